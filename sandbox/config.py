@@ -1,0 +1,164 @@
+"""Settings of one controller: `$SANDBOX_HOME/config.toml`, overridden by `SANDBOX_*` variables, overridden by flags.
+
+Unknown keys are errors. Variables are `SANDBOX_<SECTION>_<KEY>`, e.g. `SANDBOX_ENGINE_HOST`,
+`SANDBOX_PROFILES_PYTHON_IMAGE`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RemoteSettings(_Section):
+    """Which remotes may be used. The command line may always use paths; agent tools follow `allow_file`."""
+
+    allow_file: bool = False
+    allow_http: bool = False
+
+
+class EngineSettings(_Section):
+    """`host`: engine endpoint (`unix:///path`, `tcp://host:port`); empty: resolved like the docker command does."""
+
+    host: str = ""
+    timeout_s: PositiveFloat = 60.0
+
+
+class ImageSettings(_Section):
+    """`base`: Debian image to build ours from; empty: present, then pulled, then bootstrapped.
+
+    `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
+    `ca_bundle`: CA file trusted while wheels are downloaded in a throw-away build stage.
+    `build_network`: network of image builds (never of checks).
+    """
+
+    base: str = ""
+    mirror: str = ""
+    ca_bundle: str = "/etc/ssl/certs/ca-certificates.crt"
+    build_network: str = "host"
+
+
+class ProfileSettings(_Section):
+    """`image`: any local image, or the name of a folder under `images/`, instead of the profile's own."""
+
+    image: str = ""
+
+
+class ContainerSettings(_Section):
+    """`runtime`: engine runtime for checks; one the engine lacks is an error, never a fallback."""
+
+    runtime: str = "runc"
+
+
+class WorkspaceSettings(_Section):
+    """`worktree`: how worktrees are made. Only `plain` exists so far; `auto` chooses it."""
+
+    worktree: Literal["auto", "overlay", "plain"] = "auto"
+
+
+class GateSettings(_Section):
+    """`require`: what must be verified before it leaves this host."""
+
+    require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
+
+
+class AuthorSettings(_Section):
+    """Who commits."""
+
+    name: str = "Space Sandbox"
+    email: str = "sandbox@localhost"
+
+
+class Settings(_Section):
+    """All settings of one controller."""
+
+    remotes: RemoteSettings = RemoteSettings()
+    engine: EngineSettings = EngineSettings()
+    images: ImageSettings = ImageSettings()
+    profiles: dict[str, ProfileSettings] = Field(default_factory=dict)
+    container: ContainerSettings = ContainerSettings()
+    workspaces: WorkspaceSettings = WorkspaceSettings()
+    gate: GateSettings = GateSettings()
+    author: AuthorSettings = AuthorSettings()
+
+
+def default_home(environ: Mapping[str, str]) -> Path:
+    """`$SANDBOX_HOME`, else the platform's user data directory."""
+    configured = environ.get("SANDBOX_HOME")
+    return Path(configured).expanduser().absolute() if configured else platformdirs.user_data_path("space")
+
+
+def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
+    """Merge file, variables and flags (a nested mapping of the same shape).
+
+    Raises: `invalid_input` naming the file or variable and the offending key.
+    """
+    data = _read_file(home / "config.toml")
+    for section, key, value in _from_environment(environ):
+        target = data.setdefault(section[0], {})
+        for part in section[1:]:
+            target = target.setdefault(part, {})
+        target[key] = value
+    _merge(data, flags or {})
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"Configuration key '{where}': {first['msg']}",
+            details=str(home / "config.toml"),
+            hint="docs/configuration.md lists every key.",
+        ) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"Cannot read the configuration {path}", details=str(error)
+        ) from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[tuple[tuple[str, ...], str, str]]:
+    found = []
+    for name, value in sorted(environ.items()):
+        parts = name.lower().split("_")
+        if len(parts) < 3 or parts[0] != "sandbox" or parts[1] not in Settings.model_fields:
+            continue
+        if parts[1] == "profiles":
+            if len(parts) > 3:
+                found.append((("profiles", "-".join(parts[2:-1])), parts[-1], value))
+        else:
+            found.append(((parts[1],), "_".join(parts[2:]), value))
+    return found
+
+
+def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        if isinstance(value, Mapping):
+            _merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value
+
+
+def resources(kind: Literal["images", "policies"]) -> Path:
+    """The shipped folder: inside the wheel, or beside the package in a checkout."""
+    package = Path(__file__).parent
+    packed = package / "_resources" / kind
+    return packed if packed.is_dir() else package.parent / kind

@@ -1,0 +1,121 @@
+"""One connection to an engine, and the translation of its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+import docker.errors
+import docker.tls
+import requests
+import urllib3.exceptions
+
+from sandbox.engine.endpoint import Endpoint, candidates
+from sandbox.errors import ErrorCode, SandboxError
+
+PROBE_TIMEOUT_S = 1.5
+_START_HINT = (
+    "Start it (as root: `systemctl start docker`, or `make engine` in a checkout installs and starts one), "
+    "or point engine.host / DOCKER_HOST at a running one."
+)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A reachable engine. `api` is for this package only; `local`: its cgroups and paths are this host's."""
+
+    api: docker.APIClient
+    endpoint: Endpoint
+    version: str
+
+    @property
+    def local(self) -> bool:
+        """Whether the engine shares this host's file system."""
+        return self.endpoint.url.startswith("unix://")
+
+    def info(self) -> dict[str, Any]:
+        """`GET /info`, for capability probes."""
+        with translated("read the engine's information"):
+            info: dict[str, Any] = self.api.info()
+        return info
+
+    def close(self) -> None:
+        """Give back the sockets."""
+        self.api.close()
+
+
+def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> Engine:
+    """Connect to the first engine that answers.
+
+    Raises: `engine_unavailable` within two seconds when none does, saying what was tried.
+    """
+    tried = []
+    endpoints = candidates(configured, environ)
+    for endpoint in endpoints:
+        try:
+            return _connect(endpoint, timeout_s, PROBE_TIMEOUT_S / len(endpoints))
+        except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
+            tried.append(f"{endpoint.url} ({endpoint.source}): {_reason(error)}")
+    raise SandboxError(
+        ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_START_HINT
+    )
+
+
+def _connect(endpoint: Endpoint, timeout_s: float, probe_s: float) -> Engine:
+    tls = None
+    if endpoint.tls_folder is not None:
+        folder = endpoint.tls_folder
+        tls = docker.tls.TLSConfig(
+            client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
+            ca_cert=str(folder / "ca.pem"),
+            verify=True,
+        )
+    api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=probe_s)
+    try:
+        version = str(api.version(api_version=False)["Version"])
+    except BaseException:
+        api.close()
+        raise
+    api.timeout = timeout_s
+    return Engine(api, endpoint, version)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    for known in ("No such file or directory", "Permission denied", "Connection refused", "timed out"):
+        if known.lower() in text.lower():
+            return known
+    return type(error).__name__
+
+
+@contextmanager
+def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None = None) -> Iterator[None]:
+    """Turn the SDK's exceptions into ours: what we tried, and the engine's words as evidence."""
+    try:
+        yield
+    except docker.errors.NotFound as error:
+        if on_missing is not None:
+            raise on_missing(str(error.explanation or error)) from error
+        raise _engine_error(action, str(error.explanation or error)) from error
+    except docker.errors.APIError as error:
+        raise _engine_error(action, str(error.explanation or error)) from error
+    except docker.errors.DockerException as error:
+        raise _engine_error(action, str(error)) from error
+    except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
+        raise SandboxError(
+            ErrorCode.TIMEOUT, f"The engine did not answer in time: could not {action}", details=str(error)
+        ) from error
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"The engine stopped answering: could not {action}",
+            details=str(error),
+            hint=_START_HINT,
+        ) from error
+
+
+def _engine_error(action: str, details: str) -> SandboxError:
+    return SandboxError(ErrorCode.INTERNAL, f"The engine refused to {action}", details=details)

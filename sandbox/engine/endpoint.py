@@ -1,0 +1,69 @@
+"""Find the engine the way the docker command does: `engine.host`, DOCKER_HOST, DOCKER_CONTEXT, the current context, the
+default sockets. (The SDK's `from_env` knows only DOCKER_HOST.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an engine may answer, and what named it."""
+
+    url: str
+    source: str
+    tls_folder: Path | None = None
+
+
+def candidates(configured: str, environ: Mapping[str, str]) -> list[Endpoint]:
+    """Endpoints to try, best first. One that was named explicitly is the only one: no silent fallback."""
+    if configured:
+        return [Endpoint(configured, "engine.host")]
+    folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker")
+    if environ.get("DOCKER_HOST"):
+        tls = Path(environ.get("DOCKER_CERT_PATH") or folder) if environ.get("DOCKER_TLS_VERIFY") else None
+        return [Endpoint(environ["DOCKER_HOST"], "DOCKER_HOST", tls)]
+    context = environ.get("DOCKER_CONTEXT") or _current_context(folder)
+    if context and context != "default":
+        return [_from_context(folder, context)]
+    return _default_sockets(environ)
+
+
+def _current_context(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "config.json").read_bytes()).get("currentContext", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _from_context(folder: Path, name: str) -> Endpoint:
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    try:
+        meta = json.loads((folder / "contexts" / "meta" / digest / "meta.json").read_bytes())
+        url = str(meta["Endpoints"]["docker"]["Host"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"The docker context '{name}' cannot be read",
+            details=str(error),
+            hint="`docker context ls` lists contexts; unset DOCKER_CONTEXT to use the default socket.",
+        ) from error
+    tls = folder / "contexts" / "tls" / digest / "docker"
+    return Endpoint(url, f"context '{name}'", tls if tls.is_dir() else None)
+
+
+def _default_sockets(environ: Mapping[str, str]) -> list[Endpoint]:
+    sockets = [Path("/var/run/docker.sock")]
+    if environ.get("XDG_RUNTIME_DIR"):
+        sockets.append(Path(environ["XDG_RUNTIME_DIR"]) / "docker.sock")  # rootless
+    sockets.append(Path(environ.get("HOME", "/")) / ".docker" / "run" / "docker.sock")  # desktop
+    present = [s for s in sockets if s.is_socket() and os.access(s, os.W_OK)]
+    return [Endpoint(f"unix://{s}", "default socket") for s in (present or sockets)]

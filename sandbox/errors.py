@@ -1,0 +1,64 @@
+"""The one exception of the product and its stable codes.
+
+What the guest did is never an exception (see `sandbox.models.Verdict`); what we failed to do is.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Stable identifiers: callers branch on these, never on the text."""
+
+    INVALID_INPUT = "invalid_input"
+    UNSAFE_PATH = "unsafe_path"
+    UNSAFE_REPOSITORY = "unsafe_repository"
+    NOT_FOUND = "not_found"
+    STALE_HASH = "stale_hash"
+    PATCH_REJECTED = "patch_rejected"
+    CONFLICT = "conflict"
+    NOTHING_TO_COMMIT = "nothing_to_commit"
+    DIRTY_WORKSPACE = "dirty_workspace"
+    AUTH_FAILED = "auth_failed"
+    REMOTE_NOT_FOUND = "remote_not_found"
+    NETWORK_ERROR = "network_error"
+    TIMEOUT = "timeout"
+    ORIGIN_MISMATCH = "origin_mismatch"
+    PUSH_REJECTED = "push_rejected"
+    FORGE_UNSUPPORTED = "forge_unsupported"
+    FORGE_ERROR = "forge_error"
+    APPROVAL_REQUIRED = "approval_required"
+    APPROVAL_DENIED = "approval_denied"
+    GATE_CLOSED = "gate_closed"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    IMAGE_MISSING = "image_missing"
+    POLICY_VIOLATION = "policy_violation"
+    INTERNAL = "internal"
+
+
+class SandboxError(Exception):
+    """Something on our side failed; nothing can be said about the guest.
+
+    `brief`: what failed and on which task, image or ref. `details`: evidence, scrubbed of credentials.
+    `hint`: what the reader can do next.
+    """
+
+    def __init__(self, code: ErrorCode, brief: str, *, details: str = "", hint: str = "") -> None:
+        super().__init__(brief)
+        self.code = code
+        self.brief = brief
+        self.details = details
+        self.hint = hint
+
+    def payload(self) -> dict[str, dict[str, str]]:
+        """The JSON shape shared by every surface: `{"error": {code, brief, details, hint}}`."""
+        return {
+            "error": {
+                "code": self.code.value,
+                "brief": self.brief,
+                "details": self.details,
+                "hint": self.hint,
+            }
+        }

@@ -1,0 +1,387 @@
+"""Public data shapes: what the workbench takes and returns, what is stored, what `--json` prints.
+
+Field names are the JSON contract. Every model is frozen and refuses unknown fields.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints
+
+TASK_ID_PATTERN = r"^task-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+SLUG_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,199}$"
+
+ObjectId = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
+"""A full git object id, SHA-1 or SHA-256."""
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+"""Content hash of a whole file."""
+
+TaskId = Annotated[str, StringConstraints(pattern=TASK_ID_PATTERN)]
+RepoId = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
+CheckId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
+
+
+class Model(BaseModel):
+    """Base of every shape we own: immutable, typos fail."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Host(StrEnum):
+    """The kind of forge a remote lives on."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    UNKNOWN = "unknown"
+
+
+class Repository(Model):
+    """A registered remote with its cache clone. `remote_url` never holds credentials."""
+
+    id: RepoId
+    remote_url: str
+    host: Host
+    hostname: str
+    owner: str
+    name: str
+    default_branch: str
+    profile: str
+    created_at: datetime
+
+
+class TaskStatus(StrEnum):
+    """`working -> committed -> pushed -> pr-open -> merged`; `closed` from any."""
+
+    WORKING = "working"
+    COMMITTED = "committed"
+    PUSHED = "pushed"
+    PR_OPEN = "pr-open"
+    MERGED = "merged"
+    CLOSED = "closed"
+
+
+class WorkspaceKind(StrEnum):
+    """How a task keeps its files; DESIGN section 7."""
+
+    LOCAL = "local"
+    WORKTREE = "worktree"
+    CLONE = "clone"
+    TREE = "tree"
+
+
+class Task(Model):
+    """One piece of work on one repository."""
+
+    id: TaskId
+    repo_id: RepoId
+    prompt: str
+    base_branch: str
+    branch: str
+    base_commit: ObjectId
+    workspace_kind: WorkspaceKind
+    worktree_path: Path | None
+    status: TaskStatus
+    head_commit: ObjectId
+    pr_url: str | None = None
+    forked_from: TaskId | None = None
+    created_at: datetime
+    committed_at: datetime | None = None
+    pushed_at: datetime | None = None
+    closed_at: datetime | None = None
+
+
+class Limits(Model):
+    """What one check may use. Each line says what happens when the limit is reached."""
+
+    memory_bytes: PositiveInt = 4 * 1024**3  # the kernel kills: Verdict.OOM_KILLED
+    cpus: PositiveFloat = 2.0  # the scheduler throttles
+    pids: PositiveInt = 512  # fork fails inside the guest
+    file_bytes: PositiveInt = 4 * 1024**3  # writes to one file fail (SIGXFSZ)
+    open_files: PositiveInt = 4096  # open fails inside the guest
+    tmp_bytes: PositiveInt = 512 * 1024**2  # writes to /tmp fail (ENOSPC)
+    home_bytes: PositiveInt = 128 * 1024**2  # writes to the home directory fail (ENOSPC)
+    output_bytes: PositiveInt = 10 * 1024**2  # per stream: the middle is dropped, truncated=True
+
+
+class Risk(StrEnum):
+    """What a tool or check can touch; drives approvals."""
+
+    FILESYSTEM_READ = "filesystem-read"
+    FILESYSTEM_WRITE = "filesystem-write"
+    SHELL = "shell"
+
+
+class Check(Model):
+    """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment."""
+
+    id: CheckId
+    label: str
+    argv: tuple[str, ...] = Field(min_length=1)
+    cwd: str = "."
+    env: dict[str, str] = Field(default_factory=dict)
+    timeout_s: PositiveFloat = 300.0
+    limits: Limits = Limits()
+    requires: tuple[CheckId, ...] = ()
+    risk: Risk = Risk.SHELL
+
+
+class Verdict(StrEnum):
+    """What the guest did."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    OOM_KILLED = "oom_killed"
+    KILLED = "killed"
+    OUTPUT_LIMIT = "output_limit"
+    DISK_LIMIT = "disk_limit"
+
+
+class Usage(Model):
+    """What a check used. None: this host could not measure it, which is never the same as zero."""
+
+    cpu_time_s: float | None = None
+    memory_peak_bytes: int | None = None
+    pids_peak: int | None = None
+    oom_kills: int | None = None
+    disk_written_bytes: int | None = None
+    leftover_processes: int | None = None
+    limits: Limits
+
+
+class TestFailure(Model):
+    """One failing case of a JUnit report. Guest text: shown, never interpreted."""
+
+    __test__ = False  # not a pytest class
+
+    name: str
+    message: str
+
+
+class Report(Model):
+    """Summary of the JUnit file a check left in `/report`. Guest text: never decides a verdict."""
+
+    tests: int
+    failures: int
+    errors: int
+    skipped: int
+    failed: tuple[TestFailure, ...]
+
+
+class CheckRun(Model):
+    """One execution of a check, bound to the tree and image it ran on."""
+
+    run_id: str
+    check_id: CheckId
+    task_id: TaskId | None
+    verdict: Verdict
+    exit_code: int | None
+    signal: int | None
+    started_at: datetime
+    wall_time_s: float
+    usage: Usage
+    stdout_tail: str
+    stderr_tail: str
+    stdout_bytes: int
+    stderr_bytes: int
+    truncated: bool
+    tree: ObjectId
+    clean_room: bool
+    cached: bool
+    image_digest: str
+    runtime: str
+    report: Report | None
+
+
+class Verification(Model):
+    """The answer of `verify`: the runs in order, and whether every required check passed on `tree`."""
+
+    runs: tuple[CheckRun, ...]
+    verified: bool
+    tree: ObjectId
+
+
+class RunSummary(Model):
+    """The answer of `sandbox run`: a verification plus where its tree came from."""
+
+    repository: Repository
+    ref: str
+    commit: ObjectId
+    profile: str
+    runs: tuple[CheckRun, ...]
+    verified: bool
+    tree: ObjectId
+
+
+class FileContent(Model):
+    """A file or a range of its lines (1-based, inclusive). `sha256` and `size` are of the whole file."""
+
+    path: str
+    sha256: Sha256
+    size: int
+    content: str
+    encoding: Literal["utf-8", "base64"]
+    start_line: int | None
+    end_line: int | None
+    total_lines: int | None
+    truncated: bool
+
+
+class ChangeKind(StrEnum):
+    """How a path differs between two trees."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    RENAMED = "renamed"
+    TYPE_CHANGED = "type_changed"
+
+
+class Change(Model):
+    """One changed path; `sha256` is None for a deletion."""
+
+    path: str
+    kind: ChangeKind
+    old_path: str | None = None
+    sha256: Sha256 | None = None
+
+
+class Status(Model):
+    """The task's working state against its head (`changes`, `dirty`) and base (`ahead`: commits)."""
+
+    branch: str
+    head_commit: ObjectId
+    base_commit: ObjectId
+    ahead: int
+    dirty: bool
+    changes: tuple[Change, ...]
+    rejected: tuple[str, ...] = ()
+
+
+class DiffFile(Model):
+    """One file of a diff. `additions`/`deletions` are None for binary content."""
+
+    path: str
+    kind: ChangeKind
+    additions: int | None
+    deletions: int | None
+    sha256: Sha256 | None = None
+
+
+class Diff(Model):
+    """A unified diff and its files."""
+
+    text: str
+    files: tuple[DiffFile, ...]
+    truncated: bool
+
+
+class PatchedFile(Model):
+    """One file a patch changed; a None hash means absent on that side."""
+
+    path: str
+    kind: ChangeKind
+    sha256_before: Sha256 | None
+    sha256_after: Sha256 | None
+
+
+class PatchResult(Model):
+    """What an edit did. `snapshot` is the id of the tree state before it, when one was taken."""
+
+    files: tuple[PatchedFile, ...]
+    snapshot: str | None = None
+
+
+class CommitResult(Model):
+    """A new commit on the task's branch."""
+
+    commit: ObjectId
+    tree: ObjectId
+    files: tuple[Change, ...]
+
+
+class PushResult(Model):
+    """What the remote now holds. `forced`: the branch moved with a lease."""
+
+    branch: str
+    commit: ObjectId
+    forced: bool
+
+
+class Readme(Model):
+    """The first README of a repository, clipped."""
+
+    path: str
+    content: str
+    truncated: bool
+
+
+class Entrypoint(Model):
+    """A file that tells how a repository is built, run or contributed to."""
+
+    path: str
+    kind: str
+
+
+class Signals(Model):
+    """Cheap facts about what a repository holds."""
+
+    has_readme: bool
+    has_docs_dir: bool
+    has_code: bool
+    doc_file_count: int
+    code_file_count: int
+    sparse: bool
+
+
+class Context(Model):
+    """Orientation envelope: about 8 KB at most. Repository text: untrusted."""
+
+    tree: tuple[str, ...]
+    tree_total: int
+    tree_truncated: bool
+    readme: Readme | None
+    entrypoints: tuple[Entrypoint, ...]
+    doc_hints: tuple[str, ...]
+    signals: Signals
+
+
+class CloneResult(Model):
+    """The answer of `repo clone`."""
+
+    repository: Repository
+    context: Context
+
+
+class ImageInfo(Model):
+    """One image of ours and whether the engine has it. `stale`: its recipe changed since it was built."""
+
+    name: str
+    tag: str
+    present: bool
+    stale: bool
+    digest: str | None = None
+    size_bytes: int | None = None
+    created_at: str | None = None
+
+
+class ProbeLevel(StrEnum):
+    """Severity of a doctor line."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Probe(Model):
+    """One line of `sandbox doctor`."""
+
+    name: str
+    level: ProbeLevel
+    value: str
+    hint: str = ""

@@ -1,0 +1,90 @@
+"""Repository paths: one reversible text form, one grammar.
+
+git and the kernel know paths as bytes. We show and accept text: valid UTF-8 as it is, any other byte as `%XX`, and a
+literal `%` before two hex digits as `%25`, so the two forms map one to one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NewType
+
+from sandbox.errors import ErrorCode, SandboxError
+
+RepoPath = NewType("RepoPath", str)
+"""A path relative to a worktree root, in the text form above, already checked against the grammar."""
+
+MAX_PATH_BYTES = 4095
+MAX_COMPONENT_BYTES = 255
+_PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_SHORT_DOTGIT = re.compile(r"^git~[0-9]+$")
+# Code points HFS+ ignores in names: "Invisible" set of git's protectHFS (CVE-2014-9390).
+_IGNORABLE = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
+)
+
+
+def show_path(raw: bytes) -> str:
+    """Bytes to text; never fails."""
+    pieces = raw.decode("utf-8", errors="surrogateescape")
+    escaped = _PERCENT.sub("%25", pieces)
+    return "".join(f"%{ord(c) - 0xDC00:02X}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in escaped)
+
+
+def path_bytes(text: str) -> bytes:
+    """Text to bytes, the inverse of `show_path`. Raises: `unsafe_path` for an escape that text never needs."""
+    out, position = bytearray(), 0
+    try:
+        for match in _ESCAPE.finditer(text):
+            value = int(match[1], 16)
+            if value < 0x80 and value != 0x25:
+                raise _unsafe(text, "escape", "only bytes outside UTF-8 and '%' are written as %XX")
+            out += text[position : match.start()].encode("utf-8") + bytes([value])
+            position = match.end()
+        out += text[position:].encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _unsafe(ascii(text), "encoding", "a path is text without lone surrogates") from error
+    return bytes(out)
+
+
+def check_path(text: str) -> RepoPath:
+    """Accept a path from a caller. Raises: `unsafe_path` with the name of the rule that refused it."""
+    raw = path_bytes(text)
+    if not raw:
+        raise _unsafe(text, "empty", "a path may not be empty")
+    if len(raw) > MAX_PATH_BYTES:
+        raise _unsafe(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
+    if text.startswith(("/", "~")) or re.match(r"^[A-Za-z]:", text):
+        raise _unsafe(text, "absolute", "a path is relative to the repository")
+    for component in raw.split(b"/"):
+        _check_component(text, component)
+    return RepoPath(show_path(raw))
+
+
+def _check_component(text: str, component: bytes) -> None:
+    if component in {b"", b".", b".."}:
+        raise _unsafe(text, "traversal", "a path has no empty, '.' or '..' component")
+    if len(component) > MAX_COMPONENT_BYTES:
+        raise _unsafe(text[:80] + "...", "length", f"a name has at most {MAX_COMPONENT_BYTES} bytes")
+    if any(byte < 0x20 or byte == 0x7F for byte in component):
+        raise _unsafe(ascii(text), "control", "a path has no control characters")
+    if b"\\" in component:
+        raise _unsafe(text, "backslash", "a path has no backslash")
+    if is_dotgit(component):
+        raise _unsafe(text, "dotgit", "a path may not name .git, in any spelling")
+
+
+def is_dotgit(component: bytes) -> bool:
+    """Whether some file system folds this name to `.git` (case, HFS+ ignorables, NTFS short names and streams)."""
+    name = component.decode("utf-8", errors="replace").translate(_IGNORABLE)
+    name = unicodedata.normalize("NFKC", name).casefold()
+    name = name.split(":", 1)[0].rstrip(". ")
+    return name == ".git" or _SHORT_DOTGIT.match(name) is not None
+
+
+def _unsafe(path: str, rule: str, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.UNSAFE_PATH, f"Path refused by rule '{rule}': {why}", details=path[:200], hint="Use a path as listed."
+    )
