@@ -1,0 +1,83 @@
+"""Tell git failures apart. git has no codes for them, so this reads its (C locale) messages; samples in tests/data."""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.errors import ErrorCode, SandboxError
+
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+
+# First match wins: (pattern, code, brief, hint).
+_RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), code, brief, hint)
+    for pattern, code, brief, hint in (
+        (
+            r"host key verification failed|remote host identification has changed",
+            ErrorCode.AUTH_FAILED,
+            "The SSH host key of the remote is not the one known before",
+            "Verify the new key with the server's operator, then remove the old line from known_hosts in the sandbox home.",
+        ),
+        (
+            r"permission denied \(|authentication failed|invalid credentials|could not read (username|password)"
+            r"|terminal prompts disabled|returned error: 40[13]\b|unable to read askpass",
+            ErrorCode.AUTH_FAILED,
+            "The remote refused our credentials",
+            "Store a credential for this host in credentials.toml of the sandbox home; see docs/credentials.md.",
+        ),
+        (
+            r"repository .* not found|does not appear to be a git repository|returned error: 404\b"
+            r"|does not exist|not found: did you run git update-server-info",
+            ErrorCode.REMOTE_NOT_FOUND,
+            "The remote has no such repository, or hides it from these credentials",
+            "Check owner and name; private repositories also need a credential.",
+        ),
+        (
+            r"stale info|non-fast-forward|fetch first|\[rejected\]|\[remote rejected\]|pre-receive hook declined",
+            ErrorCode.PUSH_REJECTED,
+            "The remote did not accept the push",
+            "Someone else may have moved the branch, or the server's rules forbid it.",
+        ),
+        (
+            r"operation timed out|connection timed out|timed out|operation too slow",
+            ErrorCode.TIMEOUT,
+            "The remote did not answer in time",
+            "Try again; check the network between this host and the remote.",
+        ),
+        (
+            r"could not resolve|connection refused|connection reset|network is unreachable|no route to host"
+            r"|early eof|unexpected disconnect|ssl|tls|certificate|the remote end hung up|unable to access"
+            r"|returned error: (429|5\d\d)|redirect|kex_exchange_identification",
+            ErrorCode.NETWORK_ERROR,
+            "The remote could not be reached",
+            "Check host name, port and certificate; a private CA needs ca_file in credentials.toml.",
+        ),
+        (
+            r"transport '.*' not allowed|protocol .* is not supported",
+            ErrorCode.INVALID_INPUT,
+            "This transport is not allowed",
+            "",
+        ),
+        (
+            r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)|detected dubious",
+            ErrorCode.UNSAFE_REPOSITORY,
+            "The remote sent objects that git refuses as unsafe",
+            "The repository holds malformed or hostile objects; it cannot be used.",
+        ),
+    )
+)
+
+
+def classify(command: str, code: int, stderr: str) -> SandboxError:
+    """The typed error for a failed git command. Pure; unknown text is `internal`, never a guess."""
+    details = scrub(stderr)[:4000]
+    for pattern, error_code, brief, hint in _RULES:
+        if pattern.search(stderr):
+            return SandboxError(error_code, brief, details=details, hint=hint)
+    return SandboxError(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
+
+
+def scrub(text: str) -> str:
+    """Text without user information in URLs and without control characters."""
+    visible = "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return _USERINFO.sub("***@", visible)

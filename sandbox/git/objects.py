@@ -1,0 +1,296 @@
+"""Objects and refs of one bare repository: read trees and blobs, build trees and commits, move refs.
+
+Everything is named by full object id or full ref name; no caller text becomes a revision expression.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.process import Git
+
+_OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
+_REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
+MAX_REF_LENGTH = 244
+
+REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
+
+
+@dataclass(frozen=True)
+class TreeEntry:
+    """One leaf of a tree. `size` is None for a gitlink."""
+
+    path: bytes
+    mode: str
+    oid: str
+    size: int | None
+
+
+@dataclass(frozen=True)
+class TreeChange:
+    """What to do to one path: write `content` with `mode`, or delete it when `content` is None."""
+
+    path: bytes
+    mode: str
+    content: bytes | None
+
+
+@dataclass(frozen=True)
+class RawChange:
+    """One line of `diff-tree --raw`: modes are '000000' and oids None where the side does not exist."""
+
+    path: bytes
+    old_mode: str
+    new_mode: str
+    old_oid: str | None
+    new_oid: str | None
+    status: str
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How large a tree we are willing to put on disk."""
+
+    files: int = 300_000
+    total_bytes: int = 8 * 1024**3
+    blob_bytes: int = 512 * 1024**2
+    depth: int = 64
+
+
+def check_ref_name(name: str) -> str:
+    """Accept a branch or tag name in our own, narrower grammar. Raises: `invalid_input`."""
+    parts = name.split("/")
+    bad = any(p.endswith((".", ".lock")) or ".." in p or "@{" in p or p == "@" for p in parts)
+    if len(name) > MAX_REF_LENGTH or bad or not _REF.match(name):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "This is not a usable branch or tag name",
+            details=ascii(name[:100]),
+            hint="Use letters, digits, '.', '_', '-' and '/'; no revision expressions.",
+        )
+    return name
+
+
+def is_object_id(text: str) -> bool:
+    """Whether `text` is a full object id."""
+    return _OID.match(text) is not None
+
+
+def blob_id(content: bytes, oid_length: int = 40) -> str:
+    """git's id of a blob, computed without git."""
+    algorithm = hashlib.sha1(usedforsecurity=False) if oid_length == 40 else hashlib.sha256()
+    algorithm.update(b"blob %d\0" % len(content))
+    algorithm.update(content)
+    return algorithm.hexdigest()
+
+
+def resolve_ref(git: Git, full_name: str) -> str | None:
+    """Object id a full ref name points to, or None."""
+    result = git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", full_name)
+    oid = result.stdout.decode().strip()
+    return oid if result.code == 0 and is_object_id(oid) else None
+
+
+def peel(git: Git, oid: str, kind: str) -> str | None:
+    """The commit or tree behind a full object id, or None when it is absent or of another kind."""
+    if not is_object_id(oid):
+        return None
+    return resolve_ref(git, f"{oid}^{{{kind}}}")
+
+
+def tree_of(git: Git, commit: str) -> str:
+    """The tree of a commit. Raises: `not_found`."""
+    tree = peel(git, commit, "tree")
+    if tree is None:
+        raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
+    return tree
+
+
+def list_tree(git: Git, tree: str, budget: Budget | None = None) -> list[TreeEntry]:
+    """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is spent."""
+    budget = budget or Budget()
+    entries, total = [], 0
+    with git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", tree) as process:
+        for record in _records(process.stdout):
+            entry = _tree_entry(record)
+            total += entry.size or 0
+            if len(entries) >= budget.files or total > budget.total_bytes:
+                raise _over_budget(f"more than {budget.files} files or {budget.total_bytes} bytes")
+            if (entry.size or 0) > budget.blob_bytes:
+                raise _over_budget(f"a file of {entry.size} bytes")
+            if entry.path.count(b"/") >= budget.depth:
+                raise _over_budget(f"directories deeper than {budget.depth}")
+            entries.append(entry)
+    if process.code != 0:
+        raise SandboxError(ErrorCode.NOT_FOUND, f"Tree {tree[:12]} cannot be read", details=process.stderr[:2000])
+    return entries
+
+
+def _records(stream: IO[bytes]) -> Iterator[bytes]:
+    rest = b""
+    while chunk := stream.read(1 << 16):
+        *whole, rest = (rest + chunk).split(b"\0")
+        yield from whole
+
+
+def _tree_entry(record: bytes) -> TreeEntry:
+    head, path = record.split(b"\t", 1)
+    mode, _, oid, size = head.split()
+    return TreeEntry(path, mode.decode(), oid.decode(), None if size == b"-" else int(size))
+
+
+def _over_budget(what: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED, f"This tree is too large to check out: {what}", hint="Nothing was written."
+    )
+
+
+def read_blobs(git: Git, oids: Sequence[str], *, limit: int = 512 * 1024**2) -> Iterator[bytes]:
+    """Contents in the order asked, from one process. Raises: `not_found` for a missing object."""
+    if not oids:
+        return
+    with tempfile.TemporaryFile() as spool:
+        spool.write("".join(f"{oid}\n" for oid in oids).encode())
+        spool.seek(0)
+        with git.stream("cat-file", "--batch", stdin=spool, deadline_s=600) as process:
+            for oid in oids:
+                yield _batch_content(process.stdout, oid, limit)
+
+
+def _batch_content(stream: IO[bytes], oid: str, limit: int) -> bytes:
+    header = stream.readline(200).split()
+    if len(header) != 3 or header[0].decode() != oid or header[1] != b"blob":
+        raise SandboxError(ErrorCode.NOT_FOUND, f"Object {oid[:12]} is not a blob of the cache clone")
+    size = int(header[2])
+    if size > limit:
+        raise _over_budget(f"an object of {size} bytes")
+    content = stream.read(size + 1)
+    if len(content) != size + 1:
+        raise SandboxError(ErrorCode.INTERNAL, f"git stopped while object {oid[:12]} was read")
+    return content[:-1]
+
+
+def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:
+    """Write a tree that is `base_commit`'s with `changes` applied; costs what changed. Returns the tree id.
+
+    fast-import builds it along the changed paths only. git's own path checks differ between versions, so the
+    result is compared with the intent afterwards. Raises: `internal` when they differ.
+    """
+    wanted = list(changes)
+    if not wanted:
+        return tree_of(git, base_commit)
+    ref = f"refs/sandbox/building/{secrets.token_hex(8)}"
+    with tempfile.TemporaryFile() as spool:
+        spool.writelines(_import_stream(ref, base_commit, wanted))
+        spool.seek(0)
+        with git.stream("fast-import", "--quiet", "--done", stdin=spool, deadline_s=600) as process:
+            answer = process.read_all(1 << 20)
+    if process.code != 0:
+        raise SandboxError(ErrorCode.INTERNAL, "git could not store the changed files", details=process.stderr[:2000])
+    git.run("update-ref", "-d", ref)
+    tree = answer.split()[2].decode()
+    _require_intended(git, tree_of(git, base_commit), tree, wanted)
+    return tree
+
+
+def _import_stream(ref: str, base: str, changes: Sequence[TreeChange]) -> Iterator[bytes]:
+    for mark, change in enumerate(changes, 1):
+        if change.content is not None:
+            yield b"blob\nmark :%d\ndata %d\n" % (mark, len(change.content))
+            yield change.content
+            yield b"\n"
+    yield f"commit {ref}\ncommitter sandbox <sandbox@localhost> 0 +0000\ndata 0\n\nfrom {base}\n".encode()
+    for change in changes:
+        if change.content is None:
+            yield b"D " + _quoted(change.path) + b"\n"
+    for mark, change in enumerate(changes, 1):
+        if change.content is not None:
+            yield b"M %s :%d %s\n" % (change.mode.encode(), mark, _quoted(change.path))
+    yield b'ls ""\n\ndone\n'
+
+
+def _quoted(path: bytes) -> bytes:
+    plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+ ")
+    return b'"' + b"".join(bytes([b]) if b in plain else b"\\%03o" % b for b in path) + b'"'
+
+
+def _require_intended(git: Git, before: str, after: str, changes: Sequence[TreeChange]) -> None:
+    done = {c.path: (c.new_mode, c.new_oid) for c in diff_trees(git, before, after)}
+    for change in changes:
+        if change.content is not None:
+            wanted = (change.mode, blob_id(change.content, len(after)))
+            if done.pop(change.path, wanted) != wanted:
+                raise _not_intended(change.path)
+        elif done.pop(change.path, ("000000", None)) != ("000000", None):
+            raise _not_intended(change.path)
+    # Writing a/b where a file a was, or the reverse, removes paths that nobody named.
+    if done:
+        raise _not_intended(next(iter(done)))
+
+
+def _not_intended(path: bytes) -> SandboxError:
+    return SandboxError(ErrorCode.INTERNAL, "git stored another tree than intended", details=ascii(path))
+
+
+def diff_trees(git: Git, before: str, after: str) -> list[RawChange]:
+    """Changed leaves between two trees, renames not detected."""
+    out = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", before, after)
+    fields = out.split(b"\0")
+    return [_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
+
+
+def _raw_change(head: bytes, path: bytes) -> RawChange:
+    old_mode, new_mode, old, new, status = head.decode().lstrip(":").split()
+    return RawChange(
+        path, old_mode, new_mode, None if set(old) == {"0"} else old, None if set(new) == {"0"} else new, status
+    )
+
+
+def diff_text(git: Git, before: str, after: str) -> bytes:
+    """Unified diff of two trees, without external programs, attributes or renames."""
+    return git.run(
+        "diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index",
+        "--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", before, after,
+    )  # fmt: skip
+
+
+def diff_counts(git: Git, before: str, after: str) -> dict[bytes, tuple[int | None, int | None]]:
+    """Added and deleted lines per path; (None, None) for content git takes for binary."""
+    out = git.run(
+        "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", before, after
+    )
+    counts: dict[bytes, tuple[int | None, int | None]] = {}
+    for record in out.split(b"\0")[:-1]:
+        added, deleted, path = record.split(b"\t", 2)
+        counts[path] = (None, None) if added == b"-" else (int(added), int(deleted))
+    return counts
+
+
+def commit_tree(git: Git, tree: str, parent: str, message: str, identity: dict[str, str]) -> str:
+    """Write a commit; no hook, no signature, message as given. `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*."""
+    out = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message.encode(), env=identity)
+    return out.decode().strip()
+
+
+def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
+    """Compare-and-swap of a ref. Raises: `conflict` when it is not at `old` any more."""
+    result = git.attempt("update-ref", "--no-deref", full_name, new, old)
+    if result.code != 0:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{full_name} moved while we worked on it",
+            details=result.stderr[:1000],
+            hint="Look at the task's status and repeat the operation.",
+        )
+
+
+def count_commits(git: Git, base: str, head: str) -> int:
+    """Commits on `head` that `base` does not have."""
+    return int(git.run("rev-list", "--count", head, f"^{base}"))

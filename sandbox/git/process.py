@@ -1,0 +1,285 @@
+"""Run one git command so that nothing but our arguments decides what it does.
+
+Theory. git takes orders from the environment, from system, user and repository configuration, from attributes, hooks
+and from whatever repository it discovers around it. Each command here therefore gets an environment built from
+nothing (`env -i`), an explicit `--git-dir`, a fixed `-c` set, `/` as its directory, a closed or file-backed stdin, a
+session of its own that is killed as a whole at the deadline, and bounded output. GitPython starts the process; its
+objects, configuration and clone interfaces are not used. Sources: git(1), git-config(1), THREATS sections A, B, G, Q.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from git.cmd import Git as GitPython
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.classify import classify
+
+SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LOCAL_DEADLINE_S = 120.0
+OUTPUT_LIMIT = 256 * 1024**2
+_STDERR_LIMIT = 64 * 1024
+_CHUNK = 1 << 16
+
+_ENVIRONMENT = {
+    "PATH": SAFE_PATH,
+    "HOME": "/nonexistent",
+    "XDG_CONFIG_HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "/bin/false",
+    "GIT_CEILING_DIRECTORIES": "/",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_PROTOCOL_FROM_USER": "0",
+}
+_BELT = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.sshCommand=/bin/false",
+    "core.pager=cat",
+    "core.editor=/bin/false",
+    "core.alternateRefsCommand=/bin/false",
+    "safe.bareRepository=explicit",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
+    "fetch.recurseSubmodules=false",
+    "push.recurseSubmodules=no",
+    "push.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "commit.gpgSign=false",
+    "log.showSignature=false",
+    "credential.helper=",
+    "http.followRedirects=false",
+    "http.proxy=",
+    "http.lowSpeedLimit=1000",
+    "http.lowSpeedTime=30",
+    "transfer.fsckObjects=true",
+    "fetch.fsckObjects=true",
+    "transfer.bundleURI=false",
+    "fetch.writeCommitGraph=false",
+    "pack.windowMemory=256m",
+)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a network command gets on top: one protocol, and the means to authenticate for one URL."""
+
+    protocol: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    config: tuple[str, ...] = ()
+    fds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """Exit code and output of a git command that was allowed to fail."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Git:
+    """git on one controller-owned git directory."""
+
+    git_dir: Path
+
+    def run(
+        self,
+        *args: str,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        grant: Grant | None = None,
+        deadline_s: float = LOCAL_DEADLINE_S,
+    ) -> bytes:
+        """Run to the end and return stdout. Raises: the classified error when git exits non-zero."""
+        result = self.attempt(*args, stdin=stdin, env=env, grant=grant, deadline_s=deadline_s)
+        if result.code != 0:
+            raise classify(args[0], result.code, result.stderr)
+        return result.stdout
+
+    def attempt(
+        self,
+        *args: str,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        grant: Grant | None = None,
+        deadline_s: float = LOCAL_DEADLINE_S,
+    ) -> Result:
+        """Like `run`, for commands whose exit code is an answer."""
+        with spooled(stdin) as spool, self.stream(*args, stdin=spool, env=env, grant=grant, deadline_s=deadline_s) as p:
+            stdout = p.read_all(OUTPUT_LIMIT)
+        return Result(p.code, stdout, p.stderr)
+
+    @contextmanager
+    def stream(
+        self,
+        *args: str,
+        stdin: IO[bytes] | None = None,
+        env: Mapping[str, str] | None = None,
+        grant: Grant | None = None,
+        deadline_s: float = LOCAL_DEADLINE_S,
+    ) -> Iterator[Process]:
+        """Run with stdout as a stream. On leaving, the whole process group is gone and `code` is known."""
+        argv = command_line(self.git_dir, args, env or {}, grant)
+        process = Process(_start(argv, stdin, grant.fds if grant else ()), args[0], deadline_s)
+        try:
+            yield process
+            process.finish()
+        finally:
+            process.close()
+
+
+def command_line(git_dir: Path, args: Sequence[str], env: Mapping[str, str], grant: Grant | None) -> list[str]:
+    """The full argv. Pure, so that each part of the hardening is unit-tested."""
+    variables = {**_ENVIRONMENT, **env}
+    config = list(_BELT)
+    if grant is not None:
+        variables |= {"GIT_ALLOW_PROTOCOL": grant.protocol, **grant.env}
+        config += [f"protocol.{grant.protocol}.allow=always", *grant.config]
+    argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), git_executable()]
+    for item in config:
+        argv += ["-c", item]
+    argv += [f"--git-dir={git_dir}", *args]
+    if any("\0" in part for part in argv):
+        raise SandboxError(ErrorCode.INVALID_INPUT, "A value given to git contains a NUL byte")
+    return argv
+
+
+class Process:
+    """A running git with its deadline armed. stderr is collected on the side, bounded."""
+
+    def __init__(self, popen: Any, name: str, deadline_s: float) -> None:
+        self._popen = popen
+        self._name = name
+        self._deadline_s = deadline_s
+        self._expired = False
+        self._errors = bytearray()
+        self._timer = threading.Timer(deadline_s, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+        self._reader = threading.Thread(target=self._collect_errors, daemon=True)
+        self._reader.start()
+        self.stdout: IO[bytes] = popen.stdout
+        self.code = -1
+
+    @property
+    def stderr(self) -> str:
+        """What git said so far; evidence, never shown to an agent raw."""
+        return bytes(self._errors).decode("utf-8", errors="replace")
+
+    def read_all(self, limit: int) -> bytes:
+        """All of stdout. Raises: `quota_exceeded` past `limit` bytes."""
+        data = self.stdout.read(limit + 1)
+        if len(data) > limit:
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"git {self._name} printed more than {limit} bytes")
+        return data
+
+    def finish(self) -> None:
+        """Drain, wait, and say so when the deadline ended it."""
+        while self.stdout.read(_CHUNK):
+            pass
+        self.code = self._popen.wait()
+        self._timer.cancel()
+        self._reader.join(timeout=5)
+        if self._expired:
+            raise SandboxError(
+                ErrorCode.TIMEOUT,
+                f"git {self._name} did not finish within {self._deadline_s:g} s and was stopped",
+                details=self.stderr,
+            )
+
+    def close(self) -> None:
+        """Kill what is left of the group; safe to call twice."""
+        self._timer.cancel()
+        self._kill()
+        with suppress(OSError):
+            self.stdout.close()
+        self._popen.wait()
+        self._reader.join(timeout=5)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._kill()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+
+    def _collect_errors(self) -> None:
+        with suppress(OSError, ValueError):
+            while chunk := self._popen.stderr.read1(_CHUNK):
+                self._errors += chunk[: max(0, _STDERR_LIMIT - len(self._errors))]
+            self._popen.stderr.close()
+
+
+def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...]) -> Any:
+    handle: Any = GitPython(working_dir="/").execute(
+        argv,
+        istream=stdin,  # type: ignore[arg-type]  # a file object; GitPython's annotation says BinaryIO
+        as_process=True,
+        shell=False,
+        start_new_session=True,
+        pass_fds=fds,
+    )
+    popen = handle.proc
+    handle.proc = None  # GitPython would terminate it in __del__; its life is ours
+    return popen
+
+
+@contextmanager
+def spooled(data: bytes) -> Iterator[IO[bytes] | None]:
+    """Input as a file: a full pipe can then never deadlock us. None for no input."""
+    if not data:
+        yield None
+        return
+    with tempfile.TemporaryFile() as spool:
+        spool.write(data)
+        spool.seek(0)
+        yield spool
+
+
+@cache
+def git_executable() -> str:
+    """git on the fixed search path, never on the caller's. Raises: `internal` when there is none."""
+    found = shutil.which("git", path=SAFE_PATH)
+    if found is None:
+        raise SandboxError(ErrorCode.INTERNAL, "git is not installed", hint="Install git 2.39 or newer.")
+    return found
+
+
+def git_version(git_dir: Path) -> str:
+    """`git --version` through the same wrapper."""
+    text = Git(git_dir).run("version").decode()
+    match = re.search(r"\d+(\.\d+)+\S*", text)
+    return match[0] if match else text.strip()
+
+
