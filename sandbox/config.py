@@ -136,7 +136,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[tuple[str, ...], str, str]]:
-    found = []
+    found: list[tuple[tuple[str, ...], str, str]] = []
     for name, value in sorted(environ.items()):
         parts = name.lower().split("_")
         if len(parts) < 3 or parts[0] != "sandbox" or parts[1] not in Settings.model_fields:

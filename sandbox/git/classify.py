@@ -16,7 +16,7 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             r"host key verification failed|remote host identification has changed",
             ErrorCode.AUTH_FAILED,
             "The SSH host key of the remote is not the one known before",
-            "Verify the new key with the server's operator, then remove the old line from known_hosts in the sandbox home.",
+            "Verify the new key with the server's operator, then remove the old line from known_hosts in the home.",
         ),
         (
             r"permission denied \(|authentication failed|invalid credentials|could not read (username|password)"

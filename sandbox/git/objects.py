@@ -116,7 +116,8 @@ def tree_of(git: Git, commit: str) -> str:
 def list_tree(git: Git, tree: str, budget: Budget | None = None) -> list[TreeEntry]:
     """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is spent."""
     budget = budget or Budget()
-    entries, total = [], 0
+    entries: list[TreeEntry] = []
+    total = 0
     with git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", tree) as process:
         for record in _records(process.stdout):
             entry = _tree_entry(record)
@@ -263,9 +264,7 @@ def diff_text(git: Git, before: str, after: str) -> bytes:
 
 def diff_counts(git: Git, before: str, after: str) -> dict[bytes, tuple[int | None, int | None]]:
     """Added and deleted lines per path; (None, None) for content git takes for binary."""
-    out = git.run(
-        "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", before, after
-    )
+    out = git.run("diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", before, after)
     counts: dict[bytes, tuple[int | None, int | None]] = {}
     for record in out.split(b"\0")[:-1]:
         added, deleted, path = record.split(b"\t", 2)

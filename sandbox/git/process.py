@@ -281,5 +281,3 @@ def git_version(git_dir: Path) -> str:
     text = Git(git_dir).run("version").decode()
     match = re.search(r"\d+(\.\d+)+\S*", text)
     return match[0] if match else text.strip()
-
-

@@ -1,0 +1,292 @@
+"""Read, write and walk one worktree through a kept directory handle.
+
+Rules (THREATS H): resolution by `openat2` only; open as a path handle, look at it, then reopen exactly that inode and
+only if it is a regular file; content and hash come from one descriptor and one pass; writes go to an exclusive
+temporary name in the resolved parent and are renamed into place.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.openat2 import openat2
+from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
+
+READ_CAP = 10 * 1024**2
+_CHUNK = 1 << 20
+_TEMPORARY = b".sandbox-write-"
+
+
+class EntryKind(StrEnum):
+    """What a walked name is. `rejected`: never read, hashed or committed."""
+
+    FILE = "file"
+    SYMLINK = "symlink"
+    DIRECTORY = "directory"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of a walk: path bytes relative to the root, and its lstat."""
+
+    path: bytes
+    kind: EntryKind
+    executable: bool
+    size: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a tree a walk looks at before it refuses."""
+
+    entries: int = 500_000
+    depth: int = 128
+
+
+class WorktreeFiles:
+    """Safe access to the files below one root. Use as a context manager: the handle is opened once and kept."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._fd = -1
+
+    def __enter__(self) -> WorktreeFiles:
+        try:
+            self._fd = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND, "The task's worktree is missing", details=f"{self._root.name}: {error.strerror}"
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+        self._fd = -1
+
+    def read(self, path: RepoPath, cap: int = READ_CAP) -> bytes:
+        """Whole content of a regular file. Raises: `not_found`, `unsafe_path`, `quota_exceeded` past `cap` bytes."""
+        return self.read_with_mode(path, cap)[0]
+
+    def read_with_mode(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, bool]:
+        """Content and whether the owner may execute it."""
+        with _translated(path), self._regular(path_bytes(path)) as (fd, info):
+            return _read_all(fd, cap, path), bool(info.st_mode & stat.S_IXUSR)
+
+    def link_target(self, path: bytes) -> bytes:
+        """Target text of a symlink, never followed."""
+        with _translated(show_path(path)):
+            handle = openat2(self._fd, path, os.O_PATH | os.O_NOFOLLOW)
+            try:
+                return os.fsencode(os.readlink(b"", dir_fd=handle))
+            finally:
+                os.close(handle)
+
+    def exists(self, path: RepoPath) -> bool:
+        """Whether any entry has this name, of whatever kind."""
+        try:
+            os.close(openat2(self._fd, path_bytes(path), os.O_PATH | os.O_NOFOLLOW))
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+                return False
+            raise _refused(path, error) from error
+        return True
+
+    def write(self, path: RepoPath, content: bytes, *, executable: bool, owner: tuple[int, int] | None) -> None:
+        """Create or replace a regular file, durably; missing directories are made. A link at the end is refused."""
+        raw = path_bytes(path)
+        parent, name = os.path.split(raw)
+        with _translated(path), self._directory(parent, create=True, owner=owner) as folder:
+            _refuse_non_regular(folder, name, path)
+            temporary = _TEMPORARY + secrets.token_hex(8).encode()
+            try:
+                _write_new(folder, temporary, content, 0o755 if executable else 0o644, owner)
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+            os.fsync(folder)
+
+    def remove(self, path: RepoPath) -> None:
+        """Delete a regular file and the directories that this leaves empty."""
+        raw = path_bytes(path)
+        parent, name = os.path.split(raw)
+        with _translated(path):
+            with self._directory(parent, create=False, owner=None) as folder:
+                _refuse_non_regular(folder, name, path)
+                os.unlink(name, dir_fd=folder)
+                os.fsync(folder)
+            self._remove_empty(parent)
+
+    def walk(self, skip: Callable[[bytes], bool], limits: Limits | None = None) -> Iterator[Entry]:
+        """Every name below the root, depth first, sorted; `skip(path)` prunes a directory.
+
+        Names that git or some file system folds to `.git`, special files and unreadable directories come as
+        rejected. Raises: `quota_exceeded` past the limits.
+        """
+        limits = limits or Limits()
+        seen = 0
+        pending = [b""]
+        while pending:
+            folder = pending.pop()
+            if folder.count(b"/") >= limits.depth:
+                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The worktree is nested too deeply")
+            for entry in self._list(folder):
+                seen += 1
+                if seen > limits.entries:
+                    raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {limits.entries} entries")
+                if entry.kind is not EntryKind.DIRECTORY:
+                    yield entry
+                elif not skip(entry.path):
+                    pending.append(entry.path)
+
+    def _list(self, folder: bytes) -> list[Entry]:
+        try:
+            fd = openat2(self._fd, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # vanished, replaced by a link, or unreadable since it was listed
+            return [Entry(folder, EntryKind.REJECTED, executable=False, size=0)]
+        try:
+            names = sorted(os.fsencode(name) for name in os.listdir(fd))
+            return [e for e in (_entry(fd, folder, name) for name in names) if e is not None]
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _regular(self, path: bytes) -> Iterator[tuple[int, os.stat_result]]:
+        handle = openat2(self._fd, path, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            info = os.fstat(handle)
+            if not stat.S_ISREG(info.st_mode):
+                raise _not_regular(show_path(path))
+            fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        finally:
+            os.close(handle)
+        try:
+            yield fd, info
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _directory(self, path: bytes, *, create: bool, owner: tuple[int, int] | None) -> Iterator[int]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        if create and path:
+            self._make_directories(path, owner)
+        fd = openat2(self._fd, path or b".", flags)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _make_directories(self, path: bytes, owner: tuple[int, int] | None) -> None:
+        done = b""
+        for name in path.split(b"/"):
+            parent = openat2(self._fd, done or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=parent)
+                    if owner is not None:
+                        os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
+            finally:
+                os.close(parent)
+            done = done + b"/" + name if done else name
+
+    def _remove_empty(self, folder: bytes) -> None:
+        while folder:
+            above, name = os.path.split(folder)
+            try:
+                with self._directory(above, create=False, owner=None) as fd:
+                    os.rmdir(name, dir_fd=fd)
+            except OSError:
+                return
+            folder = above
+
+
+def sha256_of(content: bytes) -> str:
+    """`sha256:<hex>` of a whole file."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _entry(folder_fd: int, folder: bytes, name: bytes) -> Entry | None:
+    path = folder + b"/" + name if folder else name
+    try:
+        info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except OSError:
+        return None  # gone again
+    kind = _kind(name, info.st_mode)
+    return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size)
+
+
+def _kind(name: bytes, mode: int) -> EntryKind:
+    if is_dotgit(name) or name.startswith(_TEMPORARY):
+        return EntryKind.REJECTED
+    if stat.S_ISREG(mode):
+        return EntryKind.FILE
+    if stat.S_ISLNK(mode):
+        return EntryKind.SYMLINK
+    return EntryKind.DIRECTORY if stat.S_ISDIR(mode) else EntryKind.REJECTED
+
+
+def _read_all(fd: int, cap: int, path: str) -> bytes:
+    chunks, total = [], 0
+    while chunk := os.read(fd, _CHUNK):
+        total += len(chunk)
+        if total > cap:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED, f"{path} is larger than the limit of {cap} bytes", hint="Read a line range."
+            )
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(fd, "wb", closefd=False) as stream:
+            stream.write(content)
+        if owner is not None:
+            os.fchown(fd, *owner)
+        os.fchmod(fd, mode)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _refuse_non_regular(folder: int, name: bytes, path: str) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise _not_regular(path)
+
+
+def _not_regular(path: str) -> SandboxError:
+    return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'regular': not a regular file", details=path)
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: str, error: OSError) -> SandboxError:
+    if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+        return SandboxError(ErrorCode.NOT_FOUND, f"There is no file {path}")
+    if error.errno in {errno.ELOOP, errno.EXDEV, errno.ENXIO, errno.EISDIR}:
+        return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'link': it leads through a link", details=path)
+    if error.errno == errno.EAGAIN:
+        return SandboxError(ErrorCode.CONFLICT, f"{path} kept changing while we opened it", hint="Try again.")
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'mode': it cannot be accessed", details=path)
+    return SandboxError(ErrorCode.INTERNAL, f"Cannot access {path}", details=error.strerror or str(error))

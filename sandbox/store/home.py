@@ -1,0 +1,154 @@
+"""The home directory of a controller: where things are, locks, and files that a crash cannot tear."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from sandbox.errors import ErrorCode, SandboxError
+
+LOCK_TIMEOUT_S = 900.0
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths below `$SANDBOX_HOME`. Creating one makes nothing; `prepare` does."""
+
+    root: Path
+
+    @property
+    def repositories(self) -> Path:
+        return self.root / "repositories"
+
+    @property
+    def registry(self) -> Path:
+        return self.repositories / "registry.json"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.root / "known_hosts"
+
+    @property
+    def git_mask(self) -> Path:
+        """The constant file that hides `.git` in every guest."""
+        return self.root / "gitmask"
+
+    def clone(self, repo_id: str) -> Path:
+        return self.repositories / "clones" / repo_id
+
+    def worktree(self, repo_id: str, task_id: str) -> Path:
+        return self.repositories / "worktrees" / repo_id / task_id
+
+    def room(self, run_id: str) -> Path:
+        """A clean room: one fresh checkout and its report directory, gone after the run."""
+        return self.repositories / "rooms" / run_id
+
+    def task(self, task_id: str) -> Path:
+        return self.repositories / "tasks" / f"{task_id}.json"
+
+    def logs(self, owner_id: str) -> Path:
+        """Logs of a task, or of a repository for runs without one."""
+        return self.repositories / "logs" / owner_id
+
+    def prepare(self) -> None:
+        """Make the home, private to us. Raises: `invalid_input` when it cannot be used."""
+        try:
+            for folder in (self.root, self.repositories):
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(0o700)
+            for name in ("clones", "worktrees", "rooms", "tasks", "logs", "locks"):
+                (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
+            if not self.git_mask.exists():
+                write_atomically(self.git_mask, GIT_MASK, mode=0o444)
+        except OSError as error:
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"The sandbox home {self.root} cannot be used",
+                details=str(error),
+                hint="Name a writable directory with --home or SANDBOX_HOME.",
+            ) from error
+
+    @contextmanager
+    def locked(self, name: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Hold the lock of a repository or task against other processes and threads; freed by the kernel on death.
+
+        Raises: `conflict` when somebody else keeps it for longer than `timeout_s`.
+        """
+        lock = FileLock(self.repositories / "locks" / f"{name}.lock", timeout=timeout_s, mode=0o600)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise SandboxError(
+                ErrorCode.CONFLICT, f"Another operation on {name} is still running", hint="Wait for it, or stop it."
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+GIT_MASK = b"gitdir: /nonexistent/managed-by-space-sandbox\n"
+"""Bytes of a worktree's `.git` file: ours, constant, and leading nowhere."""
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write beside, fsync, rename, fsync the directory: readers see the old bytes or the new ones, never a part."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            os.write(fd, content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        beside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Atomically write a document with its schema version."""
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, ensure_ascii=True)
+    write_atomically(path, text.encode() + b"\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A document without its schema version, or None when there is no file.
+
+    Raises: `internal` for a file that is damaged or of another version, naming it; it is left as it is.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+        version = document.pop("schema_version")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise _damaged(path, str(error)) from error
+    if version != SCHEMA_VERSION:
+        raise _damaged(path, f"schema_version {version!r}, this program knows {SCHEMA_VERSION}")
+    return dict(document)
+
+
+def _damaged(path: Path, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The state file {path.name} cannot be used",
+        details=f"{path}: {why}",
+        hint="Move the file away to go on without it; nothing else depends on it.",
+    )

@@ -1,0 +1,97 @@
+"""Repositories, tasks and run logs as stored records."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, Repository, Task, TaskStatus
+from sandbox.store.home import Home, read_json, write_json
+
+
+_RecordT = TypeVar("_RecordT", Repository, Task)
+
+
+def near(kind: str, wanted: str, known: Iterable[str], hint: str) -> SandboxError:
+    """`not_found` with the closest known names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    shown = close or names[:5]
+    details = f"Did you mean: {', '.join(close)}?" if close else f"Known: {', '.join(shown) or 'none'}."
+    return SandboxError(ErrorCode.NOT_FOUND, f"There is no {kind} '{wanted[:100]}'", details=details, hint=hint)
+
+
+def list_repositories(home: Home) -> tuple[Repository, ...]:
+    """All registered repositories by id."""
+    document = read_json(home.registry) or {"repositories": []}
+    return tuple(sorted((_valid(Repository, r, home.registry) for r in document["repositories"]), key=lambda r: r.id))
+
+
+def find_repository(home: Home, repo_id: str) -> Repository:
+    """Raises: `not_found` with near matches."""
+    known = {r.id: r for r in list_repositories(home)}
+    if repo_id not in known:
+        raise near("repository", repo_id, known, "`sandbox repo list` shows all; `sandbox repo clone URL` adds one.")
+    return known[repo_id]
+
+
+def save_repository(home: Home, repository: Repository) -> None:
+    """Add or replace one registry entry, under the registry's lock."""
+    with home.locked("registry"):
+        kept = [r for r in list_repositories(home) if r.id != repository.id]
+        documents = [r.model_dump(mode="json") for r in (*kept, repository)]
+        write_json(home.registry, {"repositories": documents})
+
+
+def save_task(home: Home, task: Task) -> Task:
+    """Write a task's record; the caller holds the task's lock."""
+    write_json(home.task(task.id), task.model_dump(mode="json"))
+    return task
+
+
+def list_tasks(home: Home, repo_id: str | None = None) -> tuple[Task, ...]:
+    """Tasks, oldest first; a damaged record is skipped here and reported by `find_task`."""
+    tasks = []
+    for path in (home.repositories / "tasks").glob("task-*.json"):
+        try:
+            task = _load_task(path)
+        except SandboxError:
+            continue
+        if task is not None and repo_id in {None, task.repo_id}:
+            tasks.append(task)
+    return tuple(sorted(tasks, key=lambda t: (t.created_at, t.id)))
+
+
+def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
+    """Raises: `not_found` with near matches; `conflict` for a closed task unless allowed."""
+    known = {p.stem for p in (home.repositories / "tasks").glob("task-*.json")}
+    task = _load_task(home.task(task_id)) if task_id in known else None
+    if task is None:
+        raise near("task", task_id, known, "`sandbox task list` shows all tasks.")
+    if task.status is TaskStatus.CLOSED and not allow_closed:
+        raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")
+    return task
+
+
+def save_run(home: Home, owner_id: str, run: CheckRun) -> None:
+    """Keep a finished run's record beside its logs."""
+    write_json(home.logs(owner_id) / f"{run.run_id}.json", run.model_dump(mode="json"))
+
+
+def _load_task(path: Path) -> Task | None:
+    document = read_json(path)
+    return None if document is None else _valid(Task, document, path)
+
+
+def _valid(model: type[_RecordT], document: Any, path: Path) -> _RecordT:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise SandboxError(
+            ErrorCode.INTERNAL, f"The state file {path.name} cannot be used", details=str(error)[:1000]
+        ) from error
