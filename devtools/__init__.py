@@ -1,0 +1,1 @@
+"""What the demo and the tests share; not part of the product and not in its wheel."""

@@ -1,0 +1,41 @@
+"""Real peers for the end-to-end tests. No engine: skip on a laptop, fail in CI."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+
+import docker
+import docker.errors
+import pytest
+import requests
+
+from devtools.gitserver import GitServer
+
+
+def unavailable(reason: str) -> None:
+    """Skip, or fail where the whole suite is promised to run. Raises: always."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def git_server(testrun_uid: str, worker_id: str) -> Iterator[GitServer]:
+    """One git server for each test process; tests make their own repositories in it."""
+    try:
+        with contextlib.closing(docker.from_env(timeout=5)) as engine:
+            engine.ping()
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        unavailable(f"no container engine answers: {error}")
+    with GitServer(f"{testrun_uid}-{worker_id}") as server:
+        yield server
+
+
+@pytest.fixture
+def ssh_client() -> None:
+    """The test needs an ssh command on the host."""
+    if shutil.which("ssh") is None:
+        unavailable("no ssh command")

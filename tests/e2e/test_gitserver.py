@@ -1,0 +1,127 @@
+"""The git server that other tests rely on does what a forge does, seen by plain git."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import uuid
+from pathlib import Path
+
+import docker
+import pytest
+
+from devtools.gitserver import GitClient, GitServer
+from devtools.gitserver.server import LABEL
+
+pytestmark = pytest.mark.xdist_group("gitserver")
+
+
+@pytest.fixture
+def repository(git_server: GitServer, tmp_path: Path) -> str:
+    """A name of its own for each test, holding one commit with one file."""
+    name = f"demo-{uuid.uuid4().hex[:8]}"
+    (tmp_path / "content").mkdir()
+    (tmp_path / "content" / "hello.txt").write_text("hello\n")
+    git_server.seed("acme", name, tmp_path / "content", message="First")
+    return name
+
+
+def change_and_push(client: GitClient, url: str, folder: Path) -> str:
+    client.run("clone", "--quiet", url, str(folder))
+    (folder / "hello.txt").write_text("changed\n")
+    client.run("commit", "--quiet", "--all", "--message=Second", cwd=folder)
+    client.run("push", "--quiet", "origin", "HEAD:refs/heads/topic", cwd=folder)
+    return client.run("rev-parse", "HEAD", cwd=folder).strip()
+
+
+def test_https_serves_clone_and_push_with_the_password(git_server: GitServer, repository: str, tmp_path: Path) -> None:
+    client = git_server.client(with_key=False)
+
+    pushed = change_and_push(client, git_server.https_url("acme", repository), tmp_path / "work")
+
+    assert git_server.branches("acme", repository)["topic"] == pushed
+    assert [entry.subject for entry in git_server.log("acme", repository, "topic")] == ["Second", "First"]
+    assert git_server.show("acme", repository, "topic", "hello.txt") == b"changed\n"
+
+
+@pytest.mark.usefixtures("ssh_client")
+def test_ssh_serves_clone_and_push_with_the_key(git_server: GitServer, repository: str, tmp_path: Path) -> None:
+    client = git_server.client(with_password=False)
+
+    pushed = change_and_push(client, git_server.ssh_url("acme", repository), tmp_path / "work")
+
+    assert git_server.branches("acme", repository)["topic"] == pushed
+
+
+@pytest.mark.parametrize("credentials", ["none", "wrong-password"])
+def test_https_refuses_without_the_password(git_server: GitServer, repository: str, credentials: str) -> None:
+    client = git_server.client(with_password=credentials != "none", with_key=False, password="wrong")
+
+    with pytest.raises(subprocess.CalledProcessError) as refusal:
+        client.run("ls-remote", git_server.https_url("acme", repository))
+
+    words = refusal.value.stderr
+    assert "Authentication failed" in words or "could not read Username" in words
+
+
+@pytest.mark.usefixtures("ssh_client")
+def test_ssh_refuses_without_the_key(git_server: GitServer, repository: str) -> None:
+    client = git_server.client(with_password=False, with_key=False)
+
+    with pytest.raises(subprocess.CalledProcessError) as refusal:
+        client.run("ls-remote", git_server.ssh_url("acme", repository))
+
+    assert "Permission denied" in refusal.value.stderr
+
+
+def test_https_certificate_is_not_trusted_without_its_ca(git_server: GitServer, repository: str) -> None:
+    client = dataclasses.replace(git_server.client(), ca_file=Path("/dev/null"))
+
+    with pytest.raises(subprocess.CalledProcessError) as refusal:
+        client.run("ls-remote", git_server.https_url("acme", repository))
+
+    assert "certificate" in refusal.value.stderr
+
+
+@pytest.mark.usefixtures("ssh_client")
+def test_ssh_account_runs_nothing_but_git(git_server: GitServer) -> None:
+    client = git_server.client()
+    ssh = client.environment()["GIT_SSH_COMMAND"].split()
+
+    done = subprocess.run(  # noqa: S603 -- the argv is ours
+        [*ssh, "-p", str(git_server.ssh_port), "git@127.0.0.1", "id"],
+        env=dict(client.environment()),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 128
+    assert done.stdout == ""
+
+
+def test_equal_content_is_seeded_as_an_equal_commit(git_server: GitServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("same\n")
+
+    first, second = (git_server.seed("acme", f"same-{uuid.uuid4().hex[:8]}", tmp_path) for _ in range(2))
+
+    assert first == second
+
+
+def test_server_leaves_no_container_when_its_block_fails() -> None:
+    session = uuid.uuid4().hex
+
+    def fail_inside() -> None:
+        with GitServer(session) as server:
+            assert server.branches("ready", "probe") == {}
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail_inside()
+
+    engine = docker.from_env()
+    try:
+        assert engine.api.containers(all=True, filters={"label": f"{LABEL}={session}"}) == []
+    finally:
+        engine.close()
