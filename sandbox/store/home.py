@@ -105,11 +105,10 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        try:
-            os.write(fd, content)
+        with os.fdopen(fd, "wb") as stream:
+            stream.write(content)
+            stream.flush()
             os.fsync(fd)
-        finally:
-            os.close(fd)
         beside.replace(path)
     except BaseException:
         with suppress(OSError):

@@ -13,7 +13,6 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Repository, Task, TaskStatus
 from sandbox.store.home import Home, read_json, write_json
 
-
 _RecordT = TypeVar("_RecordT", Repository, Task)
 
 

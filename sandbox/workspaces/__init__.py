@@ -1,0 +1,1 @@
+"""Workspaces: the file tree a task owns. So far one kind, `worktree`, laid out in full by our own writer."""
