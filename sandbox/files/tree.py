@@ -92,6 +92,11 @@ class WorktreeFiles:
             finally:
                 os.close(handle)
 
+    def require_directory(self, path: RepoPath) -> None:
+        """Raises: `not_found`, `unsafe_path` unless this is a directory reached without a link."""
+        with _translated(path), self._directory(path_bytes(path), create=False, owner=None):
+            pass
+
     def exists(self, path: RepoPath) -> bool:
         """Whether any entry has this name, of whatever kind."""
         try:

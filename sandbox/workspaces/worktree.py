@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import FileSpec, check_out
+from sandbox.files.mask import write_mask
 from sandbox.files.tree import Entry, EntryKind, WorktreeFiles, sha256_of
 from sandbox.git.objects import (
     EXECUTABLE,
@@ -52,7 +53,7 @@ def lay_out(git: Git, tree: str, root: Path, owner: tuple[int, int] | None, mask
     """
     entries = [e for e in list_tree(git, tree) if e.mode != GITLINK]
     count = check_out(root, _specs(git, entries), owner)
-    (root / ".git").write_bytes(mask)  # the directory is new and no guest has seen it
+    write_mask(root, mask)
     return count
 
 

@@ -1,0 +1,183 @@
+"""Run one check and say what happened.
+
+The seam: an `Executor` runs a command in a guest and returns facts; everything else here does not know how. Today's
+executor starts a fresh container whose main process is the command; one that keeps a task container fits the same hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from sandbox.checks.output import Spool
+from sandbox.checks.report import read_report
+from sandbox.checks.text import shown
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import INSTANCE_LABEL, Ending, Streams, run_to_end
+from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.files.tree import WorktreeFiles
+from sandbox.models import Check, CheckRun, Usage, Verdict
+from sandbox.policy.container import ShippedPolicy
+from sandbox.policy.paths import check_path
+
+Follow = Callable[[str, bytes], None]
+"""Called with ('stdout' or 'stderr', chunk) as output arrives."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a check runs: a directory that holds `tree`, and the directory for its report."""
+
+    workspace: Path
+    report: Path
+    tree: str
+    clean_room: bool
+    task_id: str | None
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What the guest is made of, the same for every check of a profile."""
+
+    image_digest: str
+    runtime: str
+    user: tuple[int, int]
+    git_mask: Path
+    hosts: Path
+    instance: str
+    cpuset: str = ""
+
+
+class Executor(Protocol):
+    """Runs a check's command once, to its end or its deadline, and leaves nothing running."""
+
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams) -> Ending: ...
+
+
+@dataclass(frozen=True)
+class FreshContainer:
+    """An executor: one new container a check."""
+
+    engine: Engine
+    policy: ShippedPolicy
+    guest: Guest
+
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams) -> Ending:
+        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
+        spec = self._spec(run_id, check, place)
+        options = create_options(spec, self.policy)
+        return run_to_end(self.engine, spec.name, options, streams, deadline_s=check.timeout_s)
+
+    def _spec(self, run_id: str, check: Check, place: Place) -> ContainerSpec:
+        workspace = PurePosixPath(self.policy.container.mounts.workspace)
+        labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
+        if place.task_id:
+            labels["space.sandbox.task"] = place.task_id
+        return ContainerSpec(
+            name=f"sandbox-{run_id}",
+            image=self.guest.image_digest,
+            argv=check.argv,
+            cwd=workspace / _directory(place.workspace, check.cwd),
+            env=check.env,
+            limits=check.limits,
+            workspace=place.workspace,
+            git_mask=self.guest.git_mask,
+            report=place.report,
+            user=self.guest.user,
+            runtime=self.guest.runtime,
+            labels=labels,
+            cpuset=self.guest.cpuset,
+            hosts=self.guest.hosts,
+        )
+
+
+def _directory(workspace: Path, cwd: str) -> str:
+    """A check's directory, proven to be one without a link on the way: the runtime would follow it as root."""
+    if cwd == ".":
+        return "."
+    path = check_path(cwd)
+    with WorktreeFiles(workspace) as files:
+        files.require_directory(path)
+    return path
+
+
+def judge(ending: Ending) -> Verdict:
+    """The verdict, from facts the guest cannot forge. Pure."""
+    if ending.timed_out:
+        return Verdict.TIMED_OUT
+    if ending.oom_killed:
+        return Verdict.OOM_KILLED
+    return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Runs checks through an executor and keeps their logs under `logs`."""
+
+    executor: Executor
+    guest: Guest
+    logs: Path
+
+    def run(self, run_id: str, check: Check, place: Place, follow: Follow | None = None) -> CheckRun:
+        """One check, at most once. Raises only for what failed on our side."""
+        self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        limit = check.limits.output_bytes
+        with ExitStack() as stack:
+            out = stack.enter_context(Spool(self.logs / f"{run_id}.stdout", limit))
+            err = stack.enter_context(Spool(self.logs / f"{run_id}.stderr", limit))
+            streams = Streams(_tee("stdout", out, follow), _tee("stderr", err, follow))
+            ending = self.executor.execute(run_id, check, place, streams)
+        return self._record(run_id, check, place, ending, (out, err))
+
+    def _record(self, run_id: str, check: Check, place: Place, ending: Ending, spools: tuple[Spool, Spool]) -> CheckRun:
+        out, err = spools
+        verdict = judge(ending)
+        return CheckRun(
+            run_id=run_id,
+            check_id=check.id,
+            task_id=place.task_id,
+            verdict=verdict,
+            exit_code=ending.exit_code,
+            signal=9 if verdict in {Verdict.TIMED_OUT, Verdict.OOM_KILLED} else None,
+            started_at=ending.started_at,
+            wall_time_s=round(ending.wall_time_s, 3),
+            usage=_usage(ending, check),
+            stdout_tail=shown(out.tail),
+            stderr_tail=shown(err.tail),
+            stdout_bytes=out.total_bytes,
+            stderr_bytes=err.total_bytes,
+            truncated=bool(out.dropped_bytes or err.dropped_bytes),
+            tree=place.tree,
+            clean_room=place.clean_room,
+            cached=False,
+            image_digest=self.guest.image_digest,
+            runtime=self.guest.runtime,
+            report=read_report(place.report),
+        )
+
+
+def _tee(name: str, spool: Spool, follow: Follow | None) -> Callable[[bytes], None]:
+    if follow is None:
+        return spool.write
+
+    def write(chunk: bytes) -> None:
+        spool.write(chunk)
+        follow(name, chunk)
+
+    return write
+
+
+def _usage(ending: Ending, check: Check) -> Usage:
+    counters = ending.counters
+    return Usage(
+        cpu_time_s=counters.cpu_time_s,
+        memory_peak_bytes=counters.memory_peak_bytes,
+        pids_peak=counters.pids_peak,
+        oom_kills=counters.oom_kills,
+        disk_written_bytes=counters.disk_written_bytes,
+        leftover_processes=None,  # the container ends with its main process; the supervisor will count them
+        limits=check.limits,
+    )

@@ -1,0 +1,64 @@
+"""One output stream of a check: spooled to disk, bounded, head and tail kept, the drop counted."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+TAIL_BYTES = 8 * 1024
+"""How much of a stream goes into the run record."""
+
+
+class Spool:
+    """Keeps the first and the last half of `limit` bytes. Memory: at most half the limit, and only past its head."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._path = path
+        self._head_left = limit - limit // 2
+        self._tail_limit = limit // 2
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._recent = b""
+        self.total_bytes = 0
+        self.dropped_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._file: IO[bytes] = self._path.open("xb", buffering=0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._file:
+            if self.dropped_bytes:
+                self._file.write(b"\n[... %d bytes dropped here ...]\n" % self.dropped_bytes)
+            self._file.writelines(self._tail)
+
+    def write(self, chunk: bytes) -> None:
+        """Take one chunk of guest output."""
+        self.total_bytes += len(chunk)
+        self._recent = (self._recent + chunk)[-TAIL_BYTES:]
+        head, rest = chunk[: self._head_left], chunk[self._head_left :]
+        if head:
+            self._file.write(head)
+            self._head_left -= len(head)
+        if rest:
+            self._keep(rest)
+
+    @property
+    def tail(self) -> bytes:
+        """The last `TAIL_BYTES` bytes."""
+        return self._recent
+
+    def _keep(self, chunk: bytes) -> None:
+        self._tail.append(chunk)
+        self._tail_bytes += len(chunk)
+        while self._tail_bytes > self._tail_limit:
+            first = self._tail.popleft()
+            excess = min(len(first), self._tail_bytes - self._tail_limit)
+            self._tail_bytes -= excess
+            self.dropped_bytes += excess
+            if excess < len(first):
+                self._tail.appendleft(first[excess:])

@@ -1,0 +1,177 @@
+"""The life of one container: created, compared with what was asked, attached, started, waited for, removed.
+
+The container's main process is the command. Nothing here runs a second command in it, copies into it or out of it:
+the engine's `exec`, `cp` and archive endpoints are not used by the product.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import docker.errors
+import requests
+
+from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
+from sandbox.engine.connection import Engine, translated
+from sandbox.engine.verify import require_created
+from sandbox.errors import ErrorCode, SandboxError
+
+INSTANCE_LABEL = "space.sandbox.instance"
+REMOVE_ATTEMPTS = 3
+_DRAIN_S = 10.0
+
+Sink = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Where the guest's output goes, chunk by chunk, from a thread of its own."""
+
+    stdout: Sink
+    stderr: Sink
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a container ended, by the engine's and the kernel's account. `oom_killed`: any process of it."""
+
+    exit_code: int
+    oom_killed: bool
+    timed_out: bool
+    started_at: datetime
+    wall_time_s: float
+    counters: Counters
+
+
+def run_to_end(engine: Engine, name: str, options: Mapping[str, Any], streams: Streams, *, deadline_s: float) -> Ending:
+    """Run one fresh container to its end, at most `deadline_s` seconds, and leave nothing behind.
+
+    Raises: `policy_violation` when the engine made something else than asked, `image_missing`, `internal` when the
+    guest could not be started, `timeout` when the engine itself hangs. Interrupts pass through after removal.
+    """
+    with _created(engine, name, options) as container_id:
+        pump = _attach(engine, container_id, streams)
+        started_at, started = datetime.now(UTC), time.monotonic()
+        with translated("start the container"):
+            engine.api.start(container_id)
+        with Sampler(_cgroup(engine, container_id)) as sampler:
+            timed_out = _wait(engine, container_id, deadline_s)
+            if timed_out:
+                _kill(engine, container_id)
+                _wait(engine, container_id, _DRAIN_S)
+        wall_time_s = time.monotonic() - started
+        pump.join(timeout=_DRAIN_S)
+        state = _state(engine, container_id)
+    return Ending(
+        exit_code=int(state["ExitCode"]),
+        oom_killed=bool(state["OOMKilled"]) or bool(sampler.counters.oom_kills),
+        timed_out=timed_out,
+        started_at=started_at,
+        wall_time_s=wall_time_s,
+        counters=sampler.counters,
+    )
+
+
+@contextmanager
+def _created(engine: Engine, name: str, options: Mapping[str, Any]) -> Iterator[str]:
+    def missing(details: str) -> SandboxError:
+        return SandboxError(
+            ErrorCode.IMAGE_MISSING, f"The engine has no image {options['Image'][:19]}", details=details
+        )
+
+    try:
+        with translated("create the container", on_missing=missing):
+            created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
+        container_id = str(created["Id"])
+        with translated("inspect the new container"):
+            require_created(options, engine.api.inspect_container(container_id))
+        yield container_id
+    finally:
+        # By name: it is ours alone, and known even when an interrupt came before the engine's answer did.
+        remove(engine, name)
+
+
+def remove(engine: Engine, name: str) -> None:
+    """Kill and delete a container of ours; one that is not there is fine. Raises: `internal` when it stays."""
+    for attempt in range(REMOVE_ATTEMPTS):
+        try:
+            with translated("remove the container"):
+                engine.api.remove_container(name, v=True, force=True)
+        except SandboxError as error:
+            if isinstance(error.__cause__, docker.errors.NotFound):
+                return
+            if attempt == REMOVE_ATTEMPTS - 1:
+                raise SandboxError(
+                    ErrorCode.INTERNAL,
+                    f"The container {name} could not be removed",
+                    details=error.details,
+                    hint=f"Remove it with: docker rm -f {name}",
+                ) from error
+            time.sleep(0.2 * (attempt + 1))
+        else:
+            return
+
+
+def _attach(engine: Engine, container_id: str, streams: Streams) -> threading.Thread:
+    """Attach before start, or the first output is lost."""
+    with translated("attach to the container"):
+        frames = engine.api.attach(container_id, stdout=True, stderr=True, stream=True, demux=True)
+    pump = threading.Thread(target=_pump, args=(frames, streams), name="guest-output", daemon=True)
+    pump.start()
+    return pump
+
+
+def _pump(frames: Iterable[tuple[bytes | None, bytes | None]], streams: Streams) -> None:
+    with suppress(OSError, ValueError):  # the socket goes when the container goes
+        for out, err in frames:
+            if out:
+                streams.stdout(out)
+            if err:
+                streams.stderr(err)
+
+
+def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
+    """Whether the time ran out first."""
+    with translated("wait for the container"):
+        try:
+            engine.api.wait(container_id, timeout=seconds)  # type: ignore[arg-type]  # requests takes fractions
+        except requests.exceptions.ReadTimeout:
+            return True
+        except requests.exceptions.ConnectionError as error:  # how the SDK reports a read timeout on a unix socket
+            if "timed out" in str(error).lower():
+                return True
+            raise
+    return False
+
+
+def _kill(engine: Engine, container_id: str) -> None:
+    with translated("kill the container"):
+        try:
+            engine.api.kill(container_id, signal="SIGKILL")
+        except docker.errors.APIError as error:
+            if error.status_code != requests.codes.conflict:  # 409: it ended by itself just now
+                raise
+
+
+def _state(engine: Engine, container_id: str) -> dict[str, Any]:
+    with translated("inspect the ended container"):
+        state: dict[str, Any] = engine.api.inspect_container(container_id)["State"]
+    if state["Running"]:
+        raise SandboxError(ErrorCode.TIMEOUT, "The engine did not end the container in time")
+    if state.get("Error"):
+        raise SandboxError(ErrorCode.INTERNAL, "The engine could not run the container", details=str(state["Error"]))
+    return state
+
+
+def _cgroup(engine: Engine, container_id: str) -> CgroupPaths | None:
+    if not engine.local:
+        return None
+    with translated("inspect the started container"):
+        pid = int(engine.api.inspect_container(container_id)["State"]["Pid"])
+    return locate(pid) if pid else None

@@ -1,0 +1,44 @@
+"""The `.git` file of a worktree: ours, constant, leading nowhere, and hidden in every guest behind a read-only copy.
+
+A guest that could plant a link at `.git` would have the next mask mounted elsewhere (THREATS A07), so the file is
+compared byte for byte before each container is made.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+
+_NAME = ".git"
+
+
+def write_mask(root: Path, mask: bytes) -> None:
+    """Put the file into a worktree that no guest has seen. Raises: FileExistsError."""
+    fd = os.open(root / _NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(mask)
+
+
+def require_mask(root: Path, mask: bytes) -> None:
+    """Raises: `unsafe_repository` unless `.git` is the regular file we wrote, unchanged."""
+    if _read(root, len(mask) + 1) != mask:
+        raise SandboxError(
+            ErrorCode.UNSAFE_REPOSITORY,
+            "The worktree's .git file is not the one the sandbox wrote",
+            hint="Something changed it from outside. Close this task and create a new one.",
+        )
+
+
+def _read(root: Path, limit: int) -> bytes | None:
+    try:
+        fd = os.open(root / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, limit)
+    except OSError:  # a directory
+        return None
+    finally:
+        os.close(fd)
