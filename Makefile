@@ -1,0 +1,58 @@
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/bash
+
+BIN := .venv/bin
+UV_VERSION := 0.13.9
+PYTHON_TREES := sandbox devtools demo scripts tests
+
+.PHONY: help setup venv engine demo check lint unit test bench format lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Make everything ready: virtual environment, container engine, images (safe to repeat)
+	@scripts/setup
+
+venv:
+	@scripts/setup python
+
+engine: venv ## Make sure a container engine answers; as root on Debian, install and start one
+	@scripts/engine
+
+demo: setup ## Run the main job on real projects, from clone to pushed branch
+	@$(BIN)/python -m demo
+
+check: venv lint unit ## Format, lint, types, layers, unit tests: no engine needed, under a minute
+
+lint: venv
+	@echo "lint: ruff, mypy, import-linter" >&2
+	@$(BIN)/ruff format --quiet --check --diff .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --explicit-package-bases --no-error-summary $(PYTHON_TREES)
+	@layers=$$($(BIN)/lint-imports 2>&1) || { echo "$$layers"; exit 1; }
+	@if command -v shellcheck >/dev/null; then git grep -lE '^#! ?/[a-z/]*(env )?(ba)?sh$$' | xargs shellcheck -x; fi
+
+unit: venv
+	@$(BIN)/python -m pytest tests/unit -n auto -q
+
+test: setup lint ## Everything CI runs: set-up, lint and all tests
+	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup
+
+bench: setup ## Measure against the floor on this machine
+	@for script in benchmarks/[a-z]*.py; do $(BIN)/python "$$script" || exit; done
+
+format: venv ## Format the code and apply the safe fixes
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+lock: venv ## Pin the newest allowed dependencies in requirements.lock
+	@test -x .tool_cache/uv/bin/uv || { $(BIN)/python -m venv .tool_cache/uv && .tool_cache/uv/bin/pip install --quiet uv==$(UV_VERSION); }
+	@.tool_cache/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --group dev \
+		--no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
+	@git diff --stat -- requirements.lock
+
+clean: ## Remove caches, builds and the demo's files; keeps .venv, the engine and its images
+	@rm -rf .demo .tool_cache .*_cache .hypothesis build dist *.egg-info
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""`make demo`: the main job, end to end, on real projects from the public registries."""

@@ -1,0 +1,42 @@
+"""`python -m demo`: exit status 0 when every step went as promised."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from demo.command import DemoError
+from demo.fetch import FetchError
+from demo.inputs import load_projects
+from demo.narrator import Narrator
+from demo.stage import stage
+from demo.story import change_project, check_projects
+from devtools.gitserver.server import GitServerError
+
+FOLDER = Path(".demo")
+
+
+def main() -> int:
+    """Play the whole story."""
+    narrator = Narrator()
+    started = time.monotonic()
+    projects = load_projects()
+    narrator.say("Real projects from the public registries, fetched by pinned hash and served by a local git server.")
+    try:
+        with stage(FOLDER, projects) as set_up:
+            narrator.say(f"To repeat a command yourself: export PATH=$PWD/.venv/bin:$PATH SANDBOX_HOME={FOLDER}/home")
+            rows = check_projects(set_up, projects, narrator)
+            for project in projects:
+                if project.edit is not None:
+                    rows += change_project(set_up, project, project.edit, narrator)
+    except (DemoError, FetchError, GitServerError) as error:
+        sys.stderr.write(f"\nThe demo failed. {error}\n")
+        return 1
+    narrator.table(rows)
+    narrator.say(f"Everything went as promised in {time.monotonic() - started:.1f} s. The state is in {FOLDER}/home.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
