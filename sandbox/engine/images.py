@@ -1,0 +1,299 @@
+"""Images of the engine: look at, list, pull, import, build."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import IO, Any
+
+import docker.errors
+import requests
+import urllib3.exceptions
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandbox.engine.connection import Engine, translated
+from sandbox.errors import ErrorCode, SandboxError
+
+PULL_DEADLINE_S = 600.0
+BUILD_DEADLINE_S = 3600.0
+_SILENCE_S = 900  # a build step that prints nothing for this long is taken for dead
+_TAIL_LINES = 30
+_LINE_CHARS = 500
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*([/:@][A-Za-z0-9][A-Za-z0-9._-]*)*")
+_NETWORK_SIGNS = (
+    "temporary failure resolving",
+    "could not resolve",
+    "name or service not known",
+    "failed to establish a new connection",
+    "connection timed out",
+    "connection refused",
+    "network is unreachable",
+    "certificate verify failed",
+)
+
+Progress = Callable[[str], None]
+"""Receives one plain line at a time; never more than 500 characters, no control characters."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image. `digest` is its id, `sha256:<hex>`: the only name that cannot come to mean another image."""
+
+    digest: str
+    tags: tuple[str, ...]
+    size_bytes: int
+    created_at: str
+    labels: Mapping[str, str]
+    env: tuple[str, ...]
+    user: str
+    has_volumes: bool
+
+
+@dataclass(frozen=True)
+class Build:
+    """One build. `extra_files` join the folder's files in the context; `args` are build arguments."""
+
+    folder: Path
+    tag: str
+    args: Mapping[str, str]
+    labels: Mapping[str, str]
+    extra_files: Mapping[str, bytes] = field(default_factory=dict)
+    network: str = "host"
+    no_cache: bool = False
+    deadline_s: float = BUILD_DEADLINE_S
+
+
+class _Theirs(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Config(_Theirs):
+    env: list[str] | None = Field(None, alias="Env")
+    labels: dict[str, str] | None = Field(None, alias="Labels")
+    volumes: dict[str, Any] | None = Field(None, alias="Volumes")
+    user: str = Field("", alias="User")
+
+
+class _Inspected(_Theirs):
+    id: str = Field(alias="Id")
+    tags: list[str] | None = Field(None, alias="RepoTags")
+    size: int = Field(0, alias="Size")
+    created: str = Field("", alias="Created")
+    config: _Config | None = Field(None, alias="Config")
+
+
+class _Listed(_Theirs):
+    id: str = Field(alias="Id")
+    tags: list[str] | None = Field(None, alias="RepoTags")
+
+
+def inspect(engine: Engine, reference: str) -> Image | None:
+    """The local image with this tag or digest, or None. Raises: `invalid_input` for what cannot name an image."""
+    unusable = SandboxError(ErrorCode.INVALID_INPUT, f"{reference!r} cannot be the name of an image")
+    if not _REFERENCE.fullmatch(reference):  # it becomes part of a URL
+        raise unusable
+    with translated(f"inspect the image '{reference}'"):
+        try:
+            answer = engine.api.inspect_image(reference)  # type: ignore[no-untyped-call]  # types-docker 7.2
+        except docker.errors.NotFound:
+            return None
+        except docker.errors.APIError as error:
+            if error.status_code == HTTPStatus.BAD_REQUEST:
+                raise unusable from error
+            raise
+    return parsed(answer)
+
+
+def parsed(answer: Mapping[str, Any]) -> Image:
+    """The engine's `GET /images/NAME/json` as an `Image`."""
+    seen = _Inspected.model_validate(answer)
+    config = seen.config or _Config.model_validate({})
+    return Image(
+        digest=seen.id,
+        tags=tuple(seen.tags or ()),
+        size_bytes=seen.size,
+        created_at=seen.created,
+        labels=dict(config.labels or {}),
+        env=tuple(config.env or ()),
+        user=config.user,
+        has_volumes=bool(config.volumes),
+    )
+
+
+def tags(engine: Engine, *, label: str | None = None) -> tuple[str, ...]:
+    """Tags of the local images, sorted; only of those with `label` when one is given."""
+    filters = {"label": label} if label else {}
+    with translated("list the images"):
+        answers = engine.api.images(filters=filters)
+    return tuple(sorted({tag for a in answers for tag in _Listed.model_validate(a).tags or () if "<none>" not in tag}))
+
+
+def pull(engine: Engine, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
+    """Pull one tag. Raises: `image_missing` (no such image), `network_error` (no registry), `timeout`.
+
+    The SDK gives a pull no timeout at all (7.2), so it runs in a thread that is left behind at the deadline.
+    """
+    outcome: Future[None] = Future()
+    threading.Thread(target=_pull, args=(engine, reference, outcome), daemon=True, name="pull").start()
+    if outcome not in wait([outcome], deadline_s).done:
+        raise SandboxError(ErrorCode.TIMEOUT, f"The image '{reference}' did not arrive within {deadline_s:g} s")
+    try:
+        with translated(f"pull the image '{reference}'", on_missing=lambda why: _not_pullable(reference, why)):
+            outcome.result()
+    except SandboxError as error:
+        if error.code is not ErrorCode.INTERNAL:
+            raise
+        brief = f"The engine cannot pull '{reference}'"
+        raise SandboxError(ErrorCode.NETWORK_ERROR, brief, details=error.details) from error
+    image = inspect(engine, reference)
+    if image is None:
+        raise _not_pullable(reference, "it was gone after the pull")
+    return image
+
+
+def _pull(engine: Engine, reference: str, outcome: Future[None]) -> None:
+    try:
+        for item in engine.api.pull(reference, stream=True, decode=True):
+            if "error" in item:
+                raise docker.errors.DockerException(str(item["error"]))
+    except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(None)
+
+
+def _not_pullable(reference: str, why: str) -> SandboxError:
+    return SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{reference}' cannot be pulled", details=why)
+
+
+def import_tar(engine: Engine, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
+    """Make a one-layer image of a root file system's tar stream. An existing tag moves to it."""
+    repository, _, version = tag.rpartition(":")
+    changes = [f'LABEL "{name}"="{value}"' for name, value in sorted(labels.items())]
+    with translated(f"import the image '{tag}'"):
+        engine.api.import_image(src=stream, repository=repository, tag=version, changes=changes)
+    image = inspect(engine, tag)
+    if image is None:
+        raise SandboxError(ErrorCode.INTERNAL, f"The image '{tag}' was gone after its import")
+    return image
+
+
+def build(engine: Engine, wanted: Build, progress: Progress) -> Image:
+    """Build a folder with the engine's own builder and tag the result.
+
+    Raises: `network_error` or `internal` with the last 30 lines in `details`; `timeout` past the deadline.
+    """
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    with tempfile.TemporaryFile() as context:
+        write_context(context, wanted.folder, wanted.extra_files)
+        context.seek(0)
+        with translated(f"build the image '{wanted.tag}'"):
+            digest, failure = _follow(_started(engine, wanted, context), wanted, progress, tail)
+    image = inspect(engine, digest) if digest and not failure else None
+    if image is None:
+        raise build_error(wanted.tag, tail, failure)
+    return image
+
+
+def _started(engine: Engine, wanted: Build, context: IO[bytes]) -> Iterator[dict[str, Any]]:
+    return engine.api.build(
+        fileobj=context,
+        custom_context=True,
+        tag=wanted.tag,
+        buildargs=dict(wanted.args),
+        labels=dict(wanted.labels),
+        network_mode=wanted.network,
+        nocache=wanted.no_cache,
+        rm=True,
+        forcerm=True,
+        decode=True,
+        timeout=_SILENCE_S,
+    )
+
+
+def _follow(stream: Iterable[dict[str, Any]], wanted: Build, progress: Progress, tail: deque[str]) -> tuple[str, str]:
+    """Pass the lines on; the digest of the image, and the engine's reason when there is none."""
+    ends_at = time.monotonic() + wanted.deadline_s
+    digest = failure = ""
+    for item in stream:
+        if time.monotonic() > ends_at:  # leaving closes the connection, and with it the engine ends the build
+            raise SandboxError(
+                ErrorCode.TIMEOUT,
+                f"The image '{wanted.tag}' was not built within {wanted.deadline_s:g} s",
+                details="\n".join(tail),
+            )
+        with suppress(KeyError, TypeError):
+            digest = str(item["aux"]["ID"])
+        failure = str(item.get("error", failure))
+        for line in plain_lines(str(item.get("stream", ""))):
+            tail.append(line)
+            progress(line)
+    return digest, failure
+
+
+def plain_lines(text: str) -> list[str]:
+    """Non-empty lines of build output, without control characters, at most 500 characters each."""
+    lines = ("".join(c for c in line if c.isprintable()).rstrip()[:_LINE_CHARS] for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def build_error(tag: str, tail: Iterable[str], failure: str) -> SandboxError:
+    """Classify a failed build. The engine gives no code for the cause, only the output of the failing step."""
+    details = "\n".join([*tail, *plain_lines(failure)])
+    if any(sign in details.lower() for sign in _NETWORK_SIGNS):
+        return SandboxError(
+            ErrorCode.NETWORK_ERROR,
+            f"The image '{tag}' could not be built: a download failed",
+            details=details,
+            hint="Check images.build_network, images.ca_bundle and the proxy variables, then build again; finished "
+            "steps are kept.",
+        )
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The image '{tag}' could not be built",
+        details=details,
+        hint="The last lines above name the failing step of its Dockerfile.",
+    )
+
+
+def write_context(target: IO[bytes], folder: Path, extra_files: Mapping[str, bytes]) -> None:
+    """Write a build context as tar: the folder's regular files and the extra ones, owned by root, without times."""
+    contents = {path: (folder / path).read_bytes() for path in context_files(folder)}
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, content in sorted({**contents, **extra_files}.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            entry.mode = 0o755 if path in contents and is_executable(folder / path) else 0o644
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def context_files(folder: Path) -> list[str]:
+    """Relative paths of all files of an image folder, sorted. Raises: `invalid_input` for links and special files."""
+    found = []
+    for path in folder.rglob("*"):
+        relative = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"The image folder {folder} holds '{relative}', which is not a regular file",
+                hint="Copy what it points to into the folder.",
+            )
+        if path.is_file() and "__pycache__" not in path.parts:
+            found.append(relative)
+    return sorted(found)
+
+
+def is_executable(path: Path) -> bool:
+    """Whether the owner may execute it: the one bit of its mode that reaches the image."""
+    return bool(path.stat().st_mode & 0o100)

@@ -1,0 +1,176 @@
+"""The Debian image ours start from: configured, present, pulled or bootstrapped, in that order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sandbox.config import ImageSettings
+from sandbox.engine import images as engine_images
+from sandbox.engine.connection import Engine
+from sandbox.engine.images import Image, Progress
+from sandbox.errors import ErrorCode, SandboxError
+
+SUITE = "bookworm"
+BOOTSTRAPPED = f"space-sandbox/debian:{SUITE}"
+PUBLISHED = f"debian:{SUITE}-slim"
+_TOOLS = ("mmdebstrap", "debootstrap")
+_PULL_DEADLINE_S = 120.0
+_BOOTSTRAP_DEADLINE_S = 900.0
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+# What the published slim images leave out too; the setting stays in the image and keeps its children small.
+_LEFT_OUT = (
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+)
+
+
+class Way(StrEnum):
+    """How a base image is had."""
+
+    USE = "use"
+    PULL = "pull"
+    BOOTSTRAP = "bootstrap"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One way to try, on an image reference or with a bootstrap tool."""
+
+    way: Way
+    subject: str
+
+
+def plan(configured: str, present: Collection[str], tools: Collection[str]) -> tuple[Step, ...]:
+    """The ways to try, best first. A configured image is the only one: no silent fallback to another.
+
+    `present`: local references out of the configured one, `BOOTSTRAPPED` and `PUBLISHED`; `tools`: installed ones.
+    """
+    if configured:
+        return (Step(Way.USE if configured in present else Way.PULL, configured),)
+    for known in (BOOTSTRAPPED, PUBLISHED):
+        if known in present:
+            return (Step(Way.USE, known),)
+    return (Step(Way.PULL, PUBLISHED), *[Step(Way.BOOTSTRAP, tool) for tool in _TOOLS if tool in tools][:1])
+
+
+def present_base(engine: Engine, settings: ImageSettings) -> Image | None:
+    """The base image if the engine has it already; touches no network."""
+    for step in plan(settings.base, _present(engine, settings), ()):
+        if step.way is Way.USE:
+            return engine_images.inspect(engine, step.subject)
+    return None
+
+
+def ensure_base(engine: Engine, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
+    """The base image, made available by the first way that works.
+
+    Raises: `image_missing` saying what was tried; `timeout` or `internal` when a bootstrap fails.
+    """
+    tools = [tool for tool in _TOOLS if shutil.which(tool, path=_SYSTEM_PATH)]
+    tried = []
+    for step in plan(settings.base, _present(engine, settings), tools):
+        try:
+            return _take(engine, step, settings, environ, progress)
+        except SandboxError as error:
+            if step.way is Way.BOOTSTRAP or error.code is ErrorCode.ENGINE_UNAVAILABLE:
+                raise
+            progress(error.brief)
+            tried.append(f"{error.brief}: {error.details}" if error.details else error.brief)
+    raise SandboxError(
+        ErrorCode.IMAGE_MISSING,
+        f"There is no Debian image to build from: {settings.base or PUBLISHED}",
+        details="\n".join(tried),
+        hint="Install mmdebstrap or debootstrap, or set images.base to a Debian image the engine has (docker load).",
+    )
+
+
+def _present(engine: Engine, settings: ImageSettings) -> list[str]:
+    wanted = [settings.base] if settings.base else [BOOTSTRAPPED, PUBLISHED]
+    return [reference for reference in wanted if engine_images.inspect(engine, reference) is not None]
+
+
+def _take(engine: Engine, step: Step, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
+    if step.way is Way.BOOTSTRAP:
+        return bootstrap(engine, step.subject, settings.mirror, environ, progress)
+    if step.way is Way.PULL:
+        progress(f"pulling {step.subject}")
+        return engine_images.pull(engine, step.subject, _PULL_DEADLINE_S)
+    image = engine_images.inspect(engine, step.subject)
+    if image is None:
+        raise SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{step.subject}' has just been removed")
+    return image
+
+
+def bootstrap(engine: Engine, tool: str, mirror: str, environ: Mapping[str, str], progress: Progress) -> Image:
+    """Make a Debian root file system with `tool` and import it as `BOOTSTRAPPED`. Leaves no file behind."""
+    progress(f"bootstrapping Debian {SUITE} with {tool}; this takes less than a minute on a fast network")
+    with tempfile.TemporaryDirectory(prefix="space-debian-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # the tools drop to other users (_apt, subordinate ids), who must get through
+        target = folder / "root.tar"
+        variables = {
+            "PATH": _SYSTEM_PATH,
+            "LC_ALL": "C",
+            "HOME": name,
+            "TMPDIR": name,
+            **{key: environ[key] for key in _PASSED_ON if key in environ},
+        }
+        for argv in bootstrap_commands(tool, target, mirror):
+            _run(argv, variables, folder / "log")
+        with target.open("rb") as stream:
+            return engine_images.import_tar(engine, stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
+
+
+def bootstrap_commands(tool: str, target: Path, mirror: str) -> list[list[str]]:
+    """The argv lists that leave a root file system's tar at `target`. An empty mirror: the tool's own default."""
+    mirrors = [mirror] if mirror else []
+    options = ["--variant=minbase", "--include=ca-certificates"]
+    if tool == "mmdebstrap":
+        return [["mmdebstrap", "--format=tar", *options, *_LEFT_OUT, SUITE, str(target), *mirrors]]
+    root = target.with_name("root")
+    # debootstrap mounts /proc in its target: in a mount namespace of its own no mount can outlive it.
+    return [
+        ["unshare", "--mount", "debootstrap", *options, SUITE, str(root), *mirrors],
+        ["tar", "-C", str(root), "--numeric-owner", "-cf", str(target), "."],
+    ]
+
+
+def _run(argv: list[str], variables: Mapping[str, str], log: Path) -> None:
+    """Run to the end in a session of its own. Raises: `timeout`, or `internal` with the end of its output."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - fixed argv of an installed tool, no shell
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(variables), start_new_session=True
+        )
+        try:
+            code = process.wait(_BOOTSTRAP_DEADLINE_S)
+        except subprocess.TimeoutExpired as error:
+            raise SandboxError(
+                ErrorCode.TIMEOUT, f"{argv[0]} was not done within {_BOOTSTRAP_DEADLINE_S:g} s", details=_tail(log)
+            ) from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code != 0:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"The Debian base image could not be bootstrapped: {argv[0]} ended with {code}",
+            details=_tail(log),
+            hint="Check the network, images.mirror and the proxy variables; or set images.base to a local image.",
+        )
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(engine_images.plain_lines(log.read_bytes()[-64 * 1024 :].decode("utf-8", "replace"))[-30:])

@@ -1,0 +1,55 @@
+"""From the name in a profile to the digest a container is created from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+from sandbox.engine import images as engine_images
+from sandbox.engine.images import Image
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.building import Site
+from sandbox.images.catalogue import NAME, PREFIX, catalogue, tag_of
+
+
+def resolve(site: Site, reference: str) -> str:
+    """The digest of a profile's image: a catalogue name, a variant's name, or any local image by tag or digest.
+
+    Nothing is pulled. Raises: `image_missing` with the command that makes it, `policy_violation` for an image with
+    a VOLUME (an anonymous volume escapes every disk limit; THREATS M01), `invalid_input`.
+    """
+    names = catalogue(site.home)
+    image = _find(site, reference, in_catalogue=reference in names)
+    if image is None:
+        raise missing(reference, names, engine_images.tags(site.engine))
+    if image.has_volumes:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The image '{reference}' declares a VOLUME",
+            hint="Rebuild it without VOLUME: what a check writes there would be on no account and under no limit.",
+        )
+    return image.digest
+
+
+def _find(site: Site, reference: str, *, in_catalogue: bool) -> Image | None:
+    if in_catalogue:  # never another image that happens to be called the same
+        return engine_images.inspect(site.engine, tag_of(reference))
+    ours = engine_images.inspect(site.engine, tag_of(reference)) if NAME.fullmatch(reference) else None
+    return ours or engine_images.inspect(site.engine, reference)
+
+
+def missing(reference: str, names: Collection[str], tags: Collection[str]) -> SandboxError:
+    """The error for an image the engine does not have, with the way to get it."""
+    if reference in names:
+        hint = f"Build it: sandbox images build {reference}"
+    else:
+        near = near_matches(reference, names, tags)
+        hint = f"Did you mean {', '.join(near)}? " if near else ""
+        hint += "Load or pull it into the engine, or add a folder under $SANDBOX_HOME/images/ and build that."
+    return SandboxError(ErrorCode.IMAGE_MISSING, f"The engine has no image '{reference}'", hint=hint)
+
+
+def near_matches(reference: str, names: Collection[str], tags: Collection[str]) -> list[str]:
+    """At most three names or tags that look like `reference`, best first."""
+    variants = {tag.removeprefix(PREFIX).removesuffix(":latest") for tag in tags}
+    return difflib.get_close_matches(reference, sorted({*names, *tags, *variants}), n=3, cutoff=0.6)
