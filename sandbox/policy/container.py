@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
@@ -33,7 +33,7 @@ class GuestMount(_Policy):
 
 
 class Ulimits(_Policy):
-    """Kernel limits per process that no check may change."""
+    """Kernel limits per process that no check may change. (No nproc: it counts per uid, across guests.)"""
 
     core: NonNegativeInt = 0  # no core dumps, neither files nor handlers
     memlock_bytes: NonNegativeInt = 64 * 1024
@@ -47,13 +47,14 @@ class ContainerPolicy(_Policy):
     runtimes: tuple[str, ...] = ("runc", "runsc")
     seccomp: str = "seccomp.json"
     tmp_inodes: PositiveInt = 65536
-    cpu_shares: PositiveInt = 512
-    oom_score_adj: int = 500
+    shm_bytes: PositiveInt = 64 * 1024**2
+    cpu_shares: int = Field(default=512, ge=2, le=1024)
+    oom_score_adj: int = Field(default=500, ge=0, le=1000)
     user: GuestUser = GuestUser()
     mounts: GuestMount = GuestMount()
     ulimits: Ulimits = Ulimits()
     ceiling: Limits = Limits()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
 
 
 class ShippedPolicy(_Policy):

@@ -1,0 +1,370 @@
+"""What this host can do: the lines of `sandbox doctor`. Pure functions from facts to probes, and one thin gatherer.
+
+A line that needs an engine that does not answer is a warning that says "unknown"; only the engine's own line fails.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.config import Settings
+from sandbox.engine.connection import Engine
+from sandbox.errors import SandboxError
+from sandbox.models import ImageInfo, Probe, ProbeLevel
+from sandbox.policy.container import ContainerPolicy
+
+_OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
+_GIB = 1024**3
+_MIN_FREE_BYTES = 5 * _GIB
+_LOW_FREE_BYTES = 20 * _GIB
+_MIN_MEMORY_BYTES = 4 * _GIB
+_OPENAT2 = 437  # the same number on every architecture but alpha
+_AT_FDCWD = -100
+_LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet", "PidsLimit")
+
+_GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-2025-48384: 2.<minor> is fixed at .<patch>
+_GIT_DEBIAN_FIXED = 3  # 2.39.5-0+deb12u3
+_RUNC_FIXED = {(1, 2): 8, (1, 3): 3}  # CVE-2025-31133, CVE-2025-52565, CVE-2025-52881
+_RUNC_FIRST_SAFE = (1, 4)
+
+Facts = Mapping[str, Any]
+"""The engine's `GET /info`, as it came."""
+
+
+def doctor(
+    engine: Engine | SandboxError,
+    settings: Settings,
+    home: Path,
+    *,
+    policy: ContainerPolicy,
+    images: tuple[ImageInfo, ...] = (),
+    git_version: str = "",
+) -> tuple[Probe, ...]:
+    """Every line, in the order to read them. Never raises: what cannot be found out is a line that says so.
+
+    `git_version`: the output of `git --version`, empty when git is missing.
+    """
+    info = _info(engine)
+    return (
+        engine_probe(engine, info),
+        *engine_probes(info, settings, policy),
+        *image_probes(images),
+        disk_probe("disk: home", _nearest(home)),
+        disk_probe("disk: engine", _engine_root(engine, info)),
+        uid_probe(os.geteuid(), policy),
+        git_probe(git_version, _debian_package("git")),
+        openat2_probe(openat2_works(), platform.release()),
+        python_probe(platform.python_version_tuple()),
+    )
+
+
+def engine_probe(engine: Engine | SandboxError, info: Facts | SandboxError) -> Probe:
+    """Whether an engine answers, where, and who named it."""
+    error = next((e for e in (engine, info) if isinstance(e, SandboxError)), None)
+    if error is not None:
+        return _fail("engine", error.details or error.brief, error.hint or "Start the engine, then try again.")
+    assert isinstance(engine, Engine)  # noqa: S101  # narrowed above
+    where = f"{engine.version} at {engine.endpoint.url} ({engine.endpoint.source})"
+    if not engine.local:
+        return _warn("engine", where, "It is not on this host: worktrees cannot be mounted. Use a local unix socket.")
+    return _ok("engine", where)
+
+
+def engine_probes(info: Facts | SandboxError, settings: Settings, policy: ContainerPolicy) -> tuple[Probe, ...]:
+    """The lines that are read from the engine's own information."""
+    probes: dict[str, Callable[[Facts], Probe]] = {
+        "cgroup": cgroup_probe,
+        "limits": limits_probe,
+        "storage": storage_probe,
+        "runtime": lambda facts: runtime_probe(facts, settings.container.runtime, policy),
+        "runc": lambda facts: runc_probe(facts, settings.container.runtime),
+        "seccomp": seccomp_probe,
+        "lsm": lsm_probe,
+        "userns": userns_probe,
+        "init": init_probe,
+        "memory": memory_probe,
+        "cpus": cpus_probe,
+    }
+    if isinstance(info, SandboxError):
+        return tuple(_warn(name, "unknown", "Needs an engine that answers.") for name in probes)
+    return tuple(probe(info) for probe in probes.values())
+
+
+def cgroup_probe(info: Facts) -> Probe:
+    """Version 1 works; version 2 counts more."""
+    version = str(info.get("CgroupVersion") or "")
+    if version == "2":
+        return _ok("cgroup", "version 2")
+    if version == "1":
+        return _warn(
+            "cgroup",
+            "version 1",
+            "Works, without bytes written in reports. systemd.unified_cgroup_hierarchy=1 changes it.",
+        )
+    return _warn("cgroup", "unknown", "The engine does not say; limits are verified again for each container.")
+
+
+def limits_probe(info: Facts) -> Probe:
+    """Limits the kernel cannot enforce are refused when a container is created; say so before."""
+    missing = [name for name in _LIMITS if info.get(name) is False]
+    if not missing:
+        return _ok("limits", "memory, swap, cpu and pids")
+    return _fail(
+        "limits",
+        f"not supported: {', '.join(missing)}",
+        "SwapLimit: boot with `swapaccount=1` or use cgroup version 2. Rootless: delegate the controllers.",
+    )
+
+
+def storage_probe(info: Facts) -> Probe:
+    """`vfs` copies the whole image for each container."""
+    driver = str(info.get("Driver") or "unknown")
+    if driver in ("vfs", "unknown"):
+        return _warn("storage", driver, "overlay2 (or overlayfs) starts containers without copying the image.")
+    return _ok("storage", driver)
+
+
+def runtime_probe(info: Facts, configured: str, policy: ContainerPolicy) -> Probe:
+    """The configured runtime must exist: there is no fallback."""
+    present = sorted(info.get("Runtimes") or {})
+    value = f"{configured} (of {', '.join(present) or 'none'})"
+    if configured not in policy.runtimes:
+        return _fail("runtime", value, f"The policy allows {', '.join(policy.runtimes)}: change container.runtime.")
+    if configured not in present:
+        return _fail(
+            "runtime", value, f"Install '{configured}' and register it with the engine, or change container.runtime."
+        )
+    return _ok("runtime", value)
+
+
+def runc_probe(info: Facts, configured: str) -> Probe:
+    """THREATS K20: runc >= 1.2.8, 1.3.3 or 1.4.0, or a distribution's patched build."""
+    text = str((info.get("RuncCommit") or {}).get("ID") or "")
+    version = _version(text)
+    if configured != "runc":
+        return _ok("runc", f"{text or 'unknown'}, not used")
+    if version is None:
+        return _warn("runc", text or "unknown", "Check `runc --version`: 1.2.8, 1.3.3, 1.4.0 or later.")
+    if _runc_fixed(version):
+        return _ok("runc", text)
+    if re.search(r"\+deb|ubuntu|\+ds|\.el\d|\.fc\d", text):
+        return _warn(
+            "runc", text, "A distribution's build: keep it updated, its changelog says whether CVE-2025-31133 is fixed."
+        )
+    return _fail("runc", text, "Known container escapes: upgrade to runc 1.2.8, 1.3.3, 1.4.0 or later.")
+
+
+def seccomp_probe(info: Facts) -> Probe:
+    """Without seccomp our profile cannot be loaded, and every start fails."""
+    if _security(info, "seccomp"):
+        return _ok("seccomp", "available")
+    return _fail("seccomp", "missing", "Use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp.")
+
+
+def lsm_probe(info: Facts) -> Probe:
+    """A second wall where the distribution has one."""
+    found = [name for name in ("apparmor", "selinux") if _security(info, name)]
+    if found:
+        return _ok("lsm", ", ".join(found))
+    return _warn(
+        "lsm", "none", "Neither AppArmor nor SELinux confines guests as well; enable the one your distribution ships."
+    )
+
+
+def userns_probe(info: Facts) -> Probe:
+    """Without either, a guest's uid is the same number on the host."""
+    found = [name for name in ("rootless", "userns") if _security(info, name)]
+    if found:
+        return _ok("userns", ", ".join(found))
+    return _warn(
+        "userns", "none", "Guests are unprivileged; `userns-remap` or a rootless engine adds a wall behind that."
+    )
+
+
+def init_probe(info: Facts) -> Probe:
+    """PID 1 of each guest reaps its orphans."""
+    binary = str(info.get("InitBinary") or "")
+    if binary:
+        return _ok("init", binary)
+    return _fail(
+        "init", "missing", "Install docker-init (package `tini` on Debian): containers are started with --init."
+    )
+
+
+def memory_probe(info: Facts) -> Probe:
+    """A check may use 4 GiB by default."""
+    total = int(info.get("MemTotal") or 0)
+    value = f"{total / _GIB:.1f} GiB"
+    if total < _MIN_MEMORY_BYTES:
+        return _warn("memory", value, "A check may use 4 GiB by default: lower memory_bytes in the profile's limits.")
+    return _ok("memory", value)
+
+
+def cpus_probe(info: Facts) -> Probe:
+    """The engine refuses a limit above what the host has."""
+    cpus = int(info.get("NCPU") or 0)
+    if cpus < 2:  # the default of Limits.cpus
+        return _warn(
+            "cpus", str(cpus), "Checks ask for 2 by default and the engine refuses more than it has: lower cpus."
+        )
+    return _ok("cpus", str(cpus))
+
+
+def image_probes(images: Iterable[ImageInfo]) -> tuple[Probe, ...]:
+    """One line an image."""
+    return tuple(_image_probe(image) for image in images)
+
+
+def _image_probe(image: ImageInfo) -> Probe:
+    name, build = f"image: {image.name}", f"Run `sandbox images build {image.name}`."
+    if not image.present:
+        return _warn(name, "not built", build)
+    if image.stale:
+        return _warn(name, f"{image.tag} is older than its recipe", build)
+    return _ok(name, image.tag)
+
+
+def disk_probe(name: str, folder: Path | None) -> Probe:
+    """Free space where `folder` lives; None: not on this host."""
+    try:
+        free = shutil.disk_usage(folder).free if folder is not None else None
+    except OSError as error:
+        return _warn(name, f"unknown: {error.strerror}", f"Check {folder}.")
+    if free is None:
+        return _warn(name, "unknown", "Needs an engine on this host.")
+    value = f"{free / _GIB:.0f} GiB free at {folder}"
+    if free < _MIN_FREE_BYTES:
+        return _fail(name, value, "Free at least 5 GiB: `sandbox gc`, then `docker system df`.")
+    if free < _LOW_FREE_BYTES:
+        return _warn(name, value, "Builds of large projects need more: 20 GiB is comfortable.")
+    return _ok(name, value)
+
+
+def uid_probe(euid: int, policy: ContainerPolicy) -> Probe:
+    """Who the guest is on this host."""
+    if euid == 0:
+        return _ok("guest uid", f"{policy.user.uid}, owns nothing on this host")
+    return _warn(
+        "guest uid",
+        f"{euid}, your own",
+        "Guests share your uid: run the controller as root to give them one that owns nothing.",
+    )
+
+
+def git_probe(version_line: str, debian: str) -> Probe:
+    """THREATS M09: CVE-2025-48384. `debian`: version of Debian's package, empty elsewhere."""
+    version = _version(version_line)
+    if version is None:
+        return _fail("git", version_line or "missing", "Install git.")
+    value = debian if _is_package_of(debian, version) else ".".join(map(str, version))
+    if _git_fixed(version) or (value == debian and _debian_git_fixed(debian)):
+        return _ok("git", value)
+    return _warn("git", value, "Upgrade to git 2.43.7, 2.50.1 or later, or your distribution's security update.")
+
+
+def openat2_probe(works: bool, release: str) -> Probe:
+    """Files of worktrees are opened with it, and with nothing else."""
+    if works:
+        return _ok("openat2", f"available (kernel {release})")
+    return _fail(
+        "openat2",
+        f"missing (kernel {release})",
+        "Linux 5.6 or later; inside a container its seccomp profile must allow openat2.",
+    )
+
+
+def python_probe(version: tuple[str, str, str]) -> Probe:
+    """3.11 or later."""
+    value = ".".join(version)
+    if (int(version[0]), int(version[1])) >= (3, 11):
+        return _ok("python", value)
+    return _fail("python", value, "Use Python 3.11 or later.")
+
+
+def openat2_works() -> bool:
+    """Try the call: a kernel may have it and a seccomp profile around us may not."""
+    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, 0)  # struct open_how: flags, mode, resolve
+    descriptor = ctypes.CDLL(None, use_errno=True).syscall(_OPENAT2, _AT_FDCWD, b"/", how, ctypes.sizeof(how))
+    if descriptor < 0:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def _info(engine: Engine | SandboxError) -> Facts | SandboxError:
+    if isinstance(engine, SandboxError):
+        return engine
+    try:
+        return engine.info()
+    except SandboxError as error:
+        return error
+
+
+def _nearest(folder: Path) -> Path:
+    """The home may not exist yet. (`Path.exists` raises where a parent may not be searched.)"""
+    return next((path for path in (folder, *folder.parents) if os.access(path, os.F_OK)), Path("/"))
+
+
+def _engine_root(engine: Engine | SandboxError, info: Facts | SandboxError) -> Path | None:
+    if isinstance(engine, SandboxError) or isinstance(info, SandboxError) or not engine.local:
+        return None
+    return Path(str(info.get("DockerRootDir") or "/var/lib/docker"))
+
+
+def _security(info: Facts, name: str) -> bool:
+    """`SecurityOptions` are `name=seccomp,profile=default` strings."""
+    return any(f"name={name}" in str(option).split(",") for option in info.get("SecurityOptions") or ())
+
+
+def _version(text: str) -> tuple[int, int, int] | None:
+    found = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+
+
+def _runc_fixed(version: tuple[int, int, int]) -> bool:
+    branch = version[:2]
+    return branch >= _RUNC_FIRST_SAFE or version[2] >= _RUNC_FIXED.get(branch, 1_000)
+
+
+def _git_fixed(version: tuple[int, int, int]) -> bool:
+    major, minor, patch = version
+    return (major, minor) > (2, max(_GIT_FIXED)) or (major == 2 and patch >= _GIT_FIXED.get(minor, 1_000))
+
+
+def _debian_git_fixed(package: str) -> bool:
+    """Debian 12 fixed its 2.39.5 in place; later Debians ship a fixed version, which `_git_fixed` sees."""
+    found = re.search(r"2\.39\.\d+-\d+\+deb12u(\d+)$", package)
+    return found is not None and int(found[1]) >= _GIT_DEBIAN_FIXED
+
+
+def _is_package_of(package: str, version: tuple[int, int, int]) -> bool:
+    return _version(package.partition(":")[2] or package) == version if package else False
+
+
+def _debian_package(name: str, status: Path = Path("/var/lib/dpkg/status")) -> str:
+    """Version of an installed Debian package; empty elsewhere. `git --version` does not show the revision."""
+    try:
+        text = status.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(rf"^Package: {re.escape(name)}\n(?:.+\n)*?Version: (.+)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _ok(name: str, value: str) -> Probe:
+    return Probe(name=name, level=_OK, value=value)
+
+
+def _warn(name: str, value: str, hint: str) -> Probe:
+    return Probe(name=name, level=_WARN, value=value, hint=hint)
+
+
+def _fail(name: str, value: str, hint: str) -> Probe:
+    return Probe(name=name, level=_FAIL, value=value, hint=hint)

@@ -1,0 +1,342 @@
+"""Policy + container spec -> the body of `POST /containers/create`.
+
+Everything an image could say is overridden and everything a guest must not have is sent as an explicit empty value, so
+that `verify` can compare the created container field by field. docs/hardening.md has one row an option.
+Fields: https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operation/ContainerCreate
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Limits
+from sandbox.policy.container import ShippedPolicy
+
+HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
+"""Content for `ContainerSpec.hosts`."""
+
+MIN_CPUS = 0.01  # the engine's own minimum
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+PROTECTED_ENV = frozenset(
+    {
+        "BASHOPTS",
+        "BASH_ENV",
+        "ENV",
+        "GCONV_PATH",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_ASKPASS",
+        "GIT_ATTR_SOURCE",
+        "GIT_COMMON_DIR",
+        "GIT_CONFIG",
+        "GIT_CONFIG_COUNT",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_PARAMETERS",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_DIR",
+        "GIT_EDITOR",
+        "GIT_EXEC_PATH",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_INDEX_FILE",
+        "GIT_NAMESPACE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PAGER",
+        "GIT_PROXY_COMMAND",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_TEMPLATE_DIR",
+        "GIT_TRACE",
+        "GIT_WORK_TREE",
+        "GLIBC_TUNABLES",
+        "HOSTALIASES",
+        "LD_AUDIT",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "LOCALDOMAIN",
+        "LOCPATH",
+        "NLSPATH",
+        "NOTIFY_SOCKET",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "PROMPT_COMMAND",
+        "RESOLV_HOST_CONF",
+        "RES_OPTIONS",
+        "SHELLOPTS",
+        "SSH_AUTH_SOCK",
+    }
+)
+"""Names an image may not set: they change which code the guest's PID 1, its shells or its git start, or ask a runtime
+hook for a device. Each is removed from what the image brings; a check that asks for one is refused."""
+
+INHERITED_PREFIXES = ("LD_", "BASH_FUNC_", "_LIBCONTAINER_")
+"""Families too open to list: `verify` refuses an image that adds such a name."""
+
+PROTECTED_PREFIXES = (*INHERITED_PREFIXES, "GIT_")
+
+MASKED_PATHS = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)
+"""Sent, not left to the engine: 20.10 does not yet mask interrupts and powercap. What a kernel lacks is skipped."""
+
+READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
+_IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
+_CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """One container to create. Host paths are absolute; nothing here comes from a repository.
+
+    The caller has checked that `cwd` is a directory of the workspace reached without a symlink: the runtime resolves it
+    as root inside the container, and creates it there when it is missing (CVE-2024-21626, CVE-2019-16884).
+    """
+
+    name: str
+    image: str  # sha256:...
+    argv: tuple[str, ...]
+    cwd: PurePosixPath  # inside policy.mounts.workspace
+    env: Mapping[str, str]  # the check's additions
+    limits: Limits
+    workspace: Path  # read-write at /workspace
+    git_mask: Path | None  # read-only at /workspace/.git, which must exist there and be a file
+    report: Path | None  # read-write at /report
+    user: tuple[int, int]
+    runtime: str
+    labels: Mapping[str, str]
+    cpuset: str  # "0-1"; "": every CPU
+    hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
+
+
+def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+    """Translate to `POST /containers/create`: pure, so each hardening flag is unit-tested. The name goes in the query.
+
+    Raises: `policy_violation` when the spec asks for more than the policy gives.
+    """
+    _require_identity(spec, policy)
+    _require_paths(spec, policy)
+    _require_limits(spec.limits, policy.container.ceiling)
+    return {
+        **_command(spec, policy),
+        "Image": spec.image,
+        "Labels": dict(spec.labels),
+        "HostConfig": {
+            **_isolation(spec, policy),
+            **_devices_and_network(),
+            **_resources(spec, policy),
+            **_files(spec, policy),
+        },
+    }
+
+
+def protected(name: str) -> bool:
+    """Whether only the policy may decide about this environment variable."""
+    return name in PROTECTED_ENV or name.startswith(PROTECTED_PREFIXES)
+
+
+def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+    uid, gid = spec.user
+    return {
+        "Entrypoint": list(spec.argv),  # all of it: an empty entrypoint would let the image's own in
+        "Cmd": [],
+        "User": f"{uid}:{gid}",
+        "WorkingDir": str(spec.cwd),
+        "Env": _environment(spec, policy),
+        "Hostname": "sandbox",
+        "Domainname": "",
+        "StopSignal": "SIGKILL",
+        "StopTimeout": 1,
+        "Healthcheck": {"Test": ["NONE"]},
+        "Volumes": {},
+        "Tty": False,
+        "OpenStdin": False,
+        "StdinOnce": False,
+        "AttachStdin": False,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "NetworkDisabled": True,
+    }
+
+
+def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
+    """`NAME=value` sets; a bare `NAME` removes what the image sets (seen on 20.10; `NAME=` leaves an empty value)."""
+    for name in spec.env:
+        if not _ENV_NAME.fullmatch(name) or protected(name):
+            raise _violation(f"A check may not set the environment variable {name!r}")
+    chosen = {
+        "PATH": PATH,
+        "HOME": policy.container.mounts.home,
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",  # noqa: S108  # the guest's own tmpfs
+        **policy.container.env,
+        **spec.env,
+    }
+    if any("\0" in value for value in chosen.values()):
+        raise _violation("An environment variable holds a NUL byte")
+    return [f"{name}={value}" for name, value in chosen.items()] + sorted(PROTECTED_ENV - chosen.keys())
+
+
+def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+    return {
+        "Runtime": spec.runtime,
+        "Init": True,
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "CapAdd": [],
+        "GroupAdd": [],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={policy.seccomp_json}"],
+        "ReadonlyRootfs": True,
+        "MaskedPaths": list(MASKED_PATHS),
+        "ReadonlyPaths": list(READONLY_PATHS),
+        "PidMode": "",
+        "IpcMode": "private",
+        "UTSMode": "",
+        "UsernsMode": "",
+        "CgroupnsMode": "private",
+        "CgroupParent": "",
+        "Cgroup": "",
+        "Sysctls": {},
+        "AutoRemove": False,  # it would lose the exit status
+        "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
+        "LogConfig": {"Type": "none", "Config": {}},  # attach before start; a log file has no useful limit
+    }
+
+
+def _devices_and_network() -> dict[str, Any]:
+    return {
+        "Devices": [],
+        "DeviceRequests": [],
+        "DeviceCgroupRules": [],
+        "NetworkMode": "none",
+        "PublishAllPorts": False,
+        "PortBindings": {},
+        "Dns": [],
+        "DnsOptions": [],
+        "DnsSearch": [],
+        "ExtraHosts": [],
+        "Links": [],
+    }
+
+
+def _resources(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+    limits, container = spec.limits, policy.container
+    return {
+        "Memory": limits.memory_bytes,
+        "MemorySwap": limits.memory_bytes,  # memory plus swap: no swap beyond the limit
+        "OomKillDisable": False,
+        "OomScoreAdj": container.oom_score_adj,
+        "NanoCpus": round(limits.cpus * 1e9),
+        "CpusetCpus": spec.cpuset,  # the quota alone leaves `nproc` at the host's count
+        "CpuShares": container.cpu_shares,
+        "PidsLimit": limits.pids,
+        "ShmSize": container.shm_bytes,
+        "Ulimits": [
+            {"Name": name, "Soft": value, "Hard": value}
+            for name, value in (
+                ("core", container.ulimits.core),
+                ("fsize", limits.file_bytes),
+                ("memlock", container.ulimits.memlock_bytes),
+                ("msgqueue", container.ulimits.msgqueue_bytes),
+                ("nofile", limits.open_files),
+                ("rtprio", container.ulimits.rtprio),
+            )
+        ],
+    }
+
+
+def _files(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+    mounts, inodes = policy.container.mounts, policy.container.tmp_inodes
+    uid, gid = spec.user
+    tmpfs = f"rw,exec,nosuid,nodev,nr_inodes={inodes}"  # exec: builds run what they put there
+    home = f"{tmpfs},size={spec.limits.home_bytes},mode=0700,uid={uid},gid={gid}"
+    binds = (
+        (spec.workspace, mounts.workspace, False),
+        (spec.git_mask, f"{mounts.workspace}/.git", True),
+        (spec.report, mounts.report, False),
+        (spec.hosts, "/etc/hosts", True),
+    )
+    return {
+        "Binds": [],
+        "VolumesFrom": [],
+        "VolumeDriver": "",
+        "Tmpfs": {"/tmp": f"{tmpfs},size={spec.limits.tmp_bytes},mode=1777", mounts.home: home},  # noqa: S108
+        "Mounts": [_bind(source, target, read_only) for source, target, read_only in binds if source is not None],
+    }
+
+
+def _bind(source: Path, target: str, read_only: bool) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": str(source),
+        "Target": target,
+        "ReadOnly": read_only,
+        "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+    }
+
+
+def _require_identity(spec: ContainerSpec, policy: ShippedPolicy) -> None:
+    if not _NAME.fullmatch(spec.name):
+        raise _violation(f"Not a container name of ours: {spec.name!r}")
+    if not _IMAGE.fullmatch(spec.image):
+        raise _violation(f"An image is named by its digest, not by {spec.image!r}")
+    if not spec.argv or not spec.argv[0] or any("\0" in word for word in spec.argv):
+        raise _violation("A check needs a command without NUL bytes")
+    if min(spec.user) < 1:
+        raise _violation("A guest never runs as uid or gid 0")
+    if spec.runtime not in policy.container.runtimes:
+        raise _violation(
+            f"The policy does not allow the runtime {spec.runtime!r}",
+            f"It allows {', '.join(policy.container.runtimes)}; see container.runtime and policies/container.toml.",
+        )
+    if not _CPUSET.fullmatch(spec.cpuset):
+        raise _violation(f"Not a set of CPUs: {spec.cpuset!r}")
+
+
+def _require_paths(spec: ContainerSpec, policy: ShippedPolicy) -> None:
+    cwd = spec.cwd
+    if ".." in cwd.parts or not cwd.is_relative_to(policy.container.mounts.workspace) or "\0" in str(cwd):
+        raise _violation(f"A check runs inside {policy.container.mounts.workspace}, not in {cwd}")
+    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts):
+        if path is not None and not _bindable(path):
+            raise _violation(f"{path} cannot be given to a guest")
+
+
+def _bindable(path: Path) -> bool:
+    shallow = path.parent == path.parent.parent  # the root, or a folder directly below it
+    return path.is_absolute() and not shallow and ".." not in path.parts and path.name != "docker.sock"
+
+
+def _require_limits(limits: Limits, ceiling: Limits) -> None:
+    for name in Limits.model_fields:
+        asked, most = getattr(limits, name), getattr(ceiling, name)
+        if asked > most:
+            raise _violation(
+                f"The limit {name}={asked} is above the policy's ceiling of {most}",
+                "Lower it in the profile, or raise [ceiling] in policies/container.toml.",
+            )
+    if not MIN_CPUS <= limits.cpus <= ceiling.cpus:  # also what is not a number
+        raise _violation(f"cpus must be a number of at least {MIN_CPUS}")
+
+
+def _violation(brief: str, hint: str = "") -> SandboxError:
+    return SandboxError(ErrorCode.POLICY_VIOLATION, brief, hint=hint)

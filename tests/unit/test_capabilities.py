@@ -1,0 +1,244 @@
+"""Doctor's lines from facts; `INFO` holds what Docker 20.10.24 on Debian 12 answers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker
+import pytest
+
+from sandbox import capabilities as c
+from sandbox.config import ContainerSettings, Settings
+from sandbox.engine.connection import Engine
+from sandbox.engine.endpoint import Endpoint
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import ImageInfo, Probe, ProbeLevel
+from sandbox.policy.container import ContainerPolicy
+
+OK, WARN, FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
+POLICY = ContainerPolicy()
+DOWN = SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "No engine", details="unix:///x: refused", hint="Start it.")
+INFO: dict[str, Any] = {
+    "CgroupVersion": "1",
+    "MemoryLimit": True,
+    "SwapLimit": True,
+    "CpuCfsQuota": True,
+    "CPUShares": True,
+    "CPUSet": True,
+    "PidsLimit": True,
+    "Driver": "overlay2",
+    "Runtimes": {"io.containerd.runc.v2": {"path": "runc"}, "runc": {"path": "runc"}},
+    "RuncCommit": {"ID": "1.1.5+ds1-1+deb12u1", "Expected": "1.1.5+ds1-1+deb12u1"},
+    "InitBinary": "docker-init",
+    "SecurityOptions": ["name=seccomp,profile=default"],
+    "NCPU": 2,
+    "MemTotal": 25276502016,
+    "DockerRootDir": "/var/lib/docker",
+}
+
+
+class FakeApi(docker.APIClient):
+    """Answers `info` only."""
+
+    def __init__(self, answer: dict[str, Any] | Exception) -> None:
+        self._answer = answer
+
+    def info(self) -> dict[str, Any]:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def engine(answer: dict[str, Any] | Exception = INFO, url: str = "unix:///run/docker.sock") -> Engine:
+    return Engine(FakeApi(answer), Endpoint(url, "DOCKER_HOST"), "20.10.24")
+
+
+def by_name(probes: tuple[Probe, ...]) -> dict[str, Probe]:
+    return {probe.name: probe for probe in probes}
+
+
+def run(answer: Engine | SandboxError, home: Path) -> dict[str, Probe]:
+    return by_name(c.doctor(answer, Settings(), home, policy=POLICY, git_version="git version 2.50.1"))
+
+
+def test_lines_of_a_working_host(tmp_path: Path) -> None:
+    probes = run(engine(), tmp_path / "not" / "yet")
+    expected = "engine cgroup limits storage runtime runc seccomp lsm userns init memory cpus"
+    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "python"]
+    assert list(probes) == [*expected.split(), *rest]
+    assert probes["engine"].value == "20.10.24 at unix:///run/docker.sock (DOCKER_HOST)"
+    assert {name for name, probe in probes.items() if probe.level is FAIL} <= {"disk: home", "disk: engine"}
+
+
+def test_without_an_engine_its_line_fails_and_the_others_are_unknown(tmp_path: Path) -> None:
+    probes = run(DOWN, tmp_path)
+    assert probes["engine"] == Probe(name="engine", level=FAIL, value="unix:///x: refused", hint="Start it.")
+    unknown = [probe for probe in probes.values() if probe.value == "unknown"]
+    assert len(unknown) == 12
+    assert {probe.level for probe in unknown} == {WARN}
+
+
+def test_engine_that_stops_answering_is_one_that_does_not_answer(tmp_path: Path) -> None:
+    probes = run(engine(OSError("gone")), tmp_path)
+    assert probes["engine"].level is FAIL
+    assert probes["cgroup"].value == "unknown"
+
+
+def test_empty_answer_raises_nothing(tmp_path: Path) -> None:
+    assert run(engine({}), tmp_path)["runtime"].level is FAIL
+
+
+def test_whatever_is_not_ok_says_what_to_do(tmp_path: Path) -> None:
+    for answer in (engine({}), engine(), DOWN):
+        probes = run(answer, tmp_path).values()
+        assert all(probe.hint for probe in probes if probe.level is not OK)
+
+
+def test_remote_engine_is_a_warning() -> None:
+    assert c.engine_probe(engine(url="tcp://build:2376"), INFO).level is WARN
+
+
+@pytest.mark.parametrize(("version", "level"), [("1", WARN), ("2", OK), ("", WARN)])
+def test_cgroup(version: str, level: ProbeLevel) -> None:
+    assert c.cgroup_probe({"CgroupVersion": version}).level is level
+
+
+@pytest.mark.parametrize("name", ["MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet", "PidsLimit"])
+def test_missing_limit_fails_by_name(name: str) -> None:
+    probe = c.limits_probe({**INFO, name: False})
+    assert probe.level is FAIL
+    assert name in probe.value
+
+
+@pytest.mark.parametrize(("driver", "level"), [("overlay2", OK), ("btrfs", OK), ("vfs", WARN), ("", WARN)])
+def test_storage(driver: str, level: ProbeLevel) -> None:
+    assert c.storage_probe({"Driver": driver}).level is level
+
+
+@pytest.mark.parametrize(("configured", "level"), [("runc", OK), ("runsc", FAIL), ("kata", FAIL)])
+def test_configured_runtime_must_be_allowed_and_present(configured: str, level: ProbeLevel) -> None:
+    assert c.runtime_probe(INFO, configured, POLICY).level is level
+
+
+def test_settings_choose_the_runtime() -> None:
+    settings = Settings(container=ContainerSettings(runtime="runsc"))
+    assert by_name(c.engine_probes(INFO, settings, POLICY))["runtime"].level is FAIL
+
+
+RUNC = [
+    ("1.1.5+ds1-1+deb12u1", WARN),
+    ("1.1.12-0ubuntu2", WARN),
+    ("v1.2.5-0-g59923ef", FAIL),
+    ("v1.2.7", FAIL),
+    ("v1.2.8-0-geeb7e602", OK),
+    ("v1.2.10", OK),
+    ("v1.3.2", FAIL),
+    ("v1.3.3-0-gd842d771", OK),
+    ("v1.4.0", OK),
+    ("v1.10.0", OK),
+    ("v2.0.0", OK),
+    ("e6534b4", WARN),
+    ("", WARN),
+]
+
+
+@pytest.mark.parametrize(("commit", "level"), RUNC, ids=[commit or "empty" for commit, _ in RUNC])
+def test_runc_gate(commit: str, level: ProbeLevel) -> None:
+    assert c.runc_probe({"RuncCommit": {"ID": commit}}, "runc").level is level
+
+
+def test_runc_does_not_matter_under_another_runtime() -> None:
+    assert c.runc_probe({"RuncCommit": {"ID": "v1.0.0"}}, "runsc").level is OK
+
+
+def test_seccomp_missing_fails() -> None:
+    assert c.seccomp_probe({"SecurityOptions": ["name=apparmor"]}).level is FAIL
+    assert c.seccomp_probe(INFO).level is OK
+
+
+@pytest.mark.parametrize(("option", "level"), [("name=apparmor", OK), ("name=selinux", OK), ("name=cgroupns", WARN)])
+def test_lsm(option: str, level: ProbeLevel) -> None:
+    assert c.lsm_probe({"SecurityOptions": [option]}).level is level
+
+
+@pytest.mark.parametrize(("option", "level"), [("name=userns", OK), ("name=rootless", OK), ("name=seccomp", WARN)])
+def test_userns(option: str, level: ProbeLevel) -> None:
+    assert c.userns_probe({"SecurityOptions": [option]}).level is level
+
+
+def test_init_memory_and_cpus() -> None:
+    assert c.init_probe({}).level is FAIL
+    assert c.memory_probe({"MemTotal": 2 * 1024**3}).level is WARN
+    assert c.memory_probe(INFO).value == "23.5 GiB"
+    assert c.cpus_probe({"NCPU": 1}).level is WARN
+    assert c.cpus_probe(INFO).level is OK
+
+
+@pytest.mark.parametrize(
+    ("present", "stale", "level"), [(True, False, OK), (True, True, WARN), (False, False, WARN)], ids=str
+)
+def test_images(present: bool, stale: bool, level: ProbeLevel) -> None:
+    image = ImageInfo(name="base", tag="space-sandbox/base:latest", present=present, stale=stale)
+    (probe,) = c.image_probes((image,))
+    assert (probe.name, probe.level) == ("image: base", level)
+    assert level is OK or "sandbox images build base" in probe.hint
+
+
+@pytest.mark.parametrize(("free_gib", "level"), [(2, FAIL), (10, WARN), (100, OK)])
+def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_gib: int, level: ProbeLevel) -> None:
+    usage = SimpleNamespace(free=free_gib * 1024**3)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert c.disk_probe("disk: home", tmp_path).level is level
+
+
+def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
+    assert c.disk_probe("disk", tmp_path / "missing").value == "unknown: No such file or directory"
+    assert c.disk_probe("disk", None).level is WARN
+
+
+def test_guest_uid() -> None:
+    assert c.uid_probe(0, POLICY) == Probe(name="guest uid", level=OK, value="64000, owns nothing on this host")
+    assert c.uid_probe(1000, POLICY).level is WARN
+
+
+GIT = [
+    ("git version 2.39.5", "1:2.39.5-0+deb12u3", OK),
+    ("git version 2.39.5", "1:2.39.5-0+deb12u2", WARN),
+    ("git version 2.39.5", "", WARN),
+    ("git version 2.39.4", "1:2.39.5-0+deb12u3", WARN),  # another git comes first on PATH
+    ("git version 2.43.0", "1:2.43.0-1ubuntu7.1", WARN),
+    ("git version 2.43.7", "", OK),
+    ("git version 2.44.3", "", WARN),
+    ("git version 2.50.0", "", WARN),
+    ("git version 2.50.1 (Apple Git-155)", "", OK),
+    ("git version 2.55.GIT", "", OK),
+    ("git version 3.0.0", "", OK),
+    ("", "", FAIL),
+]
+
+
+@pytest.mark.parametrize(("line", "package", "level"), GIT, ids=[f"{line} {package}" for line, package, _ in GIT])
+def test_git_gate(line: str, package: str, level: ProbeLevel) -> None:
+    assert c.git_probe(line, package).level is level
+
+
+def test_debian_package_version_is_read_from_its_own_stanza(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text("Package: git-man\nVersion: 1:1\n\nPackage: git\nStatus: ok\nVersion: 1:2.39.5-0+deb12u3\n\n")
+    assert c._debian_package("git", status) == "1:2.39.5-0+deb12u3"
+    assert c._debian_package("vim", status) == ""
+    assert c._debian_package("git", tmp_path / "missing") == ""
+
+
+def test_openat2() -> None:
+    assert c.openat2_works()
+    assert c.openat2_probe(False, "5.4.0").level is FAIL
+    assert c.openat2_probe(True, "6.1.0").level is OK
+
+
+@pytest.mark.parametrize(("minor", "level"), [("10", FAIL), ("11", OK), ("15", OK)])
+def test_python(minor: str, level: ProbeLevel) -> None:
+    assert c.python_probe(("3", minor, "1")).level is level

@@ -1,0 +1,168 @@
+"""The shipped policy and seccomp profile, and what the loader refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Limits
+from sandbox.policy.container import ContainerPolicy, load_container_policy
+
+SHIPPED = Path(__file__).parents[2] / "policies"
+NEW_NAMESPACES = 0x20000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+
+NEVER = """
+    acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module fanotify_init
+    fanotify_mark finit_module fsconfig fsmount fsopen fspick get_mempolicy init_module io_uring_enter
+    io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie mbind
+    memfd_secret migrate_pages modify_ldt mount mount_setattr move_mount move_pages nfsservctl
+    open_by_handle_at open_tree perf_event_open pidfd_getfd pivot_root process_madvise process_vm_readv
+    process_vm_writev quotactl quotactl_fd reboot request_key set_mempolicy setdomainname sethostname setns
+    settimeofday socketcall stime swapoff swapon sysfs syslog umount umount2 unshare uselib userfaultfd ustat
+    vhangup vm86 vm86old vmsplice
+"""
+
+
+def names(text: str) -> list[str]:
+    return text.split()
+
+
+@pytest.fixture(scope="module")
+def profile() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(load_container_policy(SHIPPED).seccomp_json)
+    return loaded
+
+
+def rules(profile: dict[str, Any], syscall: str) -> list[dict[str, Any]]:
+    return [rule for rule in profile["syscalls"] if syscall in rule["names"]]
+
+
+def test_shipped_policy_loads() -> None:
+    policy = load_container_policy(SHIPPED).container
+    assert policy.user.uid == 64000
+    assert policy.runtimes == ("runc", "runsc")
+
+
+def test_default_limits_are_below_the_shipped_ceiling() -> None:
+    ceiling = load_container_policy(SHIPPED).container.ceiling
+    assert all(getattr(Limits(), name) <= getattr(ceiling, name) for name in Limits.model_fields)
+
+
+def test_every_key_of_the_policy_is_in_the_shipped_file() -> None:
+    policy = load_container_policy(SHIPPED).container
+    assert policy.model_fields_set == ContainerPolicy.model_fields.keys()
+
+
+def test_profile_denies_by_default_with_eperm(profile: dict[str, Any]) -> None:
+    assert (profile["defaultAction"], profile["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", 1)
+
+
+def test_profile_knows_native_64_bit_calls_only(profile: dict[str, Any]) -> None:
+    assert {a["architecture"]: a["subArchitectures"] for a in profile["archMap"]} == {
+        "SCMP_ARCH_X86_64": [],
+        "SCMP_ARCH_AARCH64": [],
+    }
+
+
+@pytest.mark.parametrize("syscall", names(NEVER))
+def test_syscall_is_never_allowed(profile: dict[str, Any], syscall: str) -> None:
+    assert rules(profile, syscall) == []
+
+
+def test_only_these_rules_look_at_arguments(profile: dict[str, Any]) -> None:
+    limited = {name for rule in profile["syscalls"] if rule.get("args") for name in rule["names"]}
+    open_ended = {name for rule in profile["syscalls"] if not rule.get("args") for name in rule["names"]}
+    assert limited == {"clone", "personality", "socket", "socketpair"}
+    assert not limited & open_ended
+
+
+def test_clone_refuses_every_new_namespace(profile: dict[str, Any]) -> None:
+    (rule,) = rules(profile, "clone")
+    assert rule["args"] == [{"index": 0, "value": NEW_NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}]
+
+
+def test_clone3_is_enosys_so_that_libc_falls_back(profile: dict[str, Any]) -> None:
+    (rule,) = rules(profile, "clone3")
+    assert (rule["action"], rule["errnoRet"]) == ("SCMP_ACT_ERRNO", 38)
+
+
+def test_personality_cannot_turn_off_randomisation(profile: dict[str, Any]) -> None:
+    values = {rule["args"][0]["value"] for rule in rules(profile, "personality")}
+    assert values == {0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF}
+
+
+def test_socket_families(profile: dict[str, Any]) -> None:
+    families = {rule["args"][0]["value"] for rule in rules(profile, "socket")}
+    assert families == {1, 2, 10, 16}  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+    assert {rule["args"][0]["value"] for rule in rules(profile, "socketpair")} == {1}
+
+
+def test_netlink_is_for_routes_only(profile: dict[str, Any]) -> None:
+    (rule,) = [rule for rule in rules(profile, "socket") if rule["args"][0]["value"] == 16]
+    assert rule["args"][1] == {"index": 2, "value": 0, "op": "SCMP_CMP_EQ"}
+
+
+def test_tracing_needs_a_kernel_that_keeps_seccomp(profile: dict[str, Any]) -> None:
+    (rule,) = rules(profile, "ptrace")
+    assert rule["includes"] == {"minKernel": "4.8"}
+
+
+def test_no_syscall_is_listed_twice(profile: dict[str, Any]) -> None:
+    listed = [name for rule in profile["syscalls"] if not rule.get("args") for name in rule["names"]]
+    assert len(listed) == len(set(listed))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SHIPPED, tmp_path / "policies"))
+
+
+def refused(folder: Path) -> SandboxError:
+    with pytest.raises(SandboxError) as caught:
+        load_container_policy(folder)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "privileged = true",
+        'runtimes = "runc"',
+        "cpu_shares = 4096",
+        "oom_score_adj = -1000",
+        "user = {uid = 0}",
+        'mounts = {workspace = "/etc"}',
+        "ulimits = {core = -1}",
+        "ceiling = {memory_bytes = 0}",
+        "not toml",
+    ],
+)
+def test_policy_that_loosens_or_mistypes_is_refused(folder: Path, line: str) -> None:
+    (folder / "container.toml").write_text(line + "\n")
+    refused(folder)
+
+
+@pytest.mark.parametrize("name", ["container.toml", "seccomp.json"])
+def test_missing_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    refused(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"defaultAction": "SCMP_ACT_ALLOW"}', '{"defaultAction": "SCMP_ACT_LOG"}']
+)
+def test_profile_that_does_not_deny_by_default_is_refused(folder: Path, text: str) -> None:
+    (folder / "seccomp.json").write_text(text)
+    refused(folder)
+
+
+def test_profile_outside_the_folder_is_not_read(folder: Path) -> None:
+    (folder.parent / "seccomp2.json").write_text('{"defaultAction": "SCMP_ACT_ERRNO"}')
+    (folder / "container.toml").write_text('seccomp = "../seccomp2.json"\n')
+    refused(folder)
