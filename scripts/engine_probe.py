@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
         settings = load_settings(Path(default_home(os.environ)), os.environ)
         engine = connect(settings.engine.host, os.environ, settings.engine.timeout_s)
     except SandboxError as error:
-        sys.stderr.write(f"{error.brief}: {error.details}\n")
+        sys.stderr.write(f"{error.details or error.brief}\n")
         return 1
     version = f"{engine.version} at {engine.endpoint.url}"
     answer = version if arguments == ["version"] else _present(engine, arguments[1:])
