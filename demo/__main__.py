@@ -33,6 +33,8 @@ def main() -> int:
     except (DemoError, FetchError, GitServerError) as error:
         sys.stderr.write(f"\nThe demo failed. {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return 130
     narrator.table(rows)
     narrator.say(f"Everything went as promised in {time.monotonic() - started:.1f} s. The state is in {FOLDER}/home.")
     return 0

@@ -14,11 +14,15 @@ import tempfile
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import docker.errors
+import requests
 import tenacity
 from docker.models.containers import Container
 from testcontainers.core.config import testcontainers_config
@@ -27,10 +31,10 @@ from testcontainers.core.image import DockerImage
 
 from devtools.gitserver.client import GitClient
 from devtools.gitserver.keys import make_secrets
+from devtools.gitserver.leftovers import labels, remove_leftovers
 
 BASE_IMAGE = "space-sandbox/base:latest"
 IMAGE_TAG = "space-sandbox/test-gitserver:latest"
-LABEL = "space.sandbox.test"
 READY_DEADLINE_S = 30.0
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy")
 _NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
@@ -70,7 +74,8 @@ class GitServer:
 
     def __enter__(self) -> Self:
         try:
-            self._build()
+            with _translated("build"):
+                self._build()
             # Free ports are picked here and bound there: another process may come first, so once more on defeat.
             retry = tenacity.Retrying(
                 stop=tenacity.stop_after_attempt(3),
@@ -175,7 +180,7 @@ class GitServer:
             forcerm=True,
         )
         with image:
-            pass
+            remove_leftovers(image.get_docker_client().client)
 
     def _start(self) -> None:
         testcontainers_config.ryuk_disabled = True  # its reaper is one more image to pull; we remove what we start
@@ -184,13 +189,14 @@ class GitServer:
             IMAGE_TAG,
             env={"HTTPS_PORT": str(self.https_port), "SSH_PORT": str(self.ssh_port)},
             network_mode="host",
-            labels={LABEL: self.session},
+            labels=labels(self.session),
         )
         for name, content in self._secrets.server_files.items():
             container.with_copy_into_container(content, f"/etc/gitserver/{name}", 0o644)
         self._container = container
         try:
-            container.start()
+            with _translated("start"):
+                container.start()
             self._wait_until_ready(container)
         except BaseException:
             self._stop()
@@ -244,6 +250,17 @@ class GitServer:
             self._stop()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def _translated(action: str) -> Iterator[None]:
+    try:
+        yield
+    except docker.errors.BuildError as error:
+        words = "".join(str(entry.get("stream", "")) for entry in error.build_log if isinstance(entry, dict))
+        raise GitServerError(f"Cannot {action} the git server: {error}\n{words[-2000:]}") from error
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise GitServerError(f"Cannot {action} the git server: {error}") from error
 
 
 def _tail(container: Container) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -11,8 +14,9 @@ import docker
 import pytest
 
 from devtools.gitserver import GitClient, GitServer
-from devtools.gitserver.server import LABEL
+from devtools.gitserver.leftovers import LABEL
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("gitserver")
 
 
@@ -109,6 +113,11 @@ def test_equal_content_is_seeded_as_an_equal_commit(git_server: GitServer, tmp_p
     assert first == second
 
 
+def containers_of(session: str) -> int:
+    with contextlib.closing(docker.from_env()) as engine:
+        return len(engine.api.containers(all=True, filters={"label": f"{LABEL}={session}"}))
+
+
 def test_server_leaves_no_container_when_its_block_fails() -> None:
     session = uuid.uuid4().hex
 
@@ -120,8 +129,16 @@ def test_server_leaves_no_container_when_its_block_fails() -> None:
     with pytest.raises(KeyboardInterrupt):
         fail_inside()
 
-    engine = docker.from_env()
-    try:
-        assert engine.api.containers(all=True, filters={"label": f"{LABEL}={session}"}) == []
-    finally:
-        engine.close()
+    assert containers_of(session) == 0
+
+
+def test_server_of_a_killed_process_is_removed_by_the_next_start(tmp_path: Path) -> None:
+    session = uuid.uuid4().hex
+    script = f"import os; from devtools.gitserver import GitServer; GitServer({session!r}).__enter__(); os._exit(0)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    argv = [sys.executable, "-c", script]
+    subprocess.run(argv, cwd=ROOT, env=environment, timeout=120, check=True)  # noqa: S603 -- our own script
+    assert containers_of(session) == 1
+
+    with GitServer():
+        assert containers_of(session) == 0
