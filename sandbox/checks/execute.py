@@ -6,6 +6,8 @@ executor starts a fresh container whose main process is the command; one that ke
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -48,7 +50,7 @@ class Guest:
     git_mask: Path
     hosts: Path
     instance: str
-    cpuset: str = ""
+    cpus: int  # of the engine's host
 
 
 class Executor(Protocol):
@@ -89,7 +91,7 @@ class FreshContainer:
             user=self.guest.user,
             runtime=self.guest.runtime,
             labels=labels,
-            cpuset=self.guest.cpuset,
+            cpuset=choose_cpus(check.limits.cpus, self.guest.cpus),
             hosts=self.guest.hosts,
         )
 
@@ -111,6 +113,15 @@ def judge(ending: Ending) -> Verdict:
     if ending.oom_killed:
         return Verdict.OOM_KILLED
     return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
+
+
+def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
+    """A contiguous CPU set for a check, '' when it may use all: `nproc` in the guest then tells the truth."""
+    count = math.ceil(wanted)
+    if count >= available:
+        return ""
+    first = pick(available - count + 1)
+    return f"{first}-{first + count - 1}" if count > 1 else str(first)
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,14 @@ def _connect(endpoint: Endpoint, timeout_s: float, probe_s: float) -> Engine:
             ca_cert=str(folder / "ca.pem"),
             verify=True,
         )
-    api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=probe_s)
+    # The stubs say int; requests takes fractions of a second.
+    api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=probe_s)  # type: ignore[arg-type]
     try:
         version = str(api.version(api_version=False)["Version"])
     except BaseException:
         api.close()
         raise
-    api.timeout = timeout_s
+    api.timeout = timeout_s  # type: ignore[assignment]
     return Engine(api, endpoint, version)
 
 

@@ -40,7 +40,7 @@ class Home:
     @property
     def git_mask(self) -> Path:
         """The constant file that hides `.git` in every guest."""
-        return self.root / "gitmask"
+        return self.keep("gitmask", GIT_MASK)
 
     def clone(self, repo_id: str) -> Path:
         return self.repositories / "clones" / repo_id
@@ -67,8 +67,6 @@ class Home:
                 folder.chmod(0o700)
             for name in ("clones", "worktrees", "rooms", "tasks", "logs", "locks"):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
-            if not self.git_mask.exists():
-                write_atomically(self.git_mask, GIT_MASK, mode=0o444)
         except OSError as error:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
@@ -76,6 +74,15 @@ class Home:
                 details=str(error),
                 hint="Name a writable directory with --home or SANDBOX_HOME.",
             ) from error
+
+    def keep(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
+        """A small file of ours in the home, made when absent. `fixed`: also put right when its content differs."""
+        path = self.root / name
+        if not path.exists() or (fixed and path.read_bytes() != content):
+            with self.locked("home"):
+                if fixed or not path.exists():
+                    write_atomically(path, content, mode=0o444)
+        return path
 
     @contextmanager
     def locked(self, name: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:

@@ -1,0 +1,152 @@
+"""The command tree, global options, errors to exit codes, signals."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from sandbox import __version__
+from sandbox.cli.invocation import Invocation, global_options
+from sandbox.errors import ErrorCode, SandboxError
+
+INTERRUPTED = 130
+_USAGE, _REFUSED, _CONFLICT, _INFRASTRUCTURE = 2, 3, 4, 5
+_EXIT_CODES = {
+    ErrorCode.INVALID_INPUT: _USAGE,
+    ErrorCode.UNSAFE_PATH: _USAGE,
+    ErrorCode.NOT_FOUND: _USAGE,
+    ErrorCode.NOTHING_TO_COMMIT: _USAGE,
+    ErrorCode.FORGE_UNSUPPORTED: _USAGE,
+    ErrorCode.UNSAFE_REPOSITORY: _REFUSED,
+    ErrorCode.APPROVAL_REQUIRED: _REFUSED,
+    ErrorCode.APPROVAL_DENIED: _REFUSED,
+    ErrorCode.GATE_CLOSED: _REFUSED,
+    ErrorCode.QUOTA_EXCEEDED: _REFUSED,
+    ErrorCode.POLICY_VIOLATION: _REFUSED,
+    ErrorCode.STALE_HASH: _CONFLICT,
+    ErrorCode.PATCH_REJECTED: _CONFLICT,
+    ErrorCode.CONFLICT: _CONFLICT,
+    ErrorCode.DIRTY_WORKSPACE: _CONFLICT,
+    ErrorCode.ORIGIN_MISMATCH: _CONFLICT,
+    ErrorCode.PUSH_REJECTED: _CONFLICT,
+}
+
+# One row a command: adding one is a module and a row here.
+_COMMANDS = {
+    "run": ("sandbox.cli.run:run", "Clone URL and verify it in a clean room: the main job."),
+    "repo": ("sandbox.cli.repo:repo", "Clone, list and show repositories."),
+    "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
+    "file": ("sandbox.cli.file:file", "Read and edit files of a task."),
+    "check": ("sandbox.cli.check:check", "List and run a task's checks."),
+    "verify": ("sandbox.cli.check:verify", "Verify a task's last commit in a clean room."),
+    "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
+    "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
+    "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),
+    "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
+    "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
+    "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
+    "doctor": ("sandbox.cli.doctor:doctor", "Check what this host offers and lacks."),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module when the command is used; help texts come from the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise _unknown_command(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def _unknown_command(name: str) -> click.UsageError:
+    import difflib  # noqa: PLC0415 - only on this path: the command starts fast
+
+    close = difflib.get_close_matches(name, _COMMANDS, n=3)
+    hint = f" Did you mean: {', '.join(close)}?" if close else ""
+    return click.UsageError(f"There is no command '{name}'.{hint}")
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="sandbox")
+@global_options
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Edit, build, test and turn untrusted code into pull requests, safely."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code. Errors are for people, or one JSON document with --json."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    invocation = Invocation(json="--json" in arguments)
+    try:
+        code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation)
+    except SandboxError as error:
+        return _fail(error, invocation)
+    except click.ClickException as error:
+        return _fail(_usage_error(error), invocation)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted; nothing is left running.", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("SANDBOX_DEBUG"):
+            raise
+        return _fail(_defect(error), invocation)
+    return int(code or 0)
+
+
+def _interrupt(_signal: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _usage_error(error: click.ClickException) -> SandboxError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "sandbox"
+    return SandboxError(ErrorCode.INVALID_INPUT, error.format_message(), hint=f"See: {path} --help")
+
+
+def _defect(error: Exception) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"Unexpected {type(error).__name__}; this is a defect of the sandbox",
+        details=str(error)[:500],
+        hint="Run again with SANDBOX_DEBUG=1 for a trace to report.",
+    )
+
+
+def _fail(error: SandboxError, invocation: Invocation) -> int:
+    if invocation.json:
+        click.echo(json.dumps(error.payload(), ensure_ascii=True))
+    else:
+        click.echo(f"{click.style('error', fg='red')} [{error.code}] {error.brief}", err=True)
+        for line in error.details.splitlines()[-40:]:
+            click.echo(f"  {line}", err=True)
+        if error.hint:
+            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True)
+    return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

@@ -1,0 +1,63 @@
+"""`sandbox check` and `sandbox verify`."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.verdicts import Progress, show_runs
+from sandbox.models import Verdict, Verification
+
+
+@click.group()
+def check() -> None:
+    """List and run a task's checks."""
+
+
+@check.command("list")
+@click.argument("owner_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def list_(invocation: Invocation, owner_id: str) -> None:
+    """List the checks of TASK, or of a repository."""
+    with invocation.workbench() as workbench:
+        found = workbench.checks(owner_id)
+    rows = [[c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", c.label] for c in found]
+    invocation.emit({"checks": found}, lambda: table(["CHECK", "DEADLINE", "REQUIRES", "WHAT"], rows))
+
+
+@check.command("run")
+@click.argument("task_id", metavar="TASK")
+@click.argument("check_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--follow", is_flag=True, help="Show the output while it runs.")
+@global_options
+@click.pass_obj
+def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow: bool) -> int:
+    """Run checks in TASK's own worktree, with what they require before them.
+
+    With --json, one ID prints the run of that check, or of the required one that stopped it; several print
+    {"runs": [...]}.
+    """
+    with invocation.workbench() as workbench:
+        runs = workbench.run_checks(task_id, check_ids, Progress(follow=follow).watch())
+    invocation.emit(runs[-1] if len(check_ids) == 1 else {"runs": runs}, lambda: show_runs(runs))
+    return 0 if runs[-1].verdict is Verdict.PASSED else 1
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@click.option("--follow", is_flag=True, help="Show the output while it runs.")
+@global_options
+@click.pass_obj
+def verify(invocation: Invocation, task_id: str, follow: bool) -> int:
+    """Run all checks over TASK's last commit in a clean room: fresh checkout, fresh containers."""
+    with invocation.workbench() as workbench:
+        result = workbench.verify(task_id, Progress(follow=follow).watch())
+    invocation.emit(result, lambda: _show(result))
+    return 0 if result.verified else 1
+
+
+def _show(result: Verification) -> None:
+    show_runs(result.runs)
+    word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
+    click.echo(f"{word}: tree {result.tree}")

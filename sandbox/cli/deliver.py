@@ -1,0 +1,40 @@
+"""`sandbox commit` and `sandbox push`."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.checks.text import neutral
+from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.models import CommitResult
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@click.option("-m", "--message", required=True, help="The commit message.")
+@global_options
+@click.pass_obj
+def commit(invocation: Invocation, task_id: str, message: str) -> None:
+    """Commit everything TASK changed on its branch."""
+    with invocation.workbench() as workbench:
+        result = workbench.commit(task_id, message)
+    invocation.emit(result, lambda: _show(result))
+
+
+def _show(result: CommitResult) -> None:
+    click.echo(f"commit {result.commit}")
+    click.echo(f"  tree {result.tree}")
+    for change in result.files:
+        click.echo(f"  {change.kind.value:<12} {neutral(change.path)}")
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def push(invocation: Invocation, task_id: str) -> None:
+    """Push TASK's commit to its own branch on the remote, and verify that it arrived."""
+    note("Pushing")
+    with invocation.workbench() as workbench:
+        result = workbench.push(task_id)
+    invocation.emit(result, lambda: click.echo(f"pushed {result.commit} to {result.branch}"))

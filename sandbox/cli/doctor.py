@@ -1,0 +1,34 @@
+"""`sandbox doctor`: what this host offers and lacks."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options
+from sandbox.models import Probe, ProbeLevel
+
+_COLORS = {ProbeLevel.OK: "green", ProbeLevel.WARN: "yellow", ProbeLevel.FAIL: "red"}
+
+
+@click.command()
+@global_options
+@click.pass_obj
+def doctor(invocation: Invocation) -> int:
+    """Check the engine, the kernel, the images and git. Exits 5 when a line fails."""
+    with invocation.workbench() as workbench:
+        probes = workbench.doctor()
+    failed = any(p.level is ProbeLevel.FAIL for p in probes)
+    invocation.emit({"probes": probes, "ok": not failed}, lambda: _show(probes))
+    return 5 if failed else 0
+
+
+def _show(probes: tuple[Probe, ...]) -> None:
+    width = max(len(p.name) for p in probes)
+    for probe in probes:
+        level = click.style(f"{probe.level.value:<4}", fg=_COLORS[probe.level], bold=True)
+        first, *rest = probe.value.splitlines() or [""]
+        click.echo(f"{level}  {probe.name:<{width}}  {first}")
+        for line in rest:
+            click.echo(f"      {'':<{width}}  {line}")
+        if probe.hint and probe.level is not ProbeLevel.OK:
+            click.echo(f"      {'':<{width}}  -> {probe.hint}")

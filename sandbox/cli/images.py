@@ -1,0 +1,66 @@
+"""`sandbox images`: the images checks run in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sandbox.checks.text import neutral
+from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.models import ImageInfo
+
+_MEGABYTE = 1e6
+
+
+@click.group()
+def images() -> None:
+    """List and build the images of profiles."""
+
+
+@images.command("list")
+@global_options
+@click.pass_obj
+def list_(invocation: Invocation) -> None:
+    """List images, and whether the engine has them."""
+    with invocation.workbench() as workbench:
+        found = workbench.images()
+    invocation.emit({"images": found}, lambda: _show(found))
+
+
+def _show(found: tuple[ImageInfo, ...]) -> None:
+    rows = [[i.name, _state(i), f"{(i.size_bytes or 0) / _MEGABYTE:.0f} MB", (i.digest or "-")[:19]] for i in found]
+    table(["IMAGE", "STATE", "SIZE", "DIGEST"], rows)
+
+
+def _state(image: ImageInfo) -> str:
+    if not image.present:
+        return "missing"
+    return "stale" if image.stale else "present"
+
+
+@images.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--no-cache", is_flag=True, help="Build from scratch.")
+@click.option(
+    "--wheelhouse",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --as: a requirements file whose wheels the new image holds, too.",
+)
+@click.option("--as", "name_as", help="With --wheelhouse: name of the new image.")
+@global_options
+@click.pass_obj
+def build(
+    invocation: Invocation, names: tuple[str, ...], no_cache: bool, wheelhouse: Path | None, name_as: str | None
+) -> None:
+    """Build images, their parents first. What is up to date is left alone."""
+
+    def progress(line: str) -> None:
+        note(neutral(line))
+
+    with invocation.workbench() as workbench:
+        built = tuple(
+            workbench.build_image(name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+            for name in names
+        )
+    invocation.emit({"images": built}, lambda: _show(built))

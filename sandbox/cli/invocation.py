@@ -1,0 +1,94 @@
+"""What the global options say, and how a command opens the workbench and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from sandbox.workbench import Workbench
+
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+@dataclass
+class Invocation:
+    """State of one command line."""
+
+    json: bool = False
+    home: Path | None = None
+
+    @contextmanager
+    def workbench(self) -> Iterator[Workbench]:
+        """The workbench of this command; the command line may use local paths as remotes."""
+        from sandbox.workbench import Workbench  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
+
+        with Workbench(self.home, allow_file=True) as workbench:
+            yield workbench
+
+    def emit(self, document: BaseModel | dict[str, Any], human: Callable[[], None]) -> None:
+        """Print one JSON document, or the human text."""
+        if self.json:
+            click.echo(to_json(document))
+        else:
+            human()
+
+
+def to_json(document: BaseModel | dict[str, Any]) -> str:
+    """One line of ASCII JSON: safe on any terminal and in any log."""
+    import json  # noqa: PLC0415 - lazy, see above
+
+    return json.dumps(_plain(document), ensure_ascii=True)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def global_options(command: _CommandT) -> _CommandT:
+    """`--home` and `--json`, accepted before and after the command's name."""
+    home = click.option(
+        "--home",
+        type=click.Path(file_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_set_home,
+        help="Directory of the sandbox's state; default: $SANDBOX_HOME.",
+    )
+    as_json = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print exactly one JSON document."
+    )
+    return home(as_json(command))
+
+
+def _set_home(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).home = value
+
+
+def _set_json(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Invocation).json = True
+
+
+def note(text: str) -> None:
+    """Progress and remarks go to stderr."""
+    click.echo(text, err=True)
+
+
+def table(headers: list[str], rows: list[list[str]]) -> None:
+    """A plain aligned table on stdout; guest text must be neutralised before."""
+    widths = [max(len(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
+    for index, row in enumerate([headers, *rows]):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        click.echo(click.style(line, bold=True) if index == 0 else line)

@@ -1,0 +1,46 @@
+"""`sandbox profiles`."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.profiles import Profile
+
+
+@click.group()
+def profiles() -> None:
+    """List and show profiles."""
+
+
+@profiles.command("list")
+@global_options
+@click.pass_obj
+def list_(invocation: Invocation) -> None:
+    """List all profiles."""
+    with invocation.workbench() as workbench:
+        found = workbench.profiles()
+    rows = [[p.name, p.image, ", ".join(c.id for c in p.checks) or "-", p.label] for p in found]
+    invocation.emit({"profiles": found}, lambda: table(["PROFILE", "IMAGE", "CHECKS", "WHAT"], rows))
+
+
+@profiles.command()
+@click.argument("name")
+@global_options
+@click.pass_obj
+def show(invocation: Invocation, name: str) -> None:
+    """Show one profile."""
+    with invocation.workbench() as workbench:
+        found = workbench.profile(name)
+    invocation.emit({"profile": found}, lambda: _show(found))
+
+
+def _show(found: Profile) -> None:
+    click.echo(f"{found.name}: {found.label}")
+    click.echo(f"  image  {found.image}")
+    for check in found.checks:
+        click.echo(f"  check  {check.id}: {shlex.join(check.argv)}  (at most {check.timeout_s:g} s)")
+        for name, value in check.env.items():
+            click.echo(f"         {name}={value}")

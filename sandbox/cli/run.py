@@ -1,0 +1,43 @@
+"""`sandbox run`: the main job."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.verdicts import Progress, elapsed, show_runs
+from sandbox.models import RunSummary
+
+
+@click.command()
+@click.argument("url")
+@click.option("--ref", default="HEAD", help="Branch, tag or full commit id; default: the remote's default branch.")
+@click.option(
+    "--check", "checks", multiple=True, metavar="ID", help="Only this check and what it requires; repeatable."
+)
+@click.option("--profile", help="Use this profile instead of the detected one.")
+@click.option("--follow", is_flag=True, help="Show the checks' output while they run.")
+@global_options
+@click.pass_obj
+def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, follow: bool) -> int:
+    """Clone URL, check its tree out afresh, run the profile's checks there without network, and print the verdicts.
+
+    Exits 0 when every check passed, else 1.
+    """
+    started = time.monotonic()
+    note(f"Cloning and verifying {ref}")
+    progress = Progress(follow=follow)
+    with invocation.workbench() as workbench:
+        summary = workbench.run(url, ref, checks, profile, progress.watch())
+    invocation.emit(summary, lambda: _show(summary, elapsed(started)))
+    return 0 if summary.verified else 1
+
+
+def _show(summary: RunSummary, took: str) -> None:
+    click.echo(f"{summary.repository.id}  {summary.ref}")
+    click.echo(f"  commit {summary.commit[:12]}  tree {summary.tree[:12]}  profile {summary.profile}")
+    show_runs(summary.runs)
+    word = click.style("verified", fg="green", bold=True) if summary.verified else click.style("not verified", fg="red")
+    click.echo(f"{word} in {took}")

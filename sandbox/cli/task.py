@@ -1,0 +1,118 @@
+"""`sandbox task`, and `diff` and `status`, which are also commands of their own."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.checks.text import neutral
+from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.models import Diff, Status, Task
+
+
+@click.group()
+def task() -> None:
+    """Create, list, inspect and close tasks."""
+
+
+@task.command()
+@click.argument("repo_id", metavar="REPO")
+@click.option("--prompt", default="", help="What the task is for; part of its branch name.")
+@click.option("--base", "base_branch", help="Branch, tag or commit to start from; default: the default branch.")
+@click.option("--kind", type=click.Choice(["worktree"]), default="worktree", help="How the task keeps its files.")
+@global_options
+@click.pass_obj
+def create(invocation: Invocation, repo_id: str, prompt: str, base_branch: str | None, kind: str) -> None:
+    """Create a task on REPO with its own branch and worktree."""
+    with invocation.workbench() as workbench:
+        made = workbench.create_task(repo_id, prompt, base_branch)
+    invocation.emit({"task": made}, lambda: _show(made))
+
+
+def _show(found: Task) -> None:
+    click.echo(found.id)
+    click.echo(f"  branch    {found.branch}")
+    click.echo(f"  base      {found.base_branch} at {found.base_commit[:12]}")
+    click.echo(f"  head      {found.head_commit[:12]}")
+    click.echo(f"  status    {found.status}")
+    click.echo(f"  worktree  {found.worktree_path or 'removed'}")
+
+
+@task.command("list")
+@click.argument("repo_id", metavar="[REPO]", required=False)
+@global_options
+@click.pass_obj
+def list_(invocation: Invocation, repo_id: str | None) -> None:
+    """List tasks, of one REPO if named."""
+    with invocation.workbench() as workbench:
+        found = workbench.tasks(repo_id)
+    rows = [[t.id, t.status, t.repo_id, neutral(t.prompt)[:40]] for t in found]
+    invocation.emit({"tasks": found}, lambda: table(["TASK", "STATUS", "REPOSITORY", "PROMPT"], rows))
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def show(invocation: Invocation, task_id: str) -> None:
+    """Show one task."""
+    with invocation.workbench() as workbench:
+        found = workbench.task(task_id)
+    invocation.emit({"task": found}, lambda: _show(found))
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@click.option("--delete", is_flag=True, help="Remove the worktree too; refused while it has uncommitted changes.")
+@click.option("--discard", is_flag=True, help="With --delete: lose uncommitted changes.")
+@global_options
+@click.pass_obj
+def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> None:
+    """End TASK. Its branch on the remote is kept."""
+    with invocation.workbench() as workbench:
+        closed = workbench.close_task(task_id, delete_worktree=delete, discard=discard)
+    invocation.emit({"task": closed}, lambda: _show(closed))
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def status(invocation: Invocation, task_id: str) -> None:
+    """Show what TASK changed since its last commit."""
+    with invocation.workbench() as workbench:
+        found = workbench.status(task_id)
+    invocation.emit(found, lambda: _show_status(found))
+
+
+def _show_status(found: Status) -> None:
+    click.echo(f"on {found.branch}, {found.ahead} commit(s) ahead of {found.base_commit[:12]}")
+    for change in found.changes:
+        click.echo(f"  {change.kind.value:<12} {neutral(change.path)}")
+    for path in found.rejected:
+        click.echo(f"  {'rejected':<12} {neutral(path)}  (never committed)")
+    if not found.changes:
+        click.echo("  no uncommitted changes")
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@click.option(
+    "--against", type=click.Choice(["base", "head"]), default="base", help="Compare with base or last commit."
+)
+@global_options
+@click.pass_obj
+def diff(invocation: Invocation, task_id: str, against: str) -> None:
+    """Show the unified diff of TASK."""
+    with invocation.workbench() as workbench:
+        found = workbench.diff(task_id, against)
+    invocation.emit(found, lambda: _show_diff(found))
+
+
+def _show_diff(found: Diff) -> None:
+    click.echo(neutral(found.text), nl=False)
+    if found.truncated:
+        click.echo("... the diff is longer than what is shown", err=True)
+
+
+task.add_command(status)
+task.add_command(diff)

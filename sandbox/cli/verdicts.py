@@ -1,0 +1,100 @@
+"""Show check runs to a person while they happen and afterwards."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+from rich.status import Status as Spinner
+
+from sandbox.checks.text import shown
+from sandbox.models import Check, CheckRun, Verdict
+from sandbox.workbench import Watch
+
+_COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
+_EXPLAINED = {
+    Verdict.TIMED_OUT: "stopped at its deadline",
+    Verdict.OOM_KILLED: "the kernel killed it at its memory limit",
+    Verdict.KILLED: "it was stopped from outside",
+    Verdict.OUTPUT_LIMIT: "stopped at its output limit",
+    Verdict.DISK_LIMIT: "stopped at its disk limit",
+}
+_TAIL_LINES = 15
+
+
+class Progress:
+    """Announces checks on stderr: a spinner on a terminal, plain lines elsewhere."""
+
+    def __init__(self, *, follow: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._spinner: Spinner | None = None
+        self._follow = follow
+
+    def watch(self) -> Watch:
+        """Callbacks for the workbench."""
+        return Watch(announce=self._announce, follow=self._echo if self._follow else None)
+
+    def _announce(self, check: Check, run: CheckRun | None) -> None:
+        if run is None:
+            text = f"{check.id}: {check.label} ..."
+            if self._console.is_terminal and not self._follow:
+                self._spinner = self._console.status(text)
+                self._spinner.start()
+            else:
+                click.echo(text, err=True)
+            return
+        if self._spinner is not None:
+            self._spinner.stop()
+        click.echo(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s", err=True)
+
+    def _echo(self, _stream: str, chunk: bytes) -> None:
+        sys.stderr.write(shown(chunk))
+        sys.stderr.flush()
+
+
+def verdict_text(run: CheckRun) -> str:
+    """The verdict in color."""
+    return click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
+
+
+def show_runs(runs: Sequence[CheckRun]) -> None:
+    """One line a run; for what did not pass: why, the failing tests, the end of its output."""
+    for run in runs:
+        click.echo(f"  {run.check_id:<10} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
+        if run.verdict is not Verdict.PASSED:
+            _show_failure(run)
+
+
+def _facts(run: CheckRun) -> str:
+    facts = []
+    if run.verdict is Verdict.FAILED:
+        facts.append(f"exit code {run.exit_code}")
+    if run.verdict in _EXPLAINED:
+        facts.append(_EXPLAINED[run.verdict])
+    if run.report is not None:
+        bad = run.report.failures + run.report.errors
+        facts.append(f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests")
+    if run.usage.memory_peak_bytes is not None:
+        facts.append(f"{run.usage.memory_peak_bytes / 2**20:.0f} MiB peak")
+    if run.usage.cpu_time_s is not None:
+        facts.append(f"{run.usage.cpu_time_s:.1f} s CPU")
+    return "  (" + ", ".join(facts) + ")" if facts else ""
+
+
+def _show_failure(run: CheckRun) -> None:
+    if run.report is not None and run.report.failed:
+        for failure in run.report.failed[:10]:
+            lines = failure.message.splitlines()
+            click.echo(f"      {click.style('x', fg='red')} {failure.name}: {lines[0] if lines else ''}")
+        return
+    for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
+        for line in text.splitlines()[-_TAIL_LINES:]:
+            click.echo(f"      {name} | {line}")
+
+
+def elapsed(started: float) -> str:
+    """Seconds since a monotonic time, for people."""
+    return f"{time.monotonic() - started:.1f} s"

@@ -1,0 +1,198 @@
+"""The use-cases: the only place where git, files, engine and store meet.
+
+`Workbench` is the Python interface. Everything it takes and returns is a model or a plain value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sandbox import capabilities, images
+from sandbox.engine.connection import Engine
+from sandbox.errors import SandboxError
+from sandbox.git.process import git_version
+from sandbox.models import (
+    Check,
+    CheckRun,
+    CloneResult,
+    CommitResult,
+    Diff,
+    FileContent,
+    ImageInfo,
+    PatchResult,
+    Probe,
+    PushResult,
+    Repository,
+    RunSummary,
+    Status,
+    Task,
+    Verification,
+)
+from sandbox.profiles import Profile
+from sandbox.store.records import find_repository, find_task, list_repositories, list_tasks
+from sandbox.workbench import checking, repositories, tasks
+from sandbox.workbench.checking import Watch
+from sandbox.workbench.parts import Parts, build_parts
+
+__all__ = ["Watch", "Workbench"]
+
+
+class Workbench:
+    """One controller on one home directory. Every method raises `SandboxError` with a stable code.
+
+    Example::
+
+        with Workbench() as workbench:
+            summary = workbench.run("https://github.com/owner/name")
+            print(summary.verified)
+    """
+
+    def __init__(
+        self,
+        home: Path | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        allow_file: bool = False,
+    ) -> None:
+        """`home`: default as the command's. `settings`: overrides in the shape of config.toml.
+
+        `allow_file`: local paths may be remotes.
+        """
+        self._parts = build_parts(home, os.environ if environ is None else environ, settings, allow_file=allow_file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._parts.close()
+
+    def clone(self, url: str) -> CloneResult:
+        """Clone a remote into the cache, or fetch what is new, and describe it."""
+        return repositories.clone(self._parts, url)
+
+    def repositories(self) -> tuple[Repository, ...]:
+        """All registered repositories."""
+        return list_repositories(self._parts.home)
+
+    def repository(self, repo_id: str) -> Repository:
+        """One repository. Raises: `not_found`."""
+        return find_repository(self._parts.home, repo_id)
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """All profiles, by name."""
+        return tuple(p for _, p in sorted(self._parts.profiles.items()))
+
+    def profile(self, name: str) -> Profile:
+        """One profile. Raises: `not_found`."""
+        return repositories.named_profile(self._parts, name)
+
+    def create_task(self, repo_id: str, prompt: str = "", base_branch: str | None = None) -> Task:
+        """A new task with its own branch and worktree."""
+        return tasks.create(self._parts, repo_id, prompt, base_branch)
+
+    def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
+        """All tasks, of one repository if named."""
+        if repo_id is not None:
+            find_repository(self._parts.home, repo_id)
+        return list_tasks(self._parts.home, repo_id)
+
+    def task(self, task_id: str) -> Task:
+        """One task, closed ones too. Raises: `not_found`."""
+        return find_task(self._parts.home, task_id, allow_closed=True)
+
+    def read_file(
+        self, task_id: str, path: str, start_line: int | None = None, end_line: int | None = None
+    ) -> FileContent:
+        """A file of the task, or a range of its lines."""
+        return tasks.read_file(self._parts, task_id, path, start_line, end_line)
+
+    def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
+        """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""
+        return tasks.patch(self._parts, task_id, patch, expected_hashes)
+
+    def status(self, task_id: str) -> Status:
+        """What the task changed since its last commit."""
+        return tasks.status(self._parts, task_id)
+
+    def diff(self, task_id: str, against: str = "base") -> Diff:
+        """The working state against the task's `base` or `head` commit."""
+        return tasks.diff(self._parts, task_id, against)
+
+    def checks(self, owner_id: str) -> tuple[Check, ...]:
+        """Checks of a task or a repository."""
+        return checking.list_checks(self._parts, owner_id)
+
+    def run_checks(self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None) -> tuple[CheckRun, ...]:
+        """Run checks in the task's worktree, with what they require before them."""
+        return checking.run_checks(self._parts, task_id, check_ids, watch or Watch())
+
+    def verify(self, task_id: str, watch: Watch | None = None) -> Verification:
+        """Run all checks over the exact committed tree in a clean room."""
+        return checking.verify(self._parts, task_id, watch or Watch())
+
+    def run(
+        self,
+        url: str,
+        ref: str = "HEAD",
+        check_ids: Sequence[str] = (),
+        profile: str | None = None,
+        watch: Watch | None = None,
+    ) -> RunSummary:
+        """The main job: clone, check out, verify in a clean room."""
+        return checking.run_url(self._parts, url, ref, check_ids, profile, watch or Watch())
+
+    def commit(self, task_id: str, message: str) -> CommitResult:
+        """Commit the working state on the task's branch."""
+        return tasks.commit(self._parts, task_id, message)
+
+    def push(self, task_id: str) -> PushResult:
+        """Push the task's commit to its own branch, verified."""
+        return tasks.push(self._parts, task_id)
+
+    def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
+        """End a task; its remote branch is kept."""
+        return tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard)
+
+    def images(self) -> tuple[ImageInfo, ...]:
+        """Our images, and whether the engine has them."""
+        return images.list_images(self._parts.image_site)
+
+    def build_image(
+        self,
+        name: str,
+        progress: Callable[[str], None],
+        *,
+        no_cache: bool = False,
+        wheelhouse: Path | None = None,
+        name_as: str | None = None,
+    ) -> ImageInfo:
+        """Build an image and its parents where missing or stale; see `sandbox.images.build`."""
+        site = self._parts.image_site
+        return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+
+    def doctor(self) -> tuple[Probe, ...]:
+        """What this host offers and lacks. Never raises."""
+        parts = self._parts
+        engine, found = _engine_and_images(parts)
+        return capabilities.doctor(
+            engine,
+            parts.settings,
+            parts.home.root,
+            policy=parts.policy.container,
+            images=found,
+            git_version=git_version(parts.home.root),
+        )
+
+
+def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
+    try:
+        return parts.engine, images.list_images(parts.image_site)
+    except SandboxError as error:
+        return error, ()

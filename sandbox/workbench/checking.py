@@ -1,0 +1,203 @@
+"""Use-cases on checks: list, run in a task, verify in a clean room, and the main job `run`."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.checks.execute import Follow, FreshContainer, Guest, Place, Recorder
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.files.mask import require_mask
+from sandbox.git import objects
+from sandbox.git.cache import resolve_commit
+from sandbox.git.process import Git
+from sandbox.images import resolve
+from sandbox.models import Check, CheckRun, RunSummary, Task, Verdict, Verification
+from sandbox.profiles import Profile
+from sandbox.store.home import GIT_MASK
+from sandbox.store.records import find_task, near, save_run
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.repositories import cache_of, named_profile, profile_at, register
+from sandbox.workbench.tasks import editing, looking
+from sandbox.workspaces.worktree import lay_out
+
+Announce = Callable[[Check, CheckRun | None], None]
+"""Called before a check (None) and after it with its run."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who wants to hear while checks run."""
+
+    announce: Announce = lambda _check, _run: None
+    follow: Follow | None = None
+
+
+def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
+    """Checks of a task (at its base commit) or of a repository (at its default branch)."""
+    if owner_id.startswith("task-"):
+        return _task_profile(parts, find_task(parts.home, owner_id, allow_closed=True)).checks
+    repository, git = cache_of(parts, owner_id)
+    commit = resolve_commit(git, "HEAD", repository.default_branch)
+    return _profile_of(parts, git, commit).checks
+
+
+def run_checks(parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch) -> tuple[CheckRun, ...]:
+    """Run checks in the task's own worktree, required ones first; stops at the first that does not pass."""
+    task = find_task(parts.home, task_id)
+    profile = _task_profile(parts, task)
+    checks = _in_order(profile, wanted)
+    recorder = _recorder(parts, profile, task_id)
+    with editing(parts, task_id) as task:
+        return tuple(_run_in_task(parts, task, recorder, checks, watch))
+
+
+def _run_in_task(
+    parts: Parts, task: Task, recorder: Recorder, checks: Sequence[Check], watch: Watch
+) -> Iterator[CheckRun]:
+    root = parts.home.worktree(task.repo_id, task.id)
+    for check in checks:
+        with looking(parts, task) as opened:
+            tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+        require_mask(root, GIT_MASK)
+        with _report_folder(parts) as (run_id, report):
+            place = Place(root, report, tree, clean_room=False, task_id=task.id)
+            run = _run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
+        yield run
+        if run.verdict is not Verdict.PASSED:
+            return
+
+
+def verify(parts: Parts, task_id: str, watch: Watch) -> Verification:
+    """Run all checks of the profile in a clean room over the exact tree of the task's last commit."""
+    task = find_task(parts.home, task_id)
+    _, git = cache_of(parts, task.repo_id)
+    profile = _task_profile(parts, task)
+    checks = _in_order(profile, [c.id for c in profile.checks])
+    tree = objects.tree_of(git, task.head_commit)
+    runs = _clean_room(parts, git, tree, (profile, checks, task.id), watch)
+    return Verification(runs=runs, verified=_verified(runs, checks), tree=tree)
+
+
+def run_url(
+    parts: Parts, url: str, ref: str, wanted: Sequence[str], profile_name: str | None, watch: Watch
+) -> RunSummary:
+    """The main job: clone, check out, verify in the clean room."""
+    chosen = named_profile(parts, profile_name) if profile_name else None
+    repository, git, _ = register(parts, url)
+    commit = resolve_commit(git, ref, repository.default_branch)
+    tree = objects.tree_of(git, commit)
+    profile = chosen or _profile_of(parts, git, commit)
+    checks = _in_order(profile, wanted or [c.id for c in profile.checks])
+    runs = _clean_room(parts, git, tree, (profile, checks, repository.id), watch)
+    return RunSummary(
+        repository=repository,
+        ref=ref,
+        commit=commit,
+        profile=profile.name,
+        runs=runs,
+        verified=_verified(runs, checks),
+        tree=tree,
+    )
+
+
+def _clean_room(
+    parts: Parts, git: Git, tree: str, job: tuple[Profile, Sequence[Check], str], watch: Watch
+) -> tuple[CheckRun, ...]:
+    """A fresh checkout of `tree`, a fresh container a check; gone afterwards whatever happens."""
+    profile, checks, owner = job
+    recorder = _recorder(parts, profile, owner)
+    runs: list[CheckRun] = []
+    room = parts.home.room(f"room-{uuid.uuid4().hex}")
+    task_id = owner if owner.startswith("task-") else None
+    try:
+        lay_out(git, tree, room, parts.file_owner, GIT_MASK)
+        for check in checks:
+            require_mask(room, GIT_MASK)
+            with _report_folder(parts) as (run_id, report):
+                place = Place(room, report, tree, clean_room=True, task_id=task_id)
+                runs.append(_run_one(parts, recorder, (run_id, check, place), watch, owner=owner))
+            if runs[-1].verdict is not Verdict.PASSED:
+                break
+    finally:
+        remove_tree(room)
+    return tuple(runs)
+
+
+def _run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
+    run_id, check, place = job
+    watch.announce(check, None)
+    run = recorder.run(run_id, check, place, watch.follow)
+    save_run(parts.home, owner, run)
+    watch.announce(check, run)
+    return run
+
+
+@contextmanager
+def _report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
+    """A run id and an empty directory that the guest may write its report into."""
+    run_id = f"run-{uuid.uuid4().hex}"
+    folder = parts.home.room(run_id)
+    try:
+        folder.mkdir(mode=0o755)
+        if parts.file_owner is not None:
+            os.chown(folder, *parts.file_owner)
+        yield run_id, folder
+    finally:
+        remove_tree(folder)
+
+
+def _recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
+    override = parts.settings.profiles.get(profile.name)
+    image = override.image if override and override.image else profile.image
+    guest = Guest(
+        image_digest=resolve(parts.image_site, image),
+        runtime=parts.settings.container.runtime,
+        user=parts.guest_user,
+        git_mask=parts.home.git_mask,
+        hosts=parts.hosts,
+        instance=parts.instance,
+        cpus=os.cpu_count() or 1,
+    )
+    return Recorder(FreshContainer(parts.engine, parts.policy, guest), guest, parts.home.logs(owner))
+
+
+def _task_profile(parts: Parts, task: Task) -> Profile:
+    _, git = cache_of(parts, task.repo_id)
+    return _profile_of(parts, git, task.base_commit)
+
+
+def _profile_of(parts: Parts, git: Git, commit: str) -> Profile:
+    return profile_at(parts, git, objects.list_tree(git, objects.tree_of(git, commit)))
+
+
+def _in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
+    """Raises: `not_found` for an unknown check, `invalid_input` when there is nothing to run."""
+    known = [c.id for c in profile.checks]
+    for name in wanted:
+        if name not in known:
+            raise near("check", name, known, f"The profile '{profile.name}' decides which checks there are.")
+    if not wanted:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"There is nothing to run: the profile '{profile.name}' has no checks",
+            hint="Name another profile with --profile; `sandbox profiles list` shows all.",
+        )
+    return tuple(_fitted(c) for c in profile.in_order(wanted))
+
+
+def _fitted(check: Check) -> Check:
+    """No more CPUs than there are: the engine refuses to promise them."""
+    limits = check.limits
+    return check.model_copy(
+        update={"limits": limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})}
+    )
+
+
+def _verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
+    return len(runs) == len(checks) and all(r.verdict is Verdict.PASSED for r in runs)

@@ -1,0 +1,111 @@
+"""What every use-case needs, built once from a home directory, settings and the environment."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sandbox.config import Settings, default_home, load_settings, resources
+from sandbox.credentials import Credential, credential_for, load_credentials
+from sandbox.engine.connection import Engine, connect
+from sandbox.engine.options import HOSTS
+from sandbox.files.openat2 import require_openat2
+from sandbox.git.transport import Access
+from sandbox.images import Site
+from sandbox.policy.container import ShippedPolicy, load_container_policy
+from sandbox.profiles import Profile, load_profiles
+from sandbox.remotes import Remote, parse_remote
+from sandbox.store.home import Home
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Collaborators of one controller. The engine is connected on first use."""
+
+    home: Home
+    settings: Settings
+    environ: Mapping[str, str]
+    allow_file: bool
+    _engines: list[Engine] = field(default_factory=list)
+
+    @cached_property
+    def policy(self) -> ShippedPolicy:
+        """The container policy as shipped."""
+        return load_container_policy(resources("policies"))
+
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
+        """Shipped profiles, replaced by name by those in `$SANDBOX_HOME/profiles/`."""
+        workspace = PurePosixPath(self.policy.container.mounts.workspace)
+        return load_profiles((resources("policies") / "profiles", self.home.root / "profiles"), workspace)
+
+    @cached_property
+    def credentials(self) -> tuple[Credential, ...]:
+        """Credentials by host, secrets wrapped."""
+        return load_credentials(self.home.root, self.environ)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Raises: `engine_unavailable`."""
+        engine = connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
+        self._engines.append(engine)
+        return engine
+
+    @property
+    def image_site(self) -> Site:
+        """Where images are built and found."""
+        return Site(self.engine, self.home, self.settings.images, self.environ)
+
+    @cached_property
+    def hosts(self) -> Path:
+        """The file every guest gets as /etc/hosts."""
+        return self.home.keep("hosts", HOSTS.encode())
+
+    @cached_property
+    def instance(self) -> str:
+        """Random id of this home, on every container we make: another controller's containers are never touched."""
+        return self.home.keep("instance", secrets.token_hex(8).encode(), fixed=False).read_text()
+
+    @property
+    def guest_user(self) -> tuple[int, int]:
+        """Who the guest is: a uid that owns nothing here when we are root, else ourselves (doctor says so)."""
+        user = self.policy.container.user
+        return (user.uid, user.gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+
+    @property
+    def file_owner(self) -> tuple[int, int] | None:
+        """Owner to give to worktree files; None when we may not give any away."""
+        return self.guest_user if os.geteuid() == 0 else None
+
+    def remote(self, url: str) -> Remote:
+        """Parse under this surface's rules."""
+        allow_file = self.allow_file or self.settings.remotes.allow_file
+        return parse_remote(url, allow_file=allow_file, allow_http=self.settings.remotes.allow_http)
+
+    def access(self, remote: Remote) -> Access:
+        """What network git may use for one remote."""
+        port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
+        credential = credential_for(self.credentials, remote.hostname, port)
+        return Access(remote, credential, self.home.known_hosts, self.environ)
+
+    def close(self) -> None:
+        """Give back connections."""
+        for engine in self._engines:
+            engine.close()
+        self._engines.clear()
+
+
+def build_parts(
+    home: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, allow_file: bool
+) -> Parts:
+    """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
+    require_openat2()
+    root = (home or default_home(environ)).expanduser().absolute()
+    place = Home(root)
+    place.prepare()
+    return Parts(place, load_settings(root, environ, flags), environ, allow_file)
