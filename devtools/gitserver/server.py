@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import ssl
+import subprocess
 import tempfile
 import urllib.error
 import urllib.request
@@ -122,7 +123,8 @@ class GitServer:
         Author, date and message are fixed, so equal content gives an equal commit.
         """
         url = self.create(owner, name)
-        with tempfile.TemporaryDirectory(prefix="seed-") as scratch:
+        directory = directory.resolve()
+        with _translated("seed"), tempfile.TemporaryDirectory(prefix="seed-") as scratch:
             git_dir = Path(scratch) / "seed.git"
             client = self.client()
             local = (f"--git-dir={git_dir}", f"--work-tree={directory}")
@@ -259,6 +261,8 @@ def _translated(action: str) -> Iterator[None]:
     except docker.errors.BuildError as error:
         words = "".join(str(entry.get("stream", "")) for entry in error.build_log if isinstance(entry, dict))
         raise GitServerError(f"Cannot {action} the git server: {error}\n{words[-2000:]}") from error
+    except subprocess.CalledProcessError as error:
+        raise GitServerError(f"Cannot {action} the git server: {error.stderr}") from error
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise GitServerError(f"Cannot {action} the git server: {error}") from error
 
