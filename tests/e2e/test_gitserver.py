@@ -92,7 +92,7 @@ def test_ssh_account_runs_nothing_but_git(git_server: GitServer) -> None:
     client = git_server.client()
     ssh = client.environment()["GIT_SSH_COMMAND"].split()
 
-    done = subprocess.run(  # noqa: S603 -- the argv is ours
+    done = subprocess.run(
         [*ssh, "-p", str(git_server.ssh_port), "git@127.0.0.1", "id"],
         env=dict(client.environment()),
         capture_output=True,
@@ -137,7 +137,7 @@ def test_server_of_a_killed_process_is_removed_by_the_next_start(tmp_path: Path)
     script = f"import os; from devtools.gitserver import GitServer; GitServer({session!r}).__enter__(); os._exit(0)"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     argv = [sys.executable, "-c", script]
-    subprocess.run(argv, cwd=ROOT, env=environment, timeout=120, check=True)  # noqa: S603 -- our own script
+    subprocess.run(argv, cwd=ROOT, env=environment, timeout=120, check=True)
     assert containers_of(session) == 1
 
     with GitServer():

@@ -1,0 +1,66 @@
+"""The `sandbox` command as users run it: a process of its own, with a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 240
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What one command left: `json` parses its one document."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        document = json.loads(self.stdout)
+        assert isinstance(document, dict)
+        return document
+
+    @property
+    def error(self) -> dict[str, str]:
+        """The error document; nothing else may be on stdout, and no traceback anywhere."""
+        assert "Traceback" not in self.stderr + self.stdout
+        error = self.json["error"]
+        assert set(error) == {"code", "brief", "details", "hint"}
+        return dict(error)
+
+
+@dataclass(frozen=True)
+class Command:
+    """`sandbox --home HOME ...`; `env` adds to the test's environment."""
+
+    home: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")} | self.env
+        return subprocess.Popen(
+            [sys.executable, "-m", "sandbox", "--home", str(self.home), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def __call__(self, *arguments: str) -> Ended:
+        process = self.start(*arguments)
+        stdout, stderr = process.communicate(timeout=DEADLINE_S)
+        return Ended(process.returncode, stdout, stderr)
+
+    def ok(self, *arguments: str) -> dict[str, Any]:
+        """The document of a command that must succeed."""
+        ended = self(*arguments, "--json")
+        assert ended.code == 0, ended.stdout + ended.stderr
+        return ended.json
