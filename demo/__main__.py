@@ -11,7 +11,7 @@ from demo.fetch import FetchError
 from demo.inputs import load_projects
 from demo.narrator import Narrator
 from demo.stage import stage
-from demo.story import change_project, check_projects
+from demo.story import play
 from devtools.gitserver.server import GitServerError
 
 FOLDER = Path(".demo")
@@ -26,10 +26,7 @@ def main() -> int:
     try:
         with stage(FOLDER, projects) as set_up:
             narrator.say(f"To repeat a command yourself: export PATH=$PWD/.venv/bin:$PATH SANDBOX_HOME={FOLDER}/home")
-            rows = check_projects(set_up, projects, narrator)
-            for project in projects:
-                if project.edit is not None:
-                    rows += change_project(set_up, project, project.edit, narrator)
+            rows = play(set_up, projects, narrator)
     except (DemoError, FetchError, GitServerError) as error:
         sys.stderr.write(f"\nThe demo failed. {error}\n")
         return 1

@@ -1,4 +1,4 @@
-"""The story: each project checked with one command, then one of them changed step by step. Every step is asserted."""
+"""The story: each project checked with one command, one of them changed step by step. Every step is asserted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from demo.narrator import Narrator, Row
 from demo.stage import OWNER, Stage
 
 
-def check_projects(stage: Stage, projects: tuple[Project, ...], narrator: Narrator) -> list[Row]:
-    """`sandbox run URL` on each, at the same time: one clean room each, in one shared home."""
+def play(stage: Stage, projects: tuple[Project, ...], narrator: Narrator) -> list[Row]:
+    """The whole story. A project that is not edited has its check finish in the background."""
     narrator.chapter("1. Is this code any good? One command, nothing trusted")
     narrator.say("Each project is cloned, checked out into a fresh container without network, built and tested.")
+    narrator.say("All at the same time: commands may share one home.")
     with ThreadPoolExecutor(len(projects)) as pool:
-        pending = [pool.submit(stage.sandbox.run, "run", stage.url(project)) for project in projects]
-        rows = []
-        for project, future in zip(projects, pending, strict=True):
+        pending = {project.name: pool.submit(stage.sandbox.run, "run", stage.url(project)) for project in projects}
+        for project in projects:
             narrator.command(stage.sandbox.line("run", stage.url(project)))
-            rows.append(_checked(stage, project, future.result(), narrator))
-    return rows
+        edited = [project for project in projects if project.edit is not None]
+        rows = [_checked(stage, project, pending[project.name].result(), narrator) for project in edited]
+        for project in edited:
+            rows += change_project(stage, project, narrator)
+        narrator.chapter("3. Meanwhile")
+        others = [project for project in projects if project.edit is None]
+        return rows + [_checked(stage, project, pending[project.name].result(), narrator) for project in others]
 
 
 def _checked(stage: Stage, project: Project, answer: Answer, narrator: Narrator) -> Row:
@@ -33,13 +38,15 @@ def _checked(stage: Stage, project: Project, answer: Answer, narrator: Narrator)
     _expect(summary["commit"] == stage.commits[project.name], "the commit that ran is the one on the server")
     _expect(len(summary["runs"]) > 0, "at least one check ran")
     checks = ", ".join(_check_text(run) for run in summary["runs"])
-    narrator.answer(answer, f"{project.name} {project.version} ({project.about}): {checks}", "passed")
+    narrator.answer(answer, f"{project.name} {project.version}, {project.about}: {checks}", "passed")
     return _row(project, checks, "passed", answer.wall_time_s)
 
 
-def change_project(stage: Stage, project: Project, edit: Edit, narrator: Narrator) -> list[Row]:
+def change_project(stage: Stage, project: Project, narrator: Narrator) -> list[Row]:
     """Break, see it fail, repair, verify, commit, push."""
-    return _Change(stage, project, edit, narrator).play()
+    if project.edit is None:
+        raise DemoError(f"{project.name} has no edit in inputs.toml")
+    return _Change(stage, project, project.edit, narrator).play()
 
 
 class _Change:
