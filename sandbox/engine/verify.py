@@ -74,6 +74,11 @@ def _same_labels(wanted: Mapping[str, str], found: Any) -> bool:
     return isinstance(found, Mapping) and wanted.items() <= found.items()
 
 
+def _same_health(wanted: Mapping[str, Any], found: Any) -> bool:
+    """An image's intervals are merged in and mean nothing beside NONE."""
+    return isinstance(found, Mapping) and bool(found.get("Test") == wanted["Test"])
+
+
 def _same_ulimits(wanted: list[dict[str, Any]], found: Any) -> bool:
     """The engine's default limits may be added, never replace ours."""
     if not isinstance(found, list):
@@ -108,5 +113,5 @@ def _evidence(name: str, inspected: Mapping[str, Any]) -> str:
     return f"{name} = {str(value.get(field) if field and isinstance(value, Mapping) else value)[:400]}"
 
 
-_CONFIG_RULES: dict[str, _Same] = {"Env": _same_env, "Labels": _same_labels}
+_CONFIG_RULES: dict[str, _Same] = {"Env": _same_env, "Labels": _same_labels, "Healthcheck": _same_health}
 _HOST_RULES: dict[str, _Same] = {"Ulimits": _same_ulimits, "Mounts": _same_requested_mounts}

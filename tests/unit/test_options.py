@@ -295,7 +295,7 @@ def mutated(value: Any) -> Any:
     if isinstance(value, int):
         return value + 1
     if isinstance(value, dict):
-        return {**value, "extra": "1"}
+        return {**value, "extra": "1", "Test": ["CMD", "x"]}
     return [*value, "extra"] if isinstance(value, list) else f"{value or ''}x"
 
 
@@ -415,6 +415,7 @@ def test_dangerous_variable_of_the_image_is_caught(inspected: dict[str, Any], en
 
 def test_harmless_additions_of_image_and_engine_are_accepted(inspected: dict[str, Any]) -> None:
     inspected["Config"]["Env"].append("PYTHON_VERSION=3.13")
+    inspected["Config"]["Healthcheck"]["Interval"] = 1_000_000_000
     inspected["Config"]["Labels"]["org.opencontainers.image.title"] = "x"
     inspected["HostConfig"]["Ulimits"].append({"Name": "stack", "Soft": 1, "Hard": 1})
     inspected["HostConfig"]["OomKillDisable"] = None  # what version 2 of cgroups answers

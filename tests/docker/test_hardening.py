@@ -1,0 +1,590 @@
+"""What a hardened container is, on the real engine. Each probe also runs where it must fire: a plain container."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import shutil
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from docker.utils.socket import frames_iter
+
+from sandbox.engine.cgroups import Sampler, locate
+from sandbox.engine.connection import Engine
+from sandbox.engine.options import HOSTS, ContainerSpec, create_options
+from sandbox.engine.verify import require_created, verify_created
+from sandbox.errors import SandboxError
+from sandbox.models import Limits
+from sandbox.policy.container import ShippedPolicy, load_container_policy
+
+ROOT = Path(__file__).parents[2]
+LABEL = "space.sandbox.test-hardening"
+SESSION = uuid.uuid4().hex
+LABELS = {LABEL: SESSION}
+GUEST = 64000
+EPERM, ENOSYS, SIGSYS = 1, 38, 31
+DEADLINE_S = 60
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a container ended."""
+
+    out: str
+    exit_code: int
+    state: dict[str, Any]
+
+    def lines(self) -> list[str]:
+        return self.out.split("\n")
+
+
+def execute(
+    engine: Engine, body: Body, verify: bool, during: Callable[[dict[str, Any]], None] | None = None
+) -> Outcome:
+    """Create, verify, attach, start, wait, remove."""
+    api = engine.api
+    container = api.create_container_from_config(body, f"sandbox-{uuid.uuid4().hex}")["Id"]
+    killer = threading.Timer(DEADLINE_S, lambda: api.kill(container, "SIGKILL"))
+    stream: Any = None
+    try:
+        if verify:
+            require_created(body, api.inspect_container(container))
+        stream = api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
+        api.start(container)
+        killer.start()
+        if during is not None:
+            during(api.inspect_container(container))
+        out = b"".join(data for _, data in frames_iter(stream, tty=False)).decode(errors="replace")
+        exit_code = api.wait(container, timeout=DEADLINE_S)["StatusCode"]
+        return Outcome(out.strip(), exit_code, api.inspect_container(container)["State"])
+    finally:
+        killer.cancel()
+        if stream is not None:
+            stream._response.close()
+            stream.close()
+        api.remove_container(container, force=True, v=True)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One workspace, and two ways to run a command over it: as the product does, and as anybody does."""
+
+    engine: Engine
+    policy: ShippedPolicy
+    spec: ContainerSpec
+
+    def hardened(self, *argv: str, **changes: Any) -> Outcome:
+        return execute(self.engine, self.body(*argv, **changes), verify=True)
+
+    def body(self, *argv: str, **changes: Any) -> Body:
+        policy = changes.pop("policy", self.policy)
+        return create_options(dataclasses.replace(self.spec, argv=argv, **changes), policy)
+
+    def plain(self, *argv: str, **host: Any) -> Outcome:
+        """The control: the engine's defaults, as root."""
+        bind = {"Type": "bind", "Source": str(self.spec.workspace), "Target": "/workspace"}
+        body = {
+            "Image": self.spec.image,
+            "Entrypoint": list(argv),
+            "User": "0",
+            "WorkingDir": "/workspace",
+            "Labels": LABELS,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "HostConfig": {"Mounts": [bind], **host},
+        }
+        return execute(self.engine, body, verify=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left(engine: Engine) -> Iterator[None]:
+    yield
+    left = engine.api.containers(all=True, filters={"label": f"{LABEL}={SESSION}"})
+    for container in left:
+        engine.api.remove_container(container["Id"], force=True, v=True)
+    assert left == []
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("No gcc: `apt-get install gcc libc6-dev`")
+    binary = tmp_path_factory.mktemp("probe") / "probe"
+    source = ROOT / "tests" / "data" / "seccomp-probe.c"
+    subprocess.run([compiler, "-static", "-O1", "-w", "-o", binary, source], check=True, timeout=60)  # noqa: S603  # fixed words
+    return binary
+
+
+@pytest.fixture
+def lab(engine: Engine, base_image: str, tmp_path: Path) -> Lab:
+    return make_lab(engine, base_image, tmp_path)
+
+
+def make_lab(engine: Engine, image: str, folder: Path) -> Lab:
+    user = (GUEST, GUEST) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    for name in ("workspace", "report"):
+        (folder / name).mkdir()
+        os.chown(folder / name, *user)
+    (folder / "workspace" / ".git").write_text("gitdir: /nonexistent\n")
+    os.chown(folder / "workspace" / ".git", *user)
+    (folder / "mask").write_text("gitdir: /nonexistent\n")
+    (folder / "hosts").write_text(HOSTS)
+    spec = ContainerSpec(
+        name="sandbox-hardening",
+        image=image,
+        argv=("true",),
+        cwd=PurePosixPath("/workspace"),
+        env={},
+        limits=Limits(memory_bytes=512 * 1024**2, cpus=1.0, pids=64, tmp_bytes=1024**2, home_bytes=1024**2),
+        workspace=folder / "workspace",
+        git_mask=folder / "mask",
+        report=folder / "report",
+        user=user,
+        runtime="runc",
+        labels=LABELS,
+        cpuset="0",
+        hosts=folder / "hosts",
+    )
+    return Lab(engine, load_container_policy(ROOT / "policies"), spec)
+
+
+def status_of(outcome: Outcome) -> dict[str, str]:
+    return {line.partition(":")[0]: line.partition(":")[2].strip() for line in outcome.lines()}
+
+
+# --- who the guest is
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((f"Cap{name}", "0" * 16) for name in ("Eff", "Bnd", "Prm", "Inh", "Amb")),
+        ("NoNewPrivs", "1"),
+        ("Seccomp", "2"),
+    ],
+)
+def test_process_status(lab: Lab, field: str, value: str) -> None:
+    assert status_of(lab.hardened("cat", "/proc/self/status"))[field] == value
+
+
+def test_control_plain_container_has_capabilities_and_may_gain_privileges(lab: Lab) -> None:
+    control = status_of(lab.plain("cat", "/proc/self/status"))
+    assert control["CapEff"] != "0" * 16
+    assert control["NoNewPrivs"] == "0"
+
+
+def test_guest_is_the_policys_user_without_groups(lab: Lab) -> None:
+    uid, gid = lab.spec.user
+    assert lab.hardened("sh", "-c", "id -u; id -G").lines() == [str(uid), str(gid)]
+    assert lab.plain("id", "-u").out == "0"
+
+
+def test_pid_1_is_the_engines_init(lab: Lab) -> None:
+    assert lab.hardened("cat", "/proc/1/comm").out == "docker-init"
+    assert lab.plain("cat", "/proc/1/comm").out == "cat"
+
+
+def test_exit_status_is_the_commands(lab: Lab) -> None:
+    assert lab.hardened("sh", "-c", "exit 42").exit_code == 42
+
+
+# --- network
+
+
+def interfaces(outcome: Outcome) -> set[str]:
+    return {line.partition(":")[0].strip() for line in outcome.lines()[2:]}
+
+
+def test_only_loopback(lab: Lab) -> None:
+    assert interfaces(lab.hardened("cat", "/proc/net/dev")) == {"lo"}
+    assert interfaces(lab.plain("cat", "/proc/net/dev", NetworkMode="host")) > {"lo"}
+
+
+def test_no_resolver_of_the_host_is_visible(lab: Lab) -> None:
+    assert lab.hardened("cat", "/etc/resolv.conf").out == ""
+    assert "nameserver" in lab.plain("cat", "/etc/resolv.conf", NetworkMode="none").out
+
+
+def test_localhost_resolves_through_our_hosts_file(lab: Lab) -> None:
+    assert lab.hardened("getent", "hosts", "localhost").exit_code == 0
+    assert lab.hardened("getent", "hosts", "localhost", hosts=None).exit_code != 0
+
+
+# --- files
+
+
+WRITABLE = """
+while read -r _ _ _ _ point _; do
+  [ -d "$point" ] && (: > "$point/.write-probe") 2>/dev/null && echo "$point"
+done < /proc/self/mountinfo
+"""
+
+
+def test_writable_mounts_are_the_policys(lab: Lab) -> None:
+    mounts = lab.policy.container.mounts
+    expected = {"/tmp", "/dev/shm", mounts.home, mounts.workspace, mounts.report}
+    assert set(lab.hardened("sh", "-c", WRITABLE).lines()) == expected
+    assert "/" in lab.plain("sh", "-c", WRITABLE).lines()
+
+
+def test_root_is_read_only(lab: Lab) -> None:
+    assert "Read-only file system" in lab.hardened("sh", "-c", "LC_ALL=C touch /usr/x /var/x").out
+    assert lab.plain("touch", "/usr/x").exit_code == 0
+
+
+def test_mount_table_shows_our_mounts_read_only_where_they_must_be(lab: Lab) -> None:
+    table = lab.hardened("cat", "/proc/self/mountinfo").lines()
+    options = {fields[4]: fields[5].split(",") for fields in (line.split(" ") for line in table)}
+    assert {point for point in ("/", "/workspace/.git", "/etc/hosts") if "ro" in options[point]} == {
+        "/", "/workspace/.git", "/etc/hosts",
+    }  # fmt: skip
+    assert all({"nosuid", "nodev"} <= {*options[point]} for point in ("/tmp", "/home/sandbox"))
+    assert not any("shared:" in line for line in table)
+
+
+GIT_MASK = """
+cd /workspace; export LC_ALL=C
+rm -f .git; echo rm=$?
+(echo x > .git); echo write=$?
+mv .git x; echo mv=$?
+"""
+
+
+def test_git_mask_holds(lab: Lab) -> None:
+    out = lab.hardened("sh", "-c", GIT_MASK).out
+    assert "rm: cannot remove '.git': Device or resource busy" in out
+    assert "cannot create .git: Read-only file system" in out
+    assert {"rm=1", "mv=1"} <= {*out.split("\n")}
+    assert "write=0" not in out
+    assert (lab.spec.workspace / ".git").read_text() == "gitdir: /nonexistent\n"
+
+
+def test_control_without_the_mask_git_file_is_the_guests(lab: Lab) -> None:
+    out = lab.hardened("sh", "-c", GIT_MASK, git_mask=None).out
+    assert {"rm=0", "write=0", "mv=0"} <= {*out.split("\n")}
+
+
+MASKED_CONTENT = "cat /proc/keys /proc/timer_list /proc/interrupts /proc/latency_stats 2>/dev/null | wc -c"
+
+
+def test_kernel_files_are_empty(lab: Lab) -> None:
+    assert lab.hardened("sh", "-c", MASKED_CONTENT).out == "0"
+    assert int(lab.plain("sh", "-c", MASKED_CONTENT, MaskedPaths=[]).out) > 0
+
+
+# --- limits
+
+
+def test_pids_limit_contains_a_fork_bomb(lab: Lab, probe: Path) -> None:
+    shutil.copy(probe, lab.spec.workspace / "probe")
+    count, error = lab.hardened("/workspace/probe", "forks", "200").out.split("\n")[0].split()
+    assert int(count) < 64
+    assert error == "11"  # EAGAIN
+    assert lab.plain("/workspace/probe", "forks", "200", Init=True).out.split("\n")[0] == "200 0"
+
+
+FILL = "head -c 3000000 /dev/zero 2>/dev/null > {}/big; stat -c %s {}/big"
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/home/sandbox"])
+def test_tmpfs_is_limited(lab: Lab, folder: str) -> None:
+    command = FILL.format(folder, folder)
+    assert lab.hardened("sh", "-c", command).lines()[-1] == str(1024**2)
+    roomy = lab.spec.limits.model_copy(update={"tmp_bytes": 8 * 1024**2, "home_bytes": 8 * 1024**2})
+    assert lab.hardened("sh", "-c", command, limits=roomy).lines()[-1] == "3000000"
+
+
+INODES = "i=0; while (: > /tmp/$i) 2>/dev/null; do i=$((i+1)); [ $i = 200 ] && break; done; ls /tmp | wc -l"
+
+
+def test_tmpfs_inodes_are_limited(lab: Lab) -> None:
+    tight = lab.policy.model_copy(update={"container": lab.policy.container.model_copy(update={"tmp_inodes": 64})})
+    assert int(lab.hardened("sh", "-c", INODES, policy=tight).lines()[-1]) < 64
+    assert lab.hardened("sh", "-c", INODES).lines()[-1] == "200"
+
+
+def test_tmp_and_home_are_executable_for_builds(lab: Lab) -> None:
+    script = "for d in /tmp $HOME; do printf '#!/bin/sh\\necho ran\\n' > $d/x; chmod +x $d/x; $d/x; done"
+    assert lab.hardened("sh", "-c", script).lines() == ["ran", "ran"]
+
+
+LIMIT_FLAGS = [("c", "0"), ("f", "2097152"), ("n", "4096"), ("l", "64"), ("r", "0"), ("q", "0")]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), LIMIT_FLAGS, ids=["core", "fsize", "nofile", "memlock", "rtprio", "msgqueue"]
+)
+def test_hard_ulimit(lab: Lab, flag: str, value: str) -> None:
+    wanted = {"f": str(lab.spec.limits.file_bytes // 1024)}.get(flag, value)
+    command = ("bash", "-c", f"ulimit -H{flag}")
+    assert lab.hardened(*command).out == wanted
+    assert lab.plain(*command).out != wanted or flag in "rl"  # this engine's own default agrees on these two
+
+
+def test_cpuset_shows_in_nproc(lab: Lab) -> None:
+    assert lab.hardened("nproc").out == "1"
+    if (os.cpu_count() or 1) > 1:
+        assert lab.hardened("nproc", cpuset="").out != "1"
+
+
+HUNGRY = ("sh", "-c", "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c")
+
+
+def test_memory_limit_kills(lab: Lab) -> None:
+    small = lab.spec.limits.model_copy(update={"memory_bytes": 64 * 1024**2})
+    assert lab.hardened(*HUNGRY, limits=small).lines()[-1] != "200000000"
+    roomy = lab.spec.limits.model_copy(update={"memory_bytes": 1024**3})
+    assert lab.hardened(*HUNGRY, limits=roomy).lines()[-1] == "200000000"
+
+
+def test_counters_of_a_running_container(lab: Lab) -> None:
+    samplers = []
+
+    def sample(inspected: dict[str, Any]) -> None:
+        sampler = Sampler(locate(inspected["State"]["Pid"]))
+        samplers.append(sampler.__enter__())
+
+    busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; (sleep 0.3 & sleep 0.3 & wait)"
+    execute(lab.engine, lab.body("sh", "-c", busy), True, sample)
+    samplers[0].__exit__(None, None, None)
+    counters = samplers[0].counters
+    assert 0.05 < (counters.cpu_time_s or 0) < 30
+    assert (counters.memory_peak_bytes or 0) > 100_000
+    assert 3 <= (counters.pids_peak or 0) <= 64
+    assert counters.oom_kills == 0
+
+
+def test_counter_shows_an_oom_kill_that_the_command_survives(lab: Lab) -> None:
+    """PID 1 exits 0: the exit status alone would say passed (THREATS L02)."""
+    small = lab.spec.limits.model_copy(update={"memory_bytes": 64 * 1024**2})
+    samplers: list[Sampler] = []
+    body = lab.body("sh", "-c", f"{HUNGRY[2]}; sleep 0.5; exit 0", limits=small)
+
+    def sample(inspected: dict[str, Any]) -> None:
+        samplers.append(Sampler(locate(inspected["State"]["Pid"])).__enter__())
+
+    outcome = execute(lab.engine, body, True, sample)
+    samplers[0].__exit__(None, None, None)
+    assert outcome.exit_code == 0
+    assert (samplers[0].counters.oom_kills or 0) >= 1
+
+
+# --- system calls
+
+
+CAPABILITIES = """
+    DAC_READ_SEARCH NET_ADMIN NET_RAW SYS_ADMIN SYS_BOOT SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE
+    SYS_TIME SYSLOG
+""".split()  # noqa: SIM905  # a table of words. Not ALL: this host's engine has no SYS_RESOURCE to give
+
+
+@pytest.fixture(scope="module")
+def calls(
+    engine: Engine, base_image: str, probe: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, int]]:
+    """The same probe three times: hardened, hardened but with the engine's own profile, root without any wall."""
+    lab = make_lab(engine, base_image, tmp_path_factory.mktemp("calls"))
+    shutil.copy(probe, lab.spec.workspace / "probe")
+    command = ("/workspace/probe", "calls")
+    engine_default = lab.body(*command)
+    engine_default["HostConfig"]["SecurityOpt"] = ["no-new-privileges"]
+    return {
+        "hardened": _errors(lab.hardened(*command)),
+        "engine": _errors(execute(engine, engine_default, verify=True)),
+        "open": _errors(
+            lab.plain(*command, CapAdd=CAPABILITIES, SecurityOpt=["seccomp=unconfined"], NetworkMode="none")
+        ),
+    }
+
+
+def _errors(outcome: Outcome) -> dict[str, int]:
+    pairs = (line.rpartition(" ") for line in outcome.lines())
+    return {name: int(error) for name, _, error in pairs}
+
+
+DENIED = """
+    io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key bpf perf_event_open userfaultfd
+    mount umount2 open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr pivot_root chroot setns unshare
+    clone(CLONE_NEWNS) clone(CLONE_NEWUSER) open_by_handle_at kexec_load init_module finit_module delete_module reboot
+    swapon swapoff settimeofday clock_settime clock_adjtime adjtimex sethostname setdomainname process_vm_readv
+    process_vm_writev kcmp pidfd_getfd quotactl acct fanotify_init mbind migrate_pages move_pages vmsplice syslog
+    personality(ADDR_NO_RANDOMIZE) personality(READ_IMPLIES_EXEC)
+    socket(AF_ALG) socket(AF_VSOCK) socket(AF_PACKET) socket(AF_KEY) socket(AF_RDS) socket(AF_TIPC)
+    socket(AF_BLUETOOTH) socket(AF_XDP)
+""".split()  # noqa: SIM905  # a table of words
+DENIED += ["socket(AF_INET, SOCK_RAW)", "socket(AF_INET, SCTP)", "socket(AF_INET, MPTCP)"]
+DENIED += ["socket(AF_NETLINK, NETFILTER)", "socket(AF_NETLINK, XFRM)", "socket(AF_NETLINK, GENERIC)"]
+ALLOWED = """
+    socket(AF_UNIX) socket(TCP) socket(UDP) socket(TCP6) socketpair(AF_UNIX) memfd_create openat2 statx faccessat2
+    close_range copy_file_range epoll_create1 inotify_init1 eventfd2 timerfd_create pidfd_open landlock_create_ruleset
+    seccomp prctl ptrace personality(query) rseq io_setup
+""".split()  # noqa: SIM905  # a table of words
+ALLOWED += ["socket(AF_NETLINK, ROUTE)"]
+
+
+@pytest.mark.parametrize("name", DENIED)
+def test_system_call_is_denied(calls: dict[str, dict[str, int]], name: str) -> None:
+    assert calls["hardened"][name] == EPERM
+    assert calls["open"][name] != EPERM, "the control must reach the kernel"
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_system_call_reaches_the_kernel(calls: dict[str, dict[str, int]], name: str) -> None:
+    assert calls["hardened"][name] not in (EPERM, ENOSYS)
+
+
+def test_clone3_falls_back(calls: dict[str, dict[str, int]]) -> None:
+    assert calls["hardened"]["clone3"] == ENOSYS
+    assert calls["open"]["clone3"] != ENOSYS
+
+
+def test_every_probe_is_in_a_table(calls: dict[str, dict[str, int]]) -> None:
+    assert calls["hardened"].keys() == {*DENIED, *ALLOWED, "clone3"}
+
+
+@pytest.mark.parametrize("name", ["io_uring_setup", "socket(AF_VSOCK)", "socket(AF_ALG)", "vmsplice"])
+def test_profile_denies_more_than_the_engines_own(engine: Engine, calls: dict[str, dict[str, int]], name: str) -> None:
+    if not engine.version.startswith("20.10"):
+        pytest.skip("newer engines deny some of these themselves")
+    assert calls["engine"][name] != EPERM
+    assert calls["hardened"][name] == EPERM
+
+
+def test_32_bit_calls_kill(lab: Lab, probe: Path) -> None:
+    shutil.copy(probe, lab.spec.workspace / "probe")
+    assert lab.hardened("/workspace/probe", "int80").out == f"signal {SIGSYS}"
+    assert lab.plain("/workspace/probe", "int80").out != f"signal {SIGSYS}"
+
+
+# --- builds work
+
+
+MAKEFILE = """
+all: hello asan threads
+\t./hello && ./asan && ./threads
+hello: hello.c ; gcc -o $@ $<
+asan: hello.c ; gcc -fsanitize=address -o $@ $<
+threads: threads.c ; gcc -pthread -o $@ $<
+"""
+HELLO = '#include <stdio.h>\nint main(void) { puts("hello"); return 0; }\n'
+THREADS = """#include <pthread.h>
+#include <stdio.h>
+static void *run(void *x) { return x; }
+int main(void) { pthread_t t; int e = pthread_create(&t, 0, run, 0); pthread_join(t, 0); puts("threads"); return e; }
+"""
+CMAKE = "cmake_minimum_required(VERSION 3.18)\nproject(x C)\nadd_executable(x hello.c)\n"
+
+
+@pytest.fixture
+def project(engine: Engine, build_image: str, tmp_path: Path) -> Lab:
+    lab = make_lab(engine, build_image, tmp_path)
+    for name, text in {
+        "Makefile": MAKEFILE, "hello.c": HELLO, "threads.c": THREADS, "CMakeLists.txt": CMAKE,
+    }.items():  # fmt: skip
+        (lab.spec.workspace / name).write_text(text)
+    roomy = lab.spec.limits.model_copy(update={"tmp_bytes": 64 * 1024**2, "memory_bytes": 1024**3})
+    return dataclasses.replace(lab, spec=dataclasses.replace(lab.spec, limits=roomy))
+
+
+def test_make_threads_and_the_leak_sanitizer_work(project: Lab) -> None:
+    outcome = project.hardened("make")
+    assert outcome.exit_code == 0, outcome.out
+    assert outcome.lines()[-3:] == ["hello", "hello", "threads"]
+
+
+def test_cmake_works(project: Lab) -> None:
+    outcome = project.hardened("sh", "-c", "cmake -B /tmp/b . && cmake --build /tmp/b && /tmp/b/x")
+    assert outcome.exit_code == 0, outcome.out
+
+
+# --- a hostile image
+
+
+HOSTILE = """
+FROM {base}
+ENV LD_PRELOAD=/evil.so GIT_DIR=/evil BASH_ENV=/evil.sh NVIDIA_VISIBLE_DEVICES=all HARMLESS=1
+ENTRYPOINT ["/bin/echo", "ENTRYPOINT-RAN"]
+CMD ["image-command"]
+HEALTHCHECK --interval=1s CMD touch /tmp/healthcheck-ran
+STOPSIGNAL SIGCONT
+WORKDIR /var
+USER 0
+{extra}
+"""
+
+
+def build(engine: Engine, extra: str) -> str:
+    """From the base image; no RUN, so that it is a matter of milliseconds."""
+    text = HOSTILE.format(base="space-sandbox/base:latest", extra=extra)
+    tag = f"space-sandbox-test-{uuid.uuid4().hex}"
+    answer = list(engine.api.build(fileobj=io.BytesIO(text.encode()), tag=tag, rm=True, forcerm=True, labels=LABELS))
+    assert b"Successfully built" in answer[-2] + answer[-1], answer
+    return str(engine.api.inspect_image(tag)["Id"])
+
+
+@pytest.fixture(scope="module")
+def hostile_images(engine: Engine, base_image: str) -> Iterator[dict[str, str]]:
+    images = {
+        name: build(engine, extra)
+        for name, extra in {"config": "", "volume": "VOLUME /data", "linker": "ENV LD_BIND_NOT=1"}.items()
+    }
+    yield images
+    for digest in images.values():
+        engine.api.remove_image(digest, force=True)
+
+
+ENVIRONMENT = ("sh", "-c", "tr '\\0' '\\n' < /proc/self/environ; id -u; pwd; sleep 1.5; ls /tmp")
+
+
+def test_image_configuration_does_not_win(lab: Lab, hostile_images: dict[str, str]) -> None:
+    out = lab.hardened(*ENVIRONMENT, image=hostile_images["config"]).lines()
+    names = {line.partition("=")[0] for line in out}
+    assert (
+        not {"LD_PRELOAD", "GIT_DIR", "BASH_ENV", "NVIDIA_VISIBLE_DEVICES", "ENTRYPOINT-RAN", "healthcheck-ran"} & names
+    )
+    assert {str(lab.spec.user[0]), "/workspace", "HARMLESS=1", "HOME=/home/sandbox"} <= {*out}
+
+
+def test_control_image_configuration_wins_in_a_plain_container(lab: Lab, hostile_images: dict[str, str]) -> None:
+    body = {"Image": hostile_images["config"], "Labels": LABELS, "AttachStdout": True, "AttachStderr": True}
+    assert "ENTRYPOINT-RAN image-command" in execute(lab.engine, body, verify=False).out
+    body["Entrypoint"] = list(ENVIRONMENT)
+    out = execute(lab.engine, body, verify=False).out
+    assert {"LD_PRELOAD=/evil.so", "GIT_DIR=/evil", "0", "/var", "healthcheck-ran"} <= {*out.split("\n")}
+
+
+def test_emptied_variable_would_stay_in_the_environment(lab: Lab, hostile_images: dict[str, str]) -> None:
+    """Why a bare `NAME` is sent and not `NAME=`."""
+    body = lab.body("sh", "-c", "tr '\\0' '\\n' < /proc/self/environ", image=hostile_images["config"])
+    body["Env"] = ["GIT_DIR=", "LD_PRELOAD"]
+    names = {line.partition("=")[0] for line in execute(lab.engine, body, verify=True).lines()}
+    assert "GIT_DIR" in names
+    assert "LD_PRELOAD" not in names
+
+
+@pytest.mark.parametrize(("image", "field"), [("volume", "Config.Volumes"), ("linker", "Config.Env")])
+def test_image_that_cannot_be_overridden_is_refused(
+    lab: Lab, hostile_images: dict[str, str], image: str, field: str
+) -> None:
+    with pytest.raises(SandboxError, match=field):
+        lab.hardened("true", image=hostile_images[image])
+
+
+def test_engine_answer_matches_what_the_unit_tests_replay(lab: Lab) -> None:
+    """The captured answer has the fields this engine gives."""
+    captured = json.loads((ROOT / "tests" / "data" / "inspect-20.10.json").read_text())
+    assert verify_created(lab.body("true"), captured) != ()
+    unsent = {name for name, value in lab.body("true")["HostConfig"].items() if not value}
+    assert lab.body("true")["HostConfig"].keys() - captured["HostConfig"].keys() <= unsent
