@@ -28,8 +28,10 @@ class Invocation:
     @contextmanager
     def workbench(self) -> Iterator[Workbench]:
         """The workbench of this command; the command line may use local paths as remotes."""
-        from sandbox.workbench import Workbench  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
+        from sandbox.cli.logs import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
+        from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
+        configure_logs()
         with Workbench(self.home, allow_file=True) as workbench:
             yield workbench
 

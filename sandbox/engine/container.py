@@ -16,6 +16,7 @@ from typing import Any
 
 import docker.errors
 import requests
+import tenacity
 
 from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
 from sandbox.engine.connection import Engine, translated
@@ -99,23 +100,26 @@ def _created(engine: Engine, name: str, options: Mapping[str, Any]) -> Iterator[
 
 def remove(engine: Engine, name: str) -> None:
     """Kill and delete a container of ours; one that is not there is fine. Raises: `internal` when it stays."""
-    for attempt in range(REMOVE_ATTEMPTS):
-        try:
-            with translated("remove the container"):
-                engine.api.remove_container(name, v=True, force=True)
-        except SandboxError as error:
-            if isinstance(error.__cause__, docker.errors.NotFound):
-                return
-            if attempt == REMOVE_ATTEMPTS - 1:
-                raise SandboxError(
-                    ErrorCode.INTERNAL,
-                    f"The container {name} could not be removed",
-                    details=error.details,
-                    hint=f"Remove it with: docker rm -f {name}",
-                ) from error
-            time.sleep(0.2 * (attempt + 1))
-        else:
-            return
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(REMOVE_ATTEMPTS),
+        wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=2),
+        retry=tenacity.retry_if_exception_type(SandboxError),
+        reraise=True,
+    )
+    try:
+        attempts(_remove_once, engine, name)
+    except SandboxError as error:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"The container {name} could not be removed",
+            details=error.details,
+            hint=f"Remove it with: docker rm -f {name}",
+        ) from error
+
+
+def _remove_once(engine: Engine, name: str) -> None:
+    with translated("remove the container"), suppress(docker.errors.NotFound):
+        engine.api.remove_container(name, v=True, force=True)
 
 
 def _attach(engine: Engine, container_id: str, streams: Streams) -> threading.Thread:

@@ -6,6 +6,7 @@ import re
 
 from sandbox.errors import ErrorCode, SandboxError
 
+_LASTING = re.compile(r"certificate|ssl|tls|redirect|returned error: 4", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 # First match wins: (pattern, code, brief, hint).
@@ -77,7 +78,16 @@ def classify(command: str, code: int, stderr: str) -> SandboxError:
     return SandboxError(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
 
 
+def is_transient(error: BaseException) -> bool:
+    """Whether the same command may succeed if tried again: the network failed, not a certificate or a rule."""
+    return (
+        isinstance(error, SandboxError) and error.code is ErrorCode.NETWORK_ERROR and not _LASTING.search(error.details)
+    )
+
+
 def scrub(text: str) -> str:
     """Text without user information in URLs and without control characters."""
-    visible = "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    visible = "".join(
+        c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text.replace("\r\n", "\n")
+    )
     return _USERINFO.sub("***@", visible)

@@ -6,6 +6,7 @@ URL, configuration or file on disk. The askpass script answers for one host only
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import tempfile
@@ -14,13 +15,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import tenacity
+
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.classify import is_transient
 from sandbox.git.objects import check_ref_name, is_object_id, peel
 from sandbox.git.process import Git, Grant
 from sandbox.remotes import Remote
 
+_log = logging.getLogger(__name__)
+
 NETWORK_DEADLINE_S = 900.0
+ATTEMPTS = 3
 _BRANCHES = "+refs/heads/*:refs/remotes/origin/*"
 _TAGS = "+refs/tags/*:refs/tags/*"
 _ASKPASS = """#!/bin/sh
@@ -113,10 +120,33 @@ def _askpass(access: Access) -> Iterator[Grant]:
         os.close(secret)
 
 
+def _read_remote(git: Git, access: Access, *args: str, deadline_s: float) -> bytes:
+    """A command that only reads: repeated, with growing and jittered pauses, while the network fails."""
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5),
+        retry=tenacity.retry_if_exception(is_transient),
+        before_sleep=_log_retry,
+        reraise=True,
+    )
+    with granted(access) as grant:
+        try:
+            return attempts(git.run, *args, grant=grant, deadline_s=deadline_s)
+        except SandboxError as error:
+            made = attempts.statistics.get("attempt_number", 1)
+            if made > 1:
+                error.details += f"\n(tried {made} times)"
+            raise
+
+
+def _log_retry(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    _log.warning("attempt %d failed, trying again: %s", state.attempt_number, error)
+
+
 def remote_head(git: Git, access: Access) -> RemoteHead:
     """Ask the remote for its default branch. Raises: network errors; `not_found` for an empty remote."""
-    with granted(access) as grant:
-        out = git.run("ls-remote", "--symref", "--", access.remote.url, "HEAD", grant=grant, deadline_s=120)
+    out = _read_remote(git, access, "ls-remote", "--symref", "--", access.remote.url, "HEAD", deadline_s=120)
     branch, commit = "", ""
     for line in out.decode("utf-8", errors="replace").splitlines():
         value, _, name = line.partition("\t")
@@ -133,19 +163,17 @@ def remote_head(git: Git, access: Access) -> RemoteHead:
 
 def fetch(git: Git, access: Access) -> None:
     """Bring all branches and tags into the cache, forgetting those the remote dropped."""
-    with granted(access) as grant:
-        git.run(
-            "fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-            "--no-auto-maintenance", "--force", "--", access.remote.url, _BRANCHES, _TAGS,
-            grant=grant, deadline_s=NETWORK_DEADLINE_S,
-        )  # fmt: skip
+    _read_remote(
+        git, access, "fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
+        "--no-auto-maintenance", "--force", "--", access.remote.url, _BRANCHES, _TAGS,
+        deadline_s=NETWORK_DEADLINE_S,
+    )  # fmt: skip
 
 
 def remote_branch(git: Git, access: Access, branch: str) -> str | None:
     """Commit a remote branch points to right now, or None."""
     ref = f"refs/heads/{check_ref_name(branch)}"
-    with granted(access) as grant:
-        out = git.run("ls-remote", "--", access.remote.url, ref, grant=grant, deadline_s=120)
+    out = _read_remote(git, access, "ls-remote", "--", access.remote.url, ref, deadline_s=120)
     for line in out.decode("utf-8", errors="replace").splitlines():
         oid, _, name = line.partition("\t")
         if name == ref and is_object_id(oid):

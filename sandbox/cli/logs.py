@@ -1,0 +1,38 @@
+"""Logs go to stderr: for people on a terminal, one JSON object a line elsewhere. `SANDBOX_LOG` sets the level.
+
+The package logs through the standard library, so a program that imports it decides for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import structlog
+
+_LEVELS = {"debug", "info", "warning", "error"}
+
+
+def configure_logs() -> None:
+    """Once a command; an unknown level means `warning`."""
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    if sys.stderr.isatty():
+        renderer = structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    level = os.environ.get("SANDBOX_LOG", "").lower()
+    logger = logging.getLogger("sandbox")
+    logger.handlers = [handler]
+    logger.setLevel(level.upper() if level in _LEVELS else logging.WARNING)
+    logger.propagate = False
