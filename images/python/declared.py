@@ -1,57 +1,85 @@
-"""Print what a project declares for its tests, one requirement a line: `declared.py PYPROJECT [WHEEL]`.
+"""What a project under test still lacks, one requirement a line.
 
+`declared.py needs WHEEL`: run-time requirements that are not installed.
+`declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
+in the wheel-house; the ones that are not there either are named on stderr.
 Extras come from the wheel's metadata (every back-end writes it), groups from `[dependency-groups]` (PEP 735).
 """
 
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator, Sequence
 from email.parser import Parser
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
+WHEELS = Path("/wheels")
 WANTED = ("dev", "develop", "test", "tests", "testing")
 
 
-def of_extras(wheel):
-    """Requirements that hold here once a wanted extra is asked for and did not hold before, without their marker."""
+def of_wheel(wheel: Path, extras: Sequence[str]) -> Iterator[Requirement]:
+    """Its requirements that hold here with one of `extras` ("": without any)."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(entry for entry in archive.namelist() if entry.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
     own = canonicalize_name(metadata["Name"])
-    for line in metadata.get_all("Requires-Dist", []):
-        requirement = Requirement(line)
+    for requirement in map(Requirement, metadata.get_all("Requires-Dist", [])):
         marker = requirement.marker
-        if marker is None or marker.evaluate({"extra": ""}):
-            continue
-        if canonicalize_name(requirement.name) != own and any(marker.evaluate({"extra": extra}) for extra in WANTED):
+        holds = marker is None or any(marker.evaluate({"extra": extra}) for extra in extras)
+        if holds and canonicalize_name(requirement.name) != own:
             requirement.marker = None
-            yield str(requirement)
+            yield requirement
 
 
-def of_groups(pyproject):
-    """Requirements of the wanted groups, includes expanded."""
-    if not pyproject.is_file():
-        return
-    groups = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("dependency-groups", {})
-    by_name = {canonicalize_name(name): entries for name, entries in groups.items()}
+def of_groups(pyproject: Path) -> Iterator[Requirement]:
+    """Requirements of the wanted groups that hold here, includes expanded."""
+    tables = tomllib.loads(pyproject.read_text(encoding="utf-8")) if pyproject.is_file() else {}
+    groups = {canonicalize_name(name): entries for name, entries in tables.get("dependency-groups", {}).items()}
     pending, seen = list(WANTED), set()
     while pending:
         group = canonicalize_name(pending.pop(0))
-        if group in seen:
-            continue
-        seen.add(group)
-        for entry in by_name.get(group, []):
+        for entry in () if group in seen else groups.get(group, ()):
             if isinstance(entry, dict):
                 pending.append(entry["include-group"])
-            else:
-                yield entry
+            elif (requirement := Requirement(entry)).marker is None or requirement.marker.evaluate():
+                requirement.marker = None
+                yield requirement
+        seen.add(group)
+
+
+def installed(requirement: Requirement) -> bool:
+    """Whether the interpreter has it; one with extras is left to pip."""
+    try:
+        return not requirement.extras and requirement.specifier.contains(version(requirement.name), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+def in_wheelhouse(requirement: Requirement) -> bool:
+    """Whether some wheel has its name and an allowed version."""
+    wheels = (parse_wheel_filename(path.name) for path in WHEELS.glob("*.whl"))
+    name = canonicalize_name(requirement.name)
+    return any(found == name and requirement.specifier.contains(number) for found, number, *_ in wheels)
+
+
+def needs(wheel: Path) -> list[str]:
+    """What the project cannot run without."""
+    return [str(r) for r in of_wheel(wheel, [""]) if not installed(r)]
+
+
+def wants(pyproject: Path, *wheel: Path) -> list[str]:
+    """What its developers test it with."""
+    declared = [*of_groups(pyproject), *(r for path in wheel for r in of_wheel(path, WANTED))]
+    lacking = [r for r in declared if not installed(r)]
+    for absent in dict.fromkeys(str(r) for r in lacking if not in_wheelhouse(r)):
+        sys.stderr.write(f"sandbox-python-check: not in the wheel-house, going on without: {absent}\n")
+    return [str(r) for r in lacking if in_wheelhouse(r)]
 
 
 if __name__ == "__main__":
-    found = list(of_groups(Path(sys.argv[1])))
-    if len(sys.argv) > 2:
-        found += of_extras(Path(sys.argv[2]))
-    print("\n".join(dict.fromkeys(found)))
+    answer = {"needs": needs, "wants": wants}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(answer))

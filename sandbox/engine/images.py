@@ -9,9 +9,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -198,15 +198,15 @@ def build(engine: Engine, wanted: Build, progress: Progress) -> Image:
     with tempfile.TemporaryFile() as context:
         write_context(context, wanted.folder, wanted.extra_files)
         context.seek(0)
-        with translated(f"build the image '{wanted.tag}'"):
-            digest, failure = _follow(_started(engine, wanted, context), wanted, progress, tail)
+        with translated(f"build the image '{wanted.tag}'"), closing(_started(engine, wanted, context)) as stream:
+            digest, failure = _follow(stream, wanted, progress, tail)
     image = inspect(engine, digest) if digest and not failure else None
     if image is None:
         raise build_error(wanted.tag, tail, failure)
     return image
 
 
-def _started(engine: Engine, wanted: Build, context: IO[bytes]) -> Iterator[dict[str, Any]]:
+def _started(engine: Engine, wanted: Build, context: IO[bytes]) -> Generator[dict[str, Any]]:
     return engine.api.build(
         fileobj=context,
         custom_context=True,

@@ -1,0 +1,298 @@
+"""Images on the real engine. Builds need the Debian archive and a package index once; afterwards they are no-ops."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker.errors
+import pytest
+
+from sandbox.config import ImageSettings, resources
+from sandbox.engine import images as engine_images
+from sandbox.engine.connection import Engine
+from sandbox.engine.images import Build
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images import Site, build, list_images, resolve, tag_of
+from sandbox.store.home import Home
+
+GUEST = 64000
+
+
+def quiet(line: str) -> None:
+    """A progress callback that forgets."""
+
+
+@pytest.fixture
+def site(engine: Engine, tmp_path: Path) -> Site:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    return Site(engine, home, ImageSettings(), os.environ)
+
+
+def run(engine: Engine, image: str, argv: list[str], *, user: str = "", binds: dict[str, str] | None = None) -> str:
+    """Run as a check would, and return `exit code, newline, output`."""
+    container = engine.api.create_container(
+        image,
+        argv,
+        user=user,
+        working_dir="/workspace",
+        environment={"HOME": "/home/sandbox", "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        host_config=engine.api.create_host_config(
+            network_mode="none",
+            read_only=True,
+            cap_drop=None if user == "0" else ["ALL"],
+            security_opt=["no-new-privileges"],
+            tmpfs={"/tmp": "exec,size=512m,mode=1777", "/home/sandbox": f"uid={GUEST},size=128m"},
+            binds=[f"{host}:{guest}" for guest, host in (binds or {}).items()],
+        ),
+    )
+    try:
+        engine.api.start(container["Id"])
+        code = engine.api.wait(container["Id"], timeout=120)["StatusCode"]
+        return f"{code}\n{engine.api.logs(container['Id']).decode()}"
+    finally:
+        engine.api.remove_container(container["Id"], force=True)
+
+
+@pytest.fixture
+def scratch(site: Site) -> Iterator[str]:
+    """The name of an image a test may build; gone afterwards."""
+    name = "test-scratch"
+    (site.home.root / "images" / name).mkdir(parents=True)
+    yield name
+    try:
+        site.engine.api.remove_image(tag_of(name), force=True)
+    except docker.errors.ImageNotFound:
+        return
+
+
+def write_dockerfile(site: Site, name: str, text: str) -> None:
+    (site.home.root / "images" / name / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\n{text}\n")
+
+
+@pytest.mark.parametrize("name", ["base", "build", "python"])
+def test_image_has_no_setuid_file_and_runs_as_the_guest(site: Site, name: str) -> None:
+    digest = build(site, name, quiet).digest
+    assert digest is not None
+    find = ["find", "/", "-xdev", "-perm", "/6000", "!", "-path", "/proc/*"]
+    assert run(site.engine, digest, find, user="0") == "0\n"
+    planted = ["sh", "-c", "cp /bin/true /tmp/x && chmod 4755 /tmp/x && find /tmp -perm /6000"]
+    assert "/tmp/x" in run(site.engine, digest, planted)  # the search finds one when there is one
+    assert "uid=64000(sandbox) gid=64000(sandbox)" in run(site.engine, digest, ["id"])
+    stat = ["stat", "-c", "%u:%g", "/workspace", "/report", "/home/sandbox"]
+    assert run(site.engine, digest, stat).split()[1:] == ["64000:64000", "64000:64000", "64000:0"]
+
+
+def test_base_image_has_the_tools_and_inherits_nothing(site: Site) -> None:
+    build(site, "base", quiet)
+    tools = "git --version && make --version && ctags --version && test -s /etc/ssl/certs/ca-certificates.crt"
+    output = run(site.engine, tag_of("base"), ["sh", "-c", tools])
+    assert output.startswith("0\n")
+    assert "Universal Ctags" in output
+    config = site.engine.api.inspect_image(tag_of("base"))["Config"]  # type: ignore[no-untyped-call]  # types-docker
+    assert not config.get("Entrypoint")
+    assert not config.get("Volumes")
+    assert not config.get("Healthcheck")
+
+
+def test_second_build_does_nothing(site: Site) -> None:
+    first = build(site, "python", quiet)
+    lines: list[str] = []
+    assert build(site, "python", lines.append) == first
+    assert lines == [f"{tag_of(name)} is up to date" for name in ("base", "python")]
+
+
+def test_two_builds_at_once_both_succeed(site: Site, scratch: str) -> None:
+    write_dockerfile(site, scratch, "RUN sleep 1")
+    digests: list[str | None] = []
+    threads = [threading.Thread(target=lambda: digests.append(build(site, scratch, quiet).digest)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(digests) == 2
+    assert len(set(digests)) == 1
+
+
+def test_changed_recipe_is_listed_as_stale_until_it_is_built(site: Site, scratch: str) -> None:
+    def listed() -> tuple[bool, bool]:
+        info = next(info for info in list_images(site) if info.name == scratch)
+        return info.present, info.stale
+
+    write_dockerfile(site, scratch, "")
+    assert listed() == (False, False)
+    build(site, scratch, quiet)
+    assert listed() == (True, False)
+    write_dockerfile(site, scratch, "RUN true")
+    assert listed() == (True, True)
+    build(site, scratch, quiet)
+    assert listed() == (True, False)
+
+
+def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: Site, scratch: str) -> None:
+    write_dockerfile(site, scratch, "RUN echo the evidence && exit 7")
+    with pytest.raises(SandboxError) as raised:
+        build(site, scratch, quiet)
+    assert raised.value.code is ErrorCode.INTERNAL
+    assert "the evidence" in raised.value.details
+    assert "code: 7" in raised.value.details
+    assert engine_images.inspect(site.engine, tag_of(scratch)) is None
+
+
+def test_build_past_its_deadline_is_given_up(site: Site, scratch: str) -> None:
+    parent = build(site, "base", quiet).digest or ""
+    write_dockerfile(site, scratch, "RUN while echo x; do sleep 0.1; done")
+    folder = site.home.root / "images" / scratch
+    wanted = Build(folder, tag_of(scratch), {"BASE": parent}, {}, no_cache=True, deadline_s=1.0)
+    with pytest.raises(SandboxError) as raised:
+        engine_images.build(site.engine, wanted, quiet)
+    assert raised.value.code is ErrorCode.TIMEOUT
+
+
+def test_image_with_a_volume_is_refused(site: Site, scratch: str) -> None:
+    write_dockerfile(site, scratch, "")
+    plain = build(site, scratch, quiet).digest
+    assert resolve(site, scratch) == plain
+    write_dockerfile(site, scratch, "VOLUME /data")
+    build(site, scratch, quiet)
+    for reference in (scratch, tag_of(scratch)):
+        with pytest.raises(SandboxError) as raised:
+            resolve(site, reference)
+        assert raised.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_missing_image_names_the_command_or_what_looks_like_it(site: Site, scratch: str) -> None:
+    write_dockerfile(site, scratch, "")
+    for reference, hint in ((scratch, f"sandbox images build {scratch}"), ("pyhton", "python")):
+        with pytest.raises(SandboxError) as raised:
+            resolve(site, reference)
+        assert raised.value.code is ErrorCode.IMAGE_MISSING
+        assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize("reference", ["", "../containers/json", "UPPER", "a b", "x:y:z/"])
+def test_what_cannot_name_an_image_is_refused(site: Site, reference: str) -> None:
+    with pytest.raises(SandboxError) as raised:
+        resolve(site, reference)
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_local_image_resolves_by_tag_and_digest(site: Site) -> None:
+    digest = build(site, "base", quiet).digest
+    assert digest is not None
+    assert {resolve(site, name) for name in ("base", tag_of("base"), "space-sandbox/base", digest)} == {digest}
+
+
+def test_pull_without_a_registry_fails_fast_with_a_code(site: Site) -> None:
+    with pytest.raises(SandboxError) as raised:
+        engine_images.pull(site.engine, "localhost:1/nothing:latest", 20.0)
+    assert raised.value.code is ErrorCode.NETWORK_ERROR
+
+
+def test_pull_from_a_silent_registry_ends_at_the_deadline(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(SandboxError) as raised:
+        engine_images.pull(site.engine, f"localhost:{silent.getsockname()[1]}/nothing:latest", 1.0)
+    assert raised.value.code is ErrorCode.TIMEOUT
+
+
+def test_ca_bundle_reaches_the_download_and_not_the_image(site: Site, scratch: str, tmp_path: Path) -> None:
+    folder = site.home.root / "images" / scratch
+    shutil.copytree(resources("images") / "python", folder, dirs_exist_ok=True)
+    # The stage that downloads proves that it had the bundle by leaving its word among the wheels.
+    (folder / "download-wheels").write_text('#!/bin/sh\nmkdir "$2" && grep -c space-canary "$1/ca.crt" >"$2/seen"\n')
+    (folder / "install-wheels").write_text("#!/bin/sh\n")
+    bundle = tmp_path / "ca.crt"
+    bundle.write_bytes(b"# space-canary\n" + (resources("images") / "base" / "Dockerfile").read_bytes())
+    with_canary = Site(site.engine, site.home, ImageSettings(ca_bundle=str(bundle)), site.environ)
+    digest = build(with_canary, scratch, quiet).digest or ""
+    assert run(site.engine, digest, ["cat", "/wheels/seen"]) == "0\n1\n"
+    everywhere = ["grep", "-rls", "space-canary", "/etc", "/home", "/opt", "/root", "/srv", "/usr", "/var", "/wheels"]
+    assert run(site.engine, digest, everywhere, user="0") == "1\n"
+    assert run(site.engine, digest, ["ls", "/build"], user="0").startswith("2\n")
+
+
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "sample"
+version = "1"
+dependencies = [DEPENDENCIES]
+[dependency-groups]
+dev = ["pytest", "not-in-any-wheel-house"]
+[tool.setuptools]
+packages = ["sample"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "sample").mkdir(parents=True)
+    (folder / "sample" / "__init__.py").write_text("def double(n):\n    return 2 * n\n")
+    (folder / "pyproject.toml").write_text(PROJECT.replace("DEPENDENCIES", '"pluggy>=1"'))
+    test = "from sample import double\n\ndef test_double():\n    assert double(2) == 4\n"
+    (folder / "test_sample.py").write_text(textwrap.dedent(test))
+    return folder
+
+
+def check(site: Site, project: Path, what: str) -> tuple[int, str, Path]:
+    """Exit code, output and report directory of `sandbox-python-check` on a project."""
+    build(site, "python", quiet)
+    report = project.with_name("report")
+    report.mkdir(exist_ok=True)
+    for path in (report, project, *project.rglob("*")):
+        os.chown(path, GUEST, GUEST)
+    binds = {"/workspace": str(project), "/report": str(report)}
+    code, _, output = run(site.engine, tag_of("python"), ["sandbox-python-check", what], binds=binds).partition("\n")
+    return int(code), output, report
+
+
+def test_python_checks_pass_offline_and_leave_the_sources_as_they_were(site: Site, project: Path) -> None:
+    before = sorted(project.rglob("*"))
+    code, output, report = check(site, project, "test")
+    assert code == 0, output
+    assert "going on without: not-in-any-wheel-house" in output
+    assert 'tests="1"' in (report / "junit.xml").read_text()
+    code, output, _ = check(site, project, "build")
+    assert (code, "sample-1-py3-none-any.whl" in output) == (0, True)
+    assert sorted(project.rglob("*")) == before
+
+
+def test_python_check_fails_with_the_code_of_pytest(site: Site, project: Path) -> None:
+    (project / "sample" / "__init__.py").write_text("def double(n):\n    return n\n")
+    assert check(site, project, "test")[0] == 1
+    (project / "test_sample.py").unlink()
+    assert check(site, project, "test")[0] == 5
+
+
+def test_python_check_names_a_dependency_the_wheelhouse_lacks(site: Site, project: Path) -> None:
+    (project / "pyproject.toml").write_text(PROJECT.replace("DEPENDENCIES", '"left-pad>=1"'))
+    code, output, _ = check(site, project, "test")
+    assert code == 69
+    assert "left-pad>=1 (from sample) is not in the wheel-house" in output
+    assert "sandbox images build python --wheelhouse" in output
+
+
+def test_python_check_compiles_a_tree_that_is_no_package(site: Site, project: Path) -> None:
+    (project / "pyproject.toml").unlink()
+    assert check(site, project, "build")[0] == 0
+    (project / "sample" / "__init__.py").write_text("def double(:\n")
+    code, output, _ = check(site, project, "build")
+    assert (code, "SyntaxError" in output) == (1, True)
+
+
+def test_variant_without_a_name_or_on_the_wrong_image_is_refused(site: Site, tmp_path: Path) -> None:
+    wheels = tmp_path / "requirements.txt"
+    wheels.write_text("click\n")
+    for name, name_as in (("python", None), ("build", "build-acme"), ("python", "base")):
+        with pytest.raises(SandboxError) as raised:
+            build(site, name, quiet, wheelhouse=wheels, name_as=name_as)
+        assert raised.value.code is ErrorCode.INVALID_INPUT

@@ -1,0 +1,223 @@
+"""The pure parts of images: catalogue, fingerprint, base order, contexts, names and the errors' wording."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from sandbox.engine.images import build_error, parsed, plain_lines, write_context
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.building import build_args
+from sandbox.images.catalogue import Recipe, catalogue, fingerprint, lineage, tag_of
+from sandbox.images.debian import BOOTSTRAPPED, PUBLISHED, Step, Way, bootstrap_commands, plan
+from sandbox.images.resolving import missing
+from sandbox.store.home import Home
+
+
+def make_folder(root: Path, name: str, recipe: str = "") -> Path:
+    folder = root / "images" / name
+    folder.mkdir(parents=True)
+    (folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    if recipe:
+        (folder / "recipe.toml").write_text(recipe)
+    return folder
+
+
+def code_of(raised: pytest.ExceptionInfo[SandboxError]) -> ErrorCode:
+    return raised.value.code
+
+
+def test_shipped_catalogue_has_base_build_and_python(tmp_path: Path) -> None:
+    recipes = catalogue(Home(tmp_path))
+    assert {"base", "build", "python"} <= set(recipes)
+    assert recipes["base"].parent == ""
+    assert recipes["python"].wheelhouse
+    assert not recipes["build"].wheelhouse
+
+
+def test_operators_folder_wins_over_the_shipped_one(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "python", 'parent = "build"')
+    recipe = catalogue(Home(tmp_path))["python"]
+    assert recipe == Recipe("python", folder, "build")
+
+
+def test_folder_without_recipe_starts_from_base_and_one_without_dockerfile_is_no_image(tmp_path: Path) -> None:
+    make_folder(tmp_path, "acme")
+    (tmp_path / "images" / "notes").mkdir()
+    recipes = catalogue(Home(tmp_path))
+    assert recipes["acme"].parent == "base"
+    assert "notes" not in recipes
+
+
+@pytest.mark.parametrize("recipe", ["parnet = 'base'", "parent = 3", "not toml"], ids=["typo", "type", "syntax"])
+def test_damaged_recipe_is_refused(tmp_path: Path, recipe: str) -> None:
+    make_folder(tmp_path, "acme", recipe)
+    with pytest.raises(SandboxError) as raised:
+        catalogue(Home(tmp_path))
+    assert code_of(raised) is ErrorCode.INVALID_INPUT
+    assert "acme" in raised.value.brief
+
+
+@pytest.mark.parametrize("name", ["Acme", "a b", "-a", "a--b"])
+def test_folder_whose_name_cannot_be_a_tag_is_refused(tmp_path: Path, name: str) -> None:
+    make_folder(tmp_path, name)
+    with pytest.raises(SandboxError, match="cannot be the name"):
+        catalogue(Home(tmp_path))
+
+
+def test_tag_of_a_name() -> None:
+    assert tag_of("python-acme") == "space-sandbox/python-acme:latest"
+
+
+def recipes_of(**parents: str) -> dict[str, Recipe]:
+    return {name: Recipe(name, Path("/nowhere"), parent) for name, parent in parents.items()}
+
+
+def test_lineage_starts_at_debian() -> None:
+    line = lineage(recipes_of(base="", python="base", acme="python"), "acme")
+    assert [recipe.name for recipe in line] == ["base", "python", "acme"]
+
+
+@pytest.mark.parametrize(
+    ("parents", "code"),
+    [
+        ({"acme": "gone"}, ErrorCode.INVALID_INPUT),
+        ({"acme": "other", "other": "acme"}, ErrorCode.INVALID_INPUT),
+        ({"other": ""}, ErrorCode.NOT_FOUND),
+    ],
+    ids=["unknown parent", "circle", "unknown name"],
+)
+def test_lineage_that_leads_nowhere_is_refused(parents: dict[str, str], code: ErrorCode) -> None:
+    with pytest.raises(SandboxError) as raised:
+        lineage(recipes_of(**parents), "acme")
+    assert code_of(raised) is code
+
+
+def test_fingerprint_changes_with_everything_that_decides_the_image(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "acme")
+    recipe = Recipe("acme", folder)
+    seen = [fingerprint(recipe, "sha256:1"), fingerprint(recipe, "sha256:2"), fingerprint(recipe, "sha256:1", "wheels")]
+    script = folder / "tool"
+    script.write_text("one")
+    seen.append(fingerprint(recipe, "sha256:1"))
+    script.chmod(0o755)
+    seen.append(fingerprint(recipe, "sha256:1"))
+    script.write_text("two")
+    seen.append(fingerprint(recipe, "sha256:1"))
+    script.rename(folder / "other")
+    seen.append(fingerprint(recipe, "sha256:1"))
+    assert len(set(seen)) == len(seen)
+
+
+def test_fingerprint_ignores_where_the_folder_is_and_when_it_was_written(tmp_path: Path) -> None:
+    one, two = (make_folder(tmp_path / side, "acme") for side in "ab")
+    assert fingerprint(Recipe("acme", one), "x") == fingerprint(Recipe("acme", two), "x")
+
+
+@pytest.mark.parametrize(
+    ("configured", "present", "tools", "expected"),
+    [
+        ("mine:1", {"mine:1", PUBLISHED}, {"mmdebstrap"}, [Step(Way.USE, "mine:1")]),
+        ("mine:1", {BOOTSTRAPPED, PUBLISHED}, {"mmdebstrap"}, [Step(Way.PULL, "mine:1")]),
+        ("", {BOOTSTRAPPED, PUBLISHED}, {"mmdebstrap"}, [Step(Way.USE, BOOTSTRAPPED)]),
+        ("", {PUBLISHED}, {"mmdebstrap"}, [Step(Way.USE, PUBLISHED)]),
+        ("", set(), {"debootstrap", "mmdebstrap"}, [Step(Way.PULL, PUBLISHED), Step(Way.BOOTSTRAP, "mmdebstrap")]),
+        ("", set(), {"debootstrap"}, [Step(Way.PULL, PUBLISHED), Step(Way.BOOTSTRAP, "debootstrap")]),
+        ("", set(), set(), [Step(Way.PULL, PUBLISHED)]),
+    ],
+    ids=["configured", "configured absent", "bootstrapped", "published", "both tools", "debootstrap", "no tool"],
+)
+def test_order_of_the_base(configured: str, present: set[str], tools: set[str], expected: list[Step]) -> None:
+    assert list(plan(configured, present, tools)) == expected
+
+
+@pytest.mark.parametrize("tool", ["mmdebstrap", "debootstrap"])
+def test_bootstrap_names_a_mirror_only_when_one_is_configured(tool: str) -> None:
+    target = Path("/somewhere/root.tar")
+    assert not any("://" in part for argv in bootstrap_commands(tool, target, "") for part in argv)
+    assert bootstrap_commands(tool, target, "http://mirror.test/debian")[0][-1] == "http://mirror.test/debian"
+
+
+def test_build_arguments_are_the_parent_and_what_was_set_of_proxies_and_index() -> None:
+    environ = {"https_proxy": "http://proxy:3128", "no_proxy": "", "PIP_INDEX_URL": "https://index.test/", "HOME": "/x"}
+    plain = Recipe("build", Path("/nowhere"))
+    assert build_args(plain, "sha256:1", environ) == {"BASE": "sha256:1", "https_proxy": "http://proxy:3128"}
+    wheels = Recipe("python", Path("/nowhere"), wheelhouse=True)
+    assert build_args(wheels, "sha256:1", environ)["PIP_INDEX_URL"] == "https://index.test/"
+
+
+def test_context_holds_files_owned_by_root_with_their_executable_bit(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "acme")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "tool").write_text("#!/bin/sh\n")
+    (folder / "sub" / "tool").chmod(0o4755)
+    target = io.BytesIO()
+    write_context(target, folder, {".generated/ca.crt": b"CA"})
+    target.seek(0)
+    with tarfile.open(fileobj=target) as archive:
+        entries = {entry.name: (entry.mode, entry.uid, entry.mtime) for entry in archive}
+    assert entries == {".generated/ca.crt": (0o644, 0, 0), "Dockerfile": (0o644, 0, 0), "sub/tool": (0o755, 0, 0)}
+
+
+def test_context_refuses_a_link_out_of_the_folder(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "acme")
+    (folder / "leak").symlink_to("/etc/passwd")
+    with pytest.raises(SandboxError, match="not a regular file"):
+        write_context(io.BytesIO(), folder, {})
+
+
+def test_build_output_becomes_plain_bounded_lines() -> None:
+    assert plain_lines("Step 1\r\n\n\x1b[31mred\x1b[0m \n" + "x" * 9000) == ["Step 1", "[31mred[0m", "x" * 500]
+
+
+# Tails as Engine 20.10 sends them.
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("W: Failed to fetch mirror Temporary failure resolving 'mirror'", ErrorCode.NETWORK_ERROR),
+        ("NewConnectionError: Failed to establish a new connection: [Errno 111]", ErrorCode.NETWORK_ERROR),
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer",
+            ErrorCode.NETWORK_ERROR,
+        ),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", ErrorCode.INTERNAL),
+        ("E: Unable to locate package nonsense", ErrorCode.INTERNAL),
+    ],
+    ids=["resolver", "refused", "tls", "hashes", "package"],
+)
+def test_failed_build_is_classified_and_keeps_its_tail(line: str, code: ErrorCode) -> None:
+    error = build_error("space-sandbox/acme:latest", [line], "The command '/bin/sh' returned a non-zero code: 1")
+    assert error.code is code
+    assert error.details.splitlines() == [line, "The command '/bin/sh' returned a non-zero code: 1"]
+    assert error.hint
+
+
+def test_missing_catalogue_image_names_its_command() -> None:
+    error = missing("python", ["base", "python"], [])
+    assert error.code is ErrorCode.IMAGE_MISSING
+    assert "sandbox images build python" in error.hint
+
+
+def test_missing_unknown_image_names_what_looks_like_it() -> None:
+    hint = missing("pyhton", ["base", "python"], ["space-sandbox/python-acme:latest", "nginx:1"]).hint
+    assert "python" in hint
+    assert "nginx" not in hint
+    assert "Did you mean" not in missing("zzz", ["base"], []).hint
+
+
+def test_image_with_volumes_is_recognised_and_null_config_is_not() -> None:
+    digest = "sha256:" + "0" * 64
+    assert parsed({"Id": digest, "Config": {"Volumes": {"/data": {}}}}).has_volumes
+    assert not parsed({"Id": digest, "Config": {"Volumes": None, "Labels": None, "Env": None}}).has_volumes
+    assert not parsed({"Id": digest, "Config": None, "RepoTags": None}).has_volumes
+
+
+def test_no_dockerfile_of_ours_declares_what_a_check_would_inherit(tmp_path: Path) -> None:
+    for recipe in catalogue(Home(tmp_path)).values():
+        lines = (recipe.folder / "Dockerfile").read_text().splitlines()
+        assert not {line.split(" ", 1)[0] for line in lines} & {"VOLUME", "ENTRYPOINT", "HEALTHCHECK", "ONBUILD"}
+        assert [line for line in lines if line.startswith("USER")][-1] == "USER 64000:64000"
+        assert PurePosixPath("/run/secrets").as_posix() not in "\n".join(lines)
