@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -131,13 +131,17 @@ def _attach(engine: Engine, container_id: str, streams: Streams) -> threading.Th
     return pump
 
 
-def _pump(frames: Iterable[tuple[bytes | None, bytes | None]], streams: Streams) -> None:
-    with suppress(OSError, ValueError):  # the socket goes when the container goes
-        for out, err in frames:
-            if out:
-                streams.stdout(out)
-            if err:
-                streams.stderr(err)
+def _pump(frames: Any, streams: Streams) -> None:
+    try:
+        with suppress(OSError, ValueError):  # the socket goes when the container goes
+            for out, err in frames:
+                if out:
+                    streams.stdout(out)
+                if err:
+                    streams.stderr(err)
+    finally:
+        with suppress(OSError):
+            frames._response.close()  # frames.close() leaves the descriptor to the garbage collector (docker 7.2)
 
 
 def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
