@@ -41,7 +41,7 @@ test: setup lint ## Everything CI runs: set-up, lint and all tests
 	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup
 
 bench: setup ## Measure against the floor on this machine
-	@for script in benchmarks/[a-z]*.py; do $(BIN)/python "$$script" || exit; done
+	@for script in benchmarks/[a-z]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$script" .py)" || exit; done
 
 format: venv ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .

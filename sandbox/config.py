@@ -18,7 +18,7 @@ from sandbox.errors import ErrorCode, SandboxError
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RemoteSettings(_Section):

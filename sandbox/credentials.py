@@ -25,7 +25,7 @@ _TOKENS = {
 class Credential(BaseModel):
     """How to authenticate to the hosts that match `host`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     host: str
     username: str = ""
@@ -49,7 +49,7 @@ class Credential(BaseModel):
 
 
 class _CredentialFile(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     credential: tuple[Credential, ...] = ()
 

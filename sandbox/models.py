@@ -27,9 +27,9 @@ CheckId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$"
 
 
 class Model(BaseModel):
-    """Base of every shape we own: immutable, typos fail."""
+    """Base of every shape we own: immutable, typos fail. Validators are built on first use: commands start fast."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Host(StrEnum):

@@ -25,7 +25,7 @@ ReadBase = Callable[[str], bytes | None]
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Marker(_Shape):

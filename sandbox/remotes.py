@@ -10,12 +10,13 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Host
 
-_HOSTNAME = re.compile(r"^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,62}\.?)*[a-z0-9]$|^[a-z0-9]$")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_HOSTNAME = re.compile(rf"^(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*$")
 _IPV6 = re.compile(r"^[0-9a-f:.]{2,45}$")
 _SEGMENT = re.compile(r"^[A-Za-z0-9_.~+][A-Za-z0-9_.~+-]{0,127}$")
 _USER = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}$")
@@ -58,7 +59,7 @@ def parse_remote(text: str, *, allow_file: bool = False, allow_http: bool = Fals
     if _looks_like_path(text):
         return _from_path(text, allow_file=allow_file)
     match = _SCP.match(text)
-    if match and "::" not in text:
+    if match:
         return _network_remote("ssh", match["host"], None, match["user"], match["path"])
     raise _invalid("This is not the URL of a git repository")
 
@@ -87,12 +88,12 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool) -> Remote:
             "A repository URL may not carry a user name or password",
             hint="Remove them from the URL and store the credential for this host instead; see docs/credentials.md.",
         )
-    if parts.query or parts.fragment:
+    if "?" in text or "#" in text:
         raise _invalid("A repository URL may not have a query or fragment")
     if protocol == "file":
-        if parts.netloc not in {"", "localhost"}:
-            raise _invalid("A file:// URL may not name a host")
-        return _from_path(parts.path, allow_file=allow_file)
+        if parts.netloc not in {"", "localhost"} or not parts.path:
+            raise _invalid("A file:// URL has a path and no host")
+        return _from_path(unquote(parts.path), allow_file=allow_file)
     if protocol == "http" and not allow_http:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -106,7 +107,8 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool) -> Remote:
 def _split(text: str) -> SplitResult:
     try:
         parts = urlsplit(text)
-        _ = parts.port  # parsed lazily: raises ValueError on a bad port
+        if parts.port == 0:  # parsed lazily: raises ValueError on a bad port
+            raise ValueError("port 0")
     except ValueError as error:
         raise _invalid("This repository URL cannot be parsed") from error
     return parts
@@ -157,11 +159,13 @@ def _from_path(text: str, *, allow_file: bool) -> Remote:
             "Local paths and file:// URLs are refused here",
             hint="Use a network URL, or set remotes.allow_file = true in the configuration.",
         )
+    if "\0" in text:
+        raise _invalid("A path may not contain a NUL byte")
     path = Path(text).expanduser().absolute()
     resolved = Path(*_collapse(path.parts))
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     name = resolved.name.removesuffix(".git") or "root"
-    return Remote("file", "local", None, None, digest, name, f"file://{resolved}", Host.UNKNOWN)
+    return Remote("file", "local", None, None, digest, name, f"file://{quote(str(resolved))}", Host.UNKNOWN)
 
 
 def _collapse(parts: tuple[str, ...]) -> list[str]:

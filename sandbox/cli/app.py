@@ -101,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are for people, or one JSON document with --json."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, _interrupt)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no foreign code in here
     invocation = Invocation(json="--json" in arguments)
     try:
         code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation)

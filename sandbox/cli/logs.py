@@ -9,13 +9,34 @@ import logging
 import os
 import sys
 
-import structlog
-
 _LEVELS = {"debug", "info", "warning", "error"}
 
 
 def configure_logs() -> None:
     """Once a command; an unknown level means `warning`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter())
+    level = os.environ.get("SANDBOX_LOG", "").lower()
+    logger = logging.getLogger("sandbox")
+    logger.handlers = [handler]
+    logger.setLevel(level.upper() if level in _LEVELS else logging.WARNING)
+    logger.propagate = False
+
+
+class _Formatter(logging.Formatter):
+    """structlog's, made for the first record: most commands log nothing, and it takes longer to load than they run."""
+
+    _inner: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._inner is None:
+            self._inner = _structured()
+        return self._inner.format(record)
+
+
+def _structured() -> logging.Formatter:
+    import structlog  # noqa: PLC0415 - lazy, see above
+
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
     if sys.stderr.isatty():
         renderer = structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
@@ -24,15 +45,7 @@ def configure_logs() -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
     )
-    level = os.environ.get("SANDBOX_LOG", "").lower()
-    logger = logging.getLogger("sandbox")
-    logger.handlers = [handler]
-    logger.setLevel(level.upper() if level in _LEVELS else logging.WARNING)
-    logger.propagate = False

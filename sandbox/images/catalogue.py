@@ -37,7 +37,7 @@ class Recipe:
 class _RecipeFile(BaseModel):
     """`recipe.toml`. Every key may be left out, and the file too."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     parent: str = "base"
     description: str = ""

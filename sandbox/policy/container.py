@@ -14,7 +14,7 @@ from sandbox.models import Limits
 
 
 class _Policy(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class GuestUser(_Policy):

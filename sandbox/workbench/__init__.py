@@ -9,34 +9,45 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from sandbox import capabilities, images
-from sandbox.engine.connection import Engine
 from sandbox.errors import SandboxError
-from sandbox.git.process import git_version
-from sandbox.models import (
-    Check,
-    CheckRun,
-    CloneResult,
-    CommitResult,
-    Diff,
-    FileContent,
-    ImageInfo,
-    PatchResult,
-    Probe,
-    PushResult,
-    Repository,
-    RunSummary,
-    Status,
-    Task,
-    Verification,
-)
-from sandbox.profiles import Profile
-from sandbox.store.records import find_repository, find_task, list_repositories, list_tasks
-from sandbox.workbench import checking, repositories, tasks
-from sandbox.workbench.checking import Watch
+from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.parts import Parts, build_parts
+from sandbox.workbench.watch import Watch
+
+if TYPE_CHECKING:
+    from sandbox import capabilities, images
+    from sandbox.engine.connection import Engine
+    from sandbox.git import process
+    from sandbox.models import (
+        Check,
+        CheckRun,
+        CloneResult,
+        CommitResult,
+        Diff,
+        FileContent,
+        ImageInfo,
+        PatchResult,
+        Probe,
+        PushResult,
+        Repository,
+        RunSummary,
+        Status,
+        Task,
+        Verification,
+    )
+    from sandbox.profiles import Profile
+    from sandbox.store import records
+    from sandbox.workbench import checking, repositories, tasks
+else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
+    capabilities = Lazy("sandbox.capabilities")
+    images = Lazy("sandbox.images")
+    process = Lazy("sandbox.git.process")
+    records = Lazy("sandbox.store.records")
+    checking = Lazy("sandbox.workbench.checking")
+    repositories = Lazy("sandbox.workbench.repositories")
+    tasks = Lazy("sandbox.workbench.tasks")
 
 __all__ = ["Watch", "Workbench"]
 
@@ -79,11 +90,11 @@ class Workbench:
 
     def repositories(self) -> tuple[Repository, ...]:
         """All registered repositories."""
-        return list_repositories(self._parts.home)
+        return records.list_repositories(self._parts.home)
 
     def repository(self, repo_id: str) -> Repository:
         """One repository. Raises: `not_found`."""
-        return find_repository(self._parts.home, repo_id)
+        return records.find_repository(self._parts.home, repo_id)
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name."""
@@ -100,12 +111,12 @@ class Workbench:
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, of one repository if named."""
         if repo_id is not None:
-            find_repository(self._parts.home, repo_id)
-        return list_tasks(self._parts.home, repo_id)
+            records.find_repository(self._parts.home, repo_id)
+        return records.list_tasks(self._parts.home, repo_id)
 
     def task(self, task_id: str) -> Task:
         """One task, closed ones too. Raises: `not_found`."""
-        return find_task(self._parts.home, task_id, allow_closed=True)
+        return records.find_task(self._parts.home, task_id, allow_closed=True)
 
     def read_file(
         self, task_id: str, path: str, start_line: int | None = None, end_line: int | None = None
@@ -187,7 +198,7 @@ class Workbench:
             parts.home.root,
             policy=parts.policy.container,
             images=found,
-            git_version=git_version(parts.home.root),
+            git_version=process.git_version(parts.home.root),
         )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.checks.execute import Follow, FreshContainer, Guest, Place, Recorder
+from sandbox.checks.execute import FreshContainer, Guest, Place, Recorder
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.mask import require_mask
@@ -24,18 +23,8 @@ from sandbox.store.records import find_task, near, save_run
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, named_profile, profile_at, register
 from sandbox.workbench.tasks import editing, looking
+from sandbox.workbench.watch import Watch
 from sandbox.workspaces.worktree import lay_out
-
-Announce = Callable[[Check, CheckRun | None], None]
-"""Called before a check (None) and after it with its run."""
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Who wants to hear while checks run."""
-
-    announce: Announce = lambda _check, _run: None
-    follow: Follow | None = None
 
 
 def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:

@@ -8,19 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox.config import Settings, default_home, load_settings, resources
 from sandbox.credentials import Credential, credential_for, load_credentials
-from sandbox.engine.connection import Engine, connect
-from sandbox.engine.options import HOSTS
 from sandbox.files.openat2 import require_openat2
-from sandbox.git.transport import Access
-from sandbox.images import Site
 from sandbox.policy.container import ShippedPolicy, load_container_policy
 from sandbox.profiles import Profile, load_profiles
 from sandbox.remotes import Remote, parse_remote
 from sandbox.store.home import Home
+from sandbox.workbench.lazy import Lazy
+
+if TYPE_CHECKING:
+    from sandbox import images
+    from sandbox.engine import connection, options
+    from sandbox.git import transport
+else:
+    images = Lazy("sandbox.images")
+    connection = Lazy("sandbox.engine.connection")
+    options = Lazy("sandbox.engine.options")
+    transport = Lazy("sandbox.git.transport")
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Parts:
     settings: Settings
     environ: Mapping[str, str]
     allow_file: bool
-    _engines: list[Engine] = field(default_factory=list)
+    _engines: list[connection.Engine] = field(default_factory=list)
 
     @cached_property
     def policy(self) -> ShippedPolicy:
@@ -50,21 +57,21 @@ class Parts:
         return load_credentials(self.home.root, self.environ)
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> connection.Engine:
         """Raises: `engine_unavailable`."""
-        engine = connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
+        engine = connection.connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
         self._engines.append(engine)
         return engine
 
     @property
-    def image_site(self) -> Site:
+    def image_site(self) -> images.Site:
         """Where images are built and found."""
-        return Site(self.engine, self.home, self.settings.images, self.environ)
+        return images.Site(self.engine, self.home, self.settings.images, self.environ)
 
     @cached_property
     def hosts(self) -> Path:
         """The file every guest gets as /etc/hosts."""
-        return self.home.keep("hosts", HOSTS.encode())
+        return self.home.keep("hosts", options.HOSTS.encode())
 
     @cached_property
     def instance(self) -> str:
@@ -87,11 +94,11 @@ class Parts:
         allow_file = self.allow_file or self.settings.remotes.allow_file
         return parse_remote(url, allow_file=allow_file, allow_http=self.settings.remotes.allow_http)
 
-    def access(self, remote: Remote) -> Access:
+    def access(self, remote: Remote) -> transport.Access:
         """What network git may use for one remote."""
         port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
         credential = credential_for(self.credentials, remote.hostname, port)
-        return Access(remote, credential, self.home.known_hosts, self.environ)
+        return transport.Access(remote, credential, self.home.known_hosts, self.environ)
 
     def close(self) -> None:
         """Give back connections."""

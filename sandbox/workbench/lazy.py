@@ -1,0 +1,16 @@
+"""A module that is imported when its first attribute is read."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+class Lazy:
+    """Stands for a module; the type checker sees the real one (see the users' TYPE_CHECKING blocks)."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
