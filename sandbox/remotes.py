@@ -69,8 +69,8 @@ def _refuse_unprintable(text: str) -> None:
         raise _invalid("A repository URL may not be empty or begin with '-'")
     if len(text) > 2048:
         raise _invalid("This repository URL is longer than 2048 characters")
-    if any(ord(c) < 0x21 or ord(c) == 0x7F for c in text):
-        raise _invalid("A repository URL may not contain spaces or control characters")
+    if any(ord(c) < 0x21 or ord(c) == 0x7F or 0xD800 <= ord(c) <= 0xDFFF for c in text):
+        raise _invalid("A repository URL may not contain spaces, control characters or bytes that are no text")
 
 
 def _looks_like_path(text: str) -> bool:
@@ -93,7 +93,9 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool) -> Remote:
     if protocol == "file":
         if parts.netloc not in {"", "localhost"} or not parts.path:
             raise _invalid("A file:// URL has a path and no host")
-        return _from_path(unquote(parts.path), allow_file=allow_file)
+        path = unquote(parts.path, errors="surrogateescape")
+        _refuse_unprintable(path)
+        return _from_path(path, allow_file=allow_file)
     if protocol == "http" and not allow_http:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -159,8 +161,6 @@ def _from_path(text: str, *, allow_file: bool) -> Remote:
             "Local paths and file:// URLs are refused here",
             hint="Use a network URL, or set remotes.allow_file = true in the configuration.",
         )
-    if "\0" in text:
-        raise _invalid("A path may not contain a NUL byte")
     path = Path(text).expanduser().absolute()
     resolved = Path(*_collapse(path.parts))
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
