@@ -1,0 +1,165 @@
+"""The unit suite's surroundings: no engine, no network, a home of its own for each test, and real git."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import subprocess
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import docker
+import docker.api.client
+import pytest
+from hypothesis import HealthCheck, settings
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.cache import refresh
+from sandbox.git.process import Git
+from sandbox.git.transport import Access
+from sandbox.remotes import parse_remote
+
+# One home serves all examples of a property, hence the suppressed check. Derandomized: red means the change, not luck.
+settings.register_profile(
+    "unit",
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("unit")
+
+_SCRUBBED = ("SANDBOX_", "GIT_", "DOCKER_", "XDG_", "SSH_", "GH_", "GITHUB_", "GITLAB_")
+_REAL_ENGINE_CLIENT = docker.APIClient.__init__
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "A. Tester",
+    "GIT_AUTHOR_EMAIL": "a@example.invalid",
+    "GIT_AUTHOR_DATE": "1700000000 +0000",
+    "GIT_COMMITTER_NAME": "A. Tester",
+    "GIT_COMMITTER_EMAIL": "a@example.invalid",
+    "GIT_COMMITTER_DATE": "1700000000 +0000",
+}
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Own HOME, no configuration from outside, and an engine client that cannot be made."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a unit test reached for the container engine")
+
+    for name in list(os.environ):
+        if name.startswith(_SCRUBBED):
+            monkeypatch.delenv(name)
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(docker.api.client.APIClient, "__init__", refuse)
+    monkeypatch.setattr(docker.DockerClient, "__init__", refuse)
+    return home
+
+
+@pytest.fixture
+def engine_client_allowed(surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of endpoints where nothing answers."""
+    monkeypatch.setattr(docker.api.client.APIClient, "__init__", _REAL_ENGINE_CLIENT)
+
+
+def run(
+    argv: list[str], *, cwd: Path = Path("/"), stdin: bytes = b"", env: Mapping[str, str] | None = None, code: int = 0
+) -> bytes:
+    """Run a program to its end and return stdout; its exit code must be `code`."""
+    done = subprocess.run(
+        argv, cwd=cwd, input=stdin, env={**os.environ, **(env or {})}, capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == code, done.stderr.decode(errors="replace")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A repository made with plain git, as its owner would: the oracle and the remote of a test."""
+
+    root: Path
+
+    def git(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, code: int = 0) -> bytes:
+        """Plain git in the repository."""
+        return run(["git", *args], cwd=self.root, stdin=stdin, env={**IDENTITY, **(env or {})}, code=code)
+
+    def write(self, path: str, content: bytes = b"", *, executable: bool = False) -> Path:
+        """Make a file with its directories."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.chmod(0o755 if executable else 0o644)
+        return target
+
+    def commit(self, message: str = "a change") -> str:
+        """Commit everything; returns the commit id."""
+        self.git("add", "-A", "--force")
+        self.git("commit", "--quiet", "--allow-empty", "-m", message)
+        return self.oid("HEAD")
+
+    def oid(self, revision: str) -> str:
+        """Full object id of a revision."""
+        return self.git("rev-parse", "--verify", revision).decode().strip()
+
+    @property
+    def git_dir(self) -> Path:
+        return self.root / ".git"
+
+
+def access_to(url: str, known_hosts: Path) -> Access:
+    """Access to a remote without any credential."""
+    return Access(parse_remote(url, allow_file=True, allow_http=True), None, known_hosts, {})
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Upstream:
+    """An empty repository on branch main."""
+    made = Upstream(tmp_path / "upstream")
+    made.root.mkdir()
+    made.git("init", "--quiet", "--initial-branch=main")
+    return made
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Callable[[Upstream], Git]:
+    """Fetch an upstream into a cache clone and give git on it."""
+
+    def make(source: Upstream) -> Git:
+        path = tmp_path / "clones" / "cache"
+        refresh(path, access_to(str(source.root), tmp_path / "known_hosts"))
+        return Git(path)
+
+    return make
+
+
+@contextmanager
+def refused(*codes: ErrorCode) -> Iterator[pytest.ExceptionInfo[SandboxError]]:
+    """The block raises a SandboxError with one of these codes."""
+    with pytest.raises(SandboxError) as caught:
+        yield caught
+    assert caught.value.code in codes, f"{caught.value.code}: {caught.value.brief} {caught.value.details}"
+
+
+def without_root_powers(act: Callable[[], object]) -> bool:
+    """Whether `act` succeeds in a child process that has no capability, so that file modes hold for root too."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process; capset(2)
+        if libc.capset(header, bytes(24)) != 0:
+            os._exit(3)
+        act()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - the child must end here, whatever happened
+        traceback.print_exc()
+        os._exit(1)

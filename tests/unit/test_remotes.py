@@ -1,0 +1,258 @@
+"""One remote, one URL, one id; and nothing that git could take for an order."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Host
+from sandbox.remotes import Remote, parse_remote
+from tests.unit.conftest import refused, run
+
+SECRET = "hunter2-s3cr3t"
+
+SPELLINGS = {
+    "https://github.com/owner/repo.git": (
+        "github.com-owner-repo",
+        [
+            "https://github.com/owner/repo",
+            "https://github.com/owner/repo.git",
+            "https://github.com/owner/repo/",
+            "https://github.com/owner/repo.git/",
+            "https://github.com:443/owner/repo",
+            "HTTPS://GitHub.com/Owner/Repo",
+            "https://github.com//owner/repo",
+        ],
+    ),
+    "ssh://git@github.com/owner/repo.git": (
+        "github.com-owner-repo",
+        [
+            "git@github.com:owner/repo",
+            "git@github.com:owner/repo.git",
+            "git@github.com:/owner/repo.git",
+            "github.com:owner/repo",
+            "git@GITHUB.com:OWNER/Repo.git/",
+            "ssh://git@github.com/owner/repo",
+            "ssh://github.com/owner/repo",
+            "ssh://git@github.com:22/owner/repo.git",
+            "git+ssh://git@github.com/owner/repo",
+            "ssh+git://git@github.com/owner/repo",
+        ],
+    ),
+    "https://gitlab.com/group/sub/deeper/repo.git": (
+        "gitlab.com-group-sub-deeper-repo",
+        [
+            "https://gitlab.com/group/sub/deeper/repo",
+            "https://gitlab.com/Group/Sub/Deeper/Repo.git",
+        ],
+    ),
+    "https://git.example.org/Owner/Repo.git": (
+        "git.example.org-owner-repo",
+        ["https://GIT.example.org/Owner/Repo", "https://git.example.org:443/Owner/Repo.git"],
+    ),
+    "https://git.example.org:8443/o/r.git": (
+        "git.example.org-8443-o-r",
+        ["https://git.example.org:8443/o/r"],
+    ),
+    "ssh://alice@git.example.org:2222/o/r.git": (
+        "git.example.org-2222-o-r",
+        ["ssh://alice@git.example.org:2222/o/r"],
+    ),
+    "ssh://git@[2001:db8::1]/o/r.git": (
+        "2001-db8-1-o-r",
+        ["git@[2001:db8::1]:o/r", "ssh://[2001:DB8::1]:22/o/r.git"],
+    ),
+    "https://[2001:db8::1]:8443/o/r.git": (
+        "2001-db8-1-8443-o-r",
+        ["https://[2001:db8::1]:8443/o/r"],
+    ),
+    "https://git.example.org/r.git": ("git.example.org--r", ["https://git.example.org/r"]),
+    "ssh://git@host/~alice/r.git": ("host--alice-r", ["git@host:~alice/r"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("spelling", "url", "identity"),
+    [pytest.param(s, url, name, id=s) for url, (name, all_) in SPELLINGS.items() for s in all_],
+)
+def test_every_spelling_of_a_remote_is_one_url_and_one_id(spelling: str, url: str, identity: str) -> None:
+    remote = parse_remote(spelling)
+    assert (remote.url, remote.id) == (url, identity)
+
+
+def test_http_is_a_remote_where_it_is_allowed() -> None:
+    assert parse_remote("http://host:80/o/r", allow_http=True).url == "http://host/o/r.git"
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("https://github.com/o/r", Host.GITHUB),
+        ("git@gitlab.com:o/r", Host.GITLAB),
+        ("https://github.com.evil.example/o/r", Host.UNKNOWN),
+        ("https://notgithub.com/o/r", Host.UNKNOWN),
+    ],
+)
+def test_only_the_forge_itself_is_the_forge(url: str, kind: Host) -> None:
+    assert parse_remote(url).host is kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("-u./x", id="leading-dash"),
+        pytest.param("--upload-pack=touch /tmp/x", id="option"),
+        pytest.param("https://-oProxyCommand=x/o/r", id="option-host"),
+        pytest.param("ssh://-oProxyCommand=x/o/r", id="ssh-option-host"),
+        pytest.param("-oProxyCommand=x:o/r", id="scp-option-host"),
+        pytest.param("ssh://-oProxyCommand=x@host/o/r", id="option-user"),
+        pytest.param("git@host:-o/r", id="option-segment"),
+        pytest.param("https://host/o/r?x=1", id="query"),
+        pytest.param("https://host/o/r#x", id="fragment"),
+        pytest.param("https://host/o/\nr", id="newline"),
+        pytest.param("https://host/o/r\r", id="carriage-return"),
+        pytest.param("https://host/o/r\0", id="nul"),
+        pytest.param("https://host/o/r\x7f", id="delete"),
+        pytest.param("https://host/o/a b", id="space"),
+        pytest.param("https://host/o/%0ar", id="encoded-newline"),
+        pytest.param("https://host/%2e%2e/r", id="encoded-dots"),
+        pytest.param("http://host/o/r", id="http"),
+        pytest.param("file:///srv/r", id="file"),
+        pytest.param("/srv/r", id="path"),
+        pytest.param("./r", id="relative-path"),
+        pytest.param("ext::sh -c x", id="ext-with-space"),
+        pytest.param("ext::sh", id="ext"),
+        pytest.param("fd::7", id="fd"),
+        pytest.param("git://host/o/r", id="git"),
+        pytest.param("ftp://host/o/r", id="ftp"),
+        pytest.param("ext://host/o/r", id="ext-url"),
+        pytest.param("https://host/o/../r", id="dot-dot"),
+        pytest.param("https://host/./r", id="dot"),
+        pytest.param("git@host:../../r", id="scp-dot-dot"),
+        pytest.param("https://host/", id="no-path"),
+        pytest.param("https://host/.git", id="only-suffix"),
+        pytest.param("https:///o/r", id="no-host"),
+        pytest.param("https://host:0/o/r", id="port-zero"),
+        pytest.param("https://host:99999/o/r", id="port-too-high"),
+        pytest.param("https://host:x/o/r", id="port-word"),
+        pytest.param("https://h\u00f6st/o/r", id="idn"),
+        pytest.param("https://githu\u0432.com/o/r", id="homograph"),
+        pytest.param("https://[::1/o/r", id="broken-ipv6"),
+        pytest.param("https://[::1%25eth0]/o/r", id="ipv6-zone"),
+        pytest.param("owner/repo", id="no-host-at-all"),
+        pytest.param("https://host/" + "a/" * 30 + "r", id="too-many-segments"),
+        pytest.param("https://host/o/" + "r" * 3000, id="too-long"),
+    ],
+)
+def test_what_is_no_network_remote_is_invalid_input(text: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        parse_remote(text)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://user:{SECRET}@host/o/r",
+        f"https://{SECRET}@github.com/o/r",
+        f"https://:{SECRET}@host/o/r",
+        f"ssh://git:{SECRET}@host/o/r",
+        f"http://user:{SECRET}@host/o/r",
+        f"git:{SECRET}@host:o/r",
+        f"https://host/o/r?token={SECRET}",
+        f"https://host/o/r#{SECRET}",
+        f"ftp://user:{SECRET}@host/o/r",
+        f"https://user:{SECRET}@host:bad/o/r",
+        f"https://user:{SECRET}@-host/o/r",
+        f"-https://user:{SECRET}@host/o/r",
+        f"https://user:{SECRET}@host/o/ r",
+    ],
+)
+@pytest.mark.parametrize("open_minded", [False, True], ids=["strict", "all-allowed"])
+def test_a_refusal_never_repeats_a_secret(text: str, open_minded: bool) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        parse_remote(text, allow_file=open_minded, allow_http=open_minded)
+    error = caught.value
+    assert SECRET not in f"{error} {error.brief} {error.details} {error.hint} {error.payload()} {error!r}"
+
+
+def test_a_hostile_host_name_is_refused_quickly() -> None:
+    started = time.monotonic()
+    with refused(ErrorCode.INVALID_INPUT):
+        parse_remote("https://" + "a" * 200 + "_/o/r")
+    assert time.monotonic() - started < 0.5
+
+
+def test_a_local_path_is_one_remote_however_it_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    spellings = [f"{tmp_path}/r", "./r", "x/../r"[1:].replace("/../", "./"), f"file://{tmp_path}/r", "~/../r"]
+    remotes = {parse_remote(s, allow_file=True) for s in spellings}
+    assert {r.url for r in remotes} == {f"file://{tmp_path}/r"}
+    assert len({r.id for r in remotes}) == 1
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%41b", "a%2e", "a+b", "\u00e9"])
+def test_a_local_path_means_itself_to_git(tmp_path: Path, name: str) -> None:
+    run(["git", "init", "--quiet", "--bare", str(tmp_path / name)])
+    remote = parse_remote(str(tmp_path / name), allow_file=True)
+    run(["git", "ls-remote", "--", remote.url])
+    assert parse_remote(remote.url, allow_file=True) == remote
+
+
+def test_two_directories_of_one_name_are_two_remotes() -> None:
+    one, two = (parse_remote(f"/{d}/r", allow_file=True) for d in ("a", "b"))
+    assert one.id != two.id
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file://",
+        "file://host/srv/r",
+        "file:///srv/r?x",
+        "file:///srv/r?",
+        "file:///srv%00/r",
+        "file:///%ff",
+        "/srv/\udcff",
+    ],
+)
+def test_a_file_url_names_exactly_one_local_path(text: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        parse_remote(text, allow_file=True)
+
+
+PIECES = st.sampled_from(
+    "https:// ssh:// git+ssh:// file:// http:// git@ host github.com [::1] : / // .. . - o R .git %2e ~ @ ? # :: ext "
+    "\u202e :22 :0 \\ /o/r".split(" ")
+)
+REMOTE_TEXT = st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=8).map("".join))
+
+
+@settings(max_examples=400)
+@given(REMOTE_TEXT)
+def test_any_text_is_a_remote_or_invalid_input_and_a_remote_is_stable(text: str) -> None:
+    remote = _parsed(text)
+    if remote is None:
+        return
+    again = parse_remote(remote.url, allow_file=True, allow_http=True)
+    assert (again.url, again.id) == (remote.url, remote.id)
+    assert not remote.url.startswith("-")
+    assert not set(remote.id) - set("abcdefghijklmnopqrstuvwxyz0123456789._-")
+    assert not remote.id.startswith((".", "-"))
+
+
+def _parsed(text: str) -> Remote | None:
+    try:
+        return parse_remote(text, allow_file=True, allow_http=True)
+    except SandboxError as error:
+        if error.code is not ErrorCode.INVALID_INPUT:
+            raise
+        return None
