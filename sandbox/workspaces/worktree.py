@@ -80,6 +80,7 @@ def find_changes(files: WorktreeFiles, head: Mapping[bytes, TreeEntry], rules: I
     entries = list(files.walk(_prune(head, rules)))
     rejected = [e.path for e in entries if e.kind is EntryKind.REJECTED and e.path != b".git"]
     nested = {posixpath.dirname(p) for p in rejected if is_dotgit(posixpath.basename(p))} - {b""}
+    links = {path for path, e in head.items() if e.mode == GITLINK}
     comparison = _Comparison(files, head)
     present: set[bytes] = set()
     for entry in entries:
@@ -87,6 +88,9 @@ def find_changes(files: WorktreeFiles, head: Mapping[bytes, TreeEntry], rules: I
             continue
         tracked = entry.path in head
         if not tracked and (_inside(entry.path, nested) or rules.ignored(show_path(entry.path), directory=False)):
+            continue
+        if _inside(entry.path, links):
+            rejected.append(entry.path)  # the commit records a submodule here: its files are another repository's
             continue
         present.add(entry.path)
         comparison.look_at(entry)
@@ -117,7 +121,11 @@ class _Prune:
 
 
 def _inside(path: bytes, folders: set[bytes]) -> bool:
-    return any(path.startswith(folder + b"/") for folder in folders)
+    """Whether any directory above is one of these. Costs the depth: the guest decides how many there are."""
+    while folders and (path := posixpath.dirname(path)):
+        if path in folders:
+            return True
+    return False
 
 
 class _Comparison:
