@@ -106,10 +106,10 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
     """
     data = _read_file(home / "config.toml")
     for section, key, value in _from_environment(environ):
-        target = data.setdefault(section[0], {})
-        for part in section[1:]:
-            target = target.setdefault(part, {})
-        target[key] = value
+        nested: dict[str, Any] = {key: value}
+        for part in reversed(section):
+            nested = {part: nested}
+        _merge(data, nested)
     _merge(data, flags or {})
     try:
         return Settings.model_validate(data)
@@ -151,10 +151,10 @@ def _from_environment(environ: Mapping[str, str]) -> list[tuple[tuple[str, ...],
 
 def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:
     for key, value in extra.items():
-        if isinstance(value, Mapping):
-            _merge(target.setdefault(key, {}), value)
-        else:
+        if not isinstance(value, Mapping):
             target[key] = value
+        elif isinstance(target.setdefault(key, {}), dict):  # anything else is left for the validation to name
+            _merge(target[key], value)
 
 
 def resources(kind: Literal["images", "policies"]) -> Path:

@@ -78,9 +78,13 @@ def _from_file(path: Path) -> tuple[Credential, ...]:
 def _from_tokens(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     found = []
     for host, (names, username) in _TOKENS.items():
-        token = next((environ[n] for n in names if environ.get(n)), None)
-        if token:
-            found.append(Credential(host=host, username=username, secret=SecretStr(token.strip())))
+        name = next((n for n in names if environ.get(n)), None)
+        if name is None:
+            continue
+        try:
+            found.append(Credential(host=host, username=username, secret=SecretStr(environ[name].strip())))
+        except ValidationError:
+            raise SandboxError(ErrorCode.INVALID_INPUT, f"The token in {name} is not one line of text") from None
     return tuple(found)
 
 
