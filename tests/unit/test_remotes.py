@@ -229,10 +229,30 @@ def test_a_file_url_names_exactly_one_local_path(text: str) -> None:
         parse_remote(text, allow_file=True)
 
 
-PIECES = st.sampled_from(
-    "https:// ssh:// git+ssh:// file:// http:// git@ host github.com [::1] : / // .. . - o R .git %2e ~ @ ? # :: ext "
-    "\u202e :22 :0 \\ /o/r".split(" ")
+SCHEMES = ("https://", "ssh://", "git+ssh://", "file://", "http://", "ext::", "git@", "")
+HOSTS = ("host", "github.com", "[::1]", "u@h", "u:p@h", "-h", "")
+GLUE = (
+    "/",
+    "//",
+    ":",
+    "@",
+    "?",
+    "#",
+    "..",
+    ".",
+    "-",
+    "~",
+    "%2e",
+    ".git",
+    ":22",
+    ":0",
+    "\\",
+    "\u202e",
+    "o",
+    "R",
+    "/o/r",
 )
+PIECES = st.sampled_from(SCHEMES + HOSTS + GLUE)
 REMOTE_TEXT = st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=8).map("".join))
 
 

@@ -1,0 +1,115 @@
+"""File, then variables, then flags; and every mistake named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.config import default_home, load_settings, resources
+from sandbox.errors import ErrorCode
+from tests.unit.conftest import refused
+
+
+def config(home: Path, text: str) -> Path:
+    (home / "config.toml").write_text(text)
+    return home
+
+
+def test_nothing_configured_denies_files_and_plain_http(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {})
+    assert (settings.remotes.allow_file, settings.remotes.allow_http) == (False, False)
+    assert (settings.container.runtime, settings.gate.require) == ("runc", "pr-ready")
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "flags", "host"),
+    [
+        ("", {}, {}, ""),
+        ('engine.host = "file"', {}, {}, "file"),
+        ('engine.host = "file"', {"SANDBOX_ENGINE_HOST": "variable"}, {}, "variable"),
+        ('engine.host = "file"', {"SANDBOX_ENGINE_HOST": "variable"}, {"engine": {"host": "flag"}}, "flag"),
+        ("", {}, {"engine": {"host": "flag"}}, "flag"),
+    ],
+    ids=["default", "file", "variable-over-file", "flag-over-variable", "flag-alone"],
+)
+def test_flags_beat_variables_beat_the_file(
+    tmp_path: Path, text: str, environ: dict[str, str], flags: dict[str, dict[str, str]], host: str
+) -> None:
+    assert load_settings(config(tmp_path, text), environ, flags).engine.host == host
+
+
+def test_a_layer_overrides_single_keys_and_keeps_the_others(tmp_path: Path) -> None:
+    settings = load_settings(
+        config(tmp_path, '[engine]\nhost = "file"\ntimeout_s = 7\n'), {"SANDBOX_ENGINE_HOST": "variable"}
+    )
+    assert (settings.engine.host, settings.engine.timeout_s) == ("variable", 7.0)
+
+
+def test_a_profile_image_can_come_from_a_variable(tmp_path: Path) -> None:
+    environ = {"SANDBOX_PROFILES_PYTHON_IMAGE": "mine:1", "SANDBOX_PROFILES_MY_OWN_IMAGE": "mine:2"}
+    profiles = load_settings(tmp_path, environ).profiles
+    assert {name: p.image for name, p in profiles.items()} == {"python": "mine:1", "my-own": "mine:2"}
+
+
+def test_keys_of_two_words_come_from_variables(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {"SANDBOX_REMOTES_ALLOW_FILE": "true", "SANDBOX_IMAGES_BUILD_NETWORK": "none"})
+    assert (settings.remotes.allow_file, settings.images.build_network) == (True, "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "key"),
+    [
+        ("surprise = 1", {}, "surprise"),
+        ("[engine]\nhots = 1", {}, "engine.hots"),
+        ("[engine]\ntimeout_s = -1", {}, "engine.timeout_s"),
+        ('[gate]\nrequire = "sometimes"', {}, "gate.require"),
+        ("engine = 3", {}, "engine"),
+        ("[profiles.python]\nimages = 'x'", {}, "profiles.python.images"),
+        ("", {"SANDBOX_ENGINE_HOTS": "x"}, "engine.hots"),
+        ("", {"SANDBOX_ENGINE_TIMEOUT_S": "soon"}, "engine.timeout_s"),
+        ("", {"SANDBOX_REMOTES_ALLOW_FILE": "perhaps"}, "remotes.allow_file"),
+        ("", {"SANDBOX_PROFILES_PYTHON_IMAGES": "x"}, "profiles.python.images"),
+    ],
+    ids=["section", "key", "range", "choice", "type", "profile-key", "variable", "variable-type", "bool", "profile"],
+)
+def test_a_wrong_key_is_named(tmp_path: Path, text: str, environ: dict[str, str], key: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, text), environ)
+    assert f"'{key}'" in caught.value.brief
+
+
+@pytest.mark.parametrize(
+    ("text", "environ"),
+    [("engine = 3", {"SANDBOX_ENGINE_HOST": "x"}), ("profiles = [1]", {"SANDBOX_PROFILES_PYTHON_IMAGE": "x"})],
+)
+def test_a_section_that_is_no_table_is_invalid_input_under_a_variable(
+    tmp_path: Path, text: str, environ: dict[str, str]
+) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        load_settings(config(tmp_path, text), environ)
+
+
+@pytest.mark.parametrize("content", [b"[engine", b"\xff\xfe", b"a = 1\na = 2"], ids=["cut", "no-utf-8", "twice"])
+def test_a_file_that_is_no_toml_is_invalid_input(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.toml").write_bytes(content)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(tmp_path, {})
+    assert "config.toml" in caught.value.brief
+
+
+def test_variables_of_other_programs_and_the_home_are_no_settings(tmp_path: Path) -> None:
+    environ = {"SANDBOX_HOME": "/x", "SANDBOX_DEBUG": "1", "ENGINE_HOST": "x", "SANDBOX_OTHER_THING": "1"}
+    assert load_settings(tmp_path, environ) == load_settings(tmp_path, {})
+
+
+def test_the_home_is_absolute_wherever_it_comes_from(surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(surroundings)
+    assert default_home({"SANDBOX_HOME": "here"}) == surroundings / "here"
+    assert default_home({"SANDBOX_HOME": "~/there"}) == surroundings / "there"
+    assert default_home({}).is_relative_to(surroundings)
+
+
+def test_the_shipped_folders_are_found() -> None:
+    assert (resources("policies") / "container.toml").is_file()
+    assert (resources("images") / "base").is_dir()

@@ -1,0 +1,150 @@
+"""One grammar for repository paths, and one reversible text form. Ids of the tables: THREATS."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.paths import check_path, is_dotgit, path_bytes, show_path
+from tests.unit.conftest import refused
+
+ZERO_WIDTH = "\u200c"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "empty"),
+        ("../x", "traversal"),
+        ("a/../../x", "traversal"),
+        ("a/..", "traversal"),
+        (".", "traversal"),
+        ("./a", "traversal"),
+        ("a/.", "traversal"),
+        ("a/", "traversal"),
+        ("a//b", "traversal"),
+        ("/etc/passwd", "absolute"),
+        ("//x", "absolute"),
+        ("C:\\x", "absolute"),
+        ("c:x", "absolute"),
+        ("~/.ssh/id", "absolute"),
+        ("~root/x", "absolute"),
+        ("..\\x", "backslash"),
+        ("a\\b", "backslash"),
+        ("a\0b", "control"),
+        ("a\nb", "control"),
+        ("a\tb", "control"),
+        ("a\x1b[31m", "control"),
+        ("a\x7f", "control"),
+        ("%2e%2e/x", "escape"),
+        ("%2E%2E/x", "escape"),
+        ("a%2fb", "escape"),
+        ("a%00b", "escape"),
+        ("%41", "escape"),
+        ("\udcff", "encoding"),
+        ("\ud800x", "encoding"),
+        ("a" * 256, "length"),
+        ("/".join(["a" * 100] * 41), "length"),
+    ],
+)
+def test_h01_a_path_outside_the_grammar_is_refused_by_a_named_rule(text: str, rule: str) -> None:
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        check_path(text)
+    assert f"'{rule}'" in caught.value.brief
+
+
+ACCEPTED = """a a/b/c -rf ..a a..b ... .gitignore .github/workflows/x.yml % 100% a%zz %FF gitdir git~x * :(top)x $(x)"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*ACCEPTED.split(), "a b", " x", "a'b\"c", "\u00e9", "\u2024\u2024/x", "x\u202egnp.sh", "a" * 255],
+    ids=ascii,
+)
+def test_an_ordinary_or_merely_odd_path_is_accepted_as_it_is(text: str) -> None:
+    assert check_path(text) == text
+
+
+DOTGIT = [
+    ".git",
+    ".GIT",
+    ".Git",
+    ".git ",
+    ".git.",
+    ".git. .",
+    ".git::$INDEX_ALLOCATION",
+    ".git:stream",
+    "git~1",
+    "GIT~1",
+    "git~12",
+    f".g{ZERO_WIDTH}it",
+    f"{ZERO_WIDTH}.git",
+    ".gi\u200dt",
+    ".git\ufeff",
+    ".g\u206ait",
+    "\uff0egit",
+    ".\uff47\uff49\uff54",
+]
+
+
+@pytest.mark.parametrize("name", DOTGIT, ids=ascii)
+@pytest.mark.parametrize("place", ["{}", "{}/config", "a/{}", "a/b/{}/hooks/x"])
+def test_j02_j03_c06_every_spelling_of_dotgit_is_refused_at_every_depth(name: str, place: str) -> None:
+    assert is_dotgit(name.encode())
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        check_path(place.format(name))
+    assert "'dotgit'" in caught.value.brief
+
+
+@pytest.mark.parametrize(
+    "name", [".gitignore", ".gitmodules", "git", "x.git", ".gitx", "git~", "agit~1", "..git", ".gi"]
+)
+def test_a_name_that_only_looks_similar_is_no_dotgit(name: str) -> None:
+    assert not is_dotgit(name.encode())
+
+
+def test_a_name_that_is_no_text_is_no_dotgit_and_does_not_fail() -> None:
+    assert not is_dotgit(b"\xff\xfe")
+    assert is_dotgit(b".GIT")
+
+
+@settings(max_examples=400)
+@given(st.binary(max_size=30).filter(lambda b: b"\0" not in b))
+def test_h20_any_bytes_survive_their_text_form(raw: bytes) -> None:
+    text = show_path(raw)
+    assert path_bytes(text) == raw
+    assert text.encode("utf-8") if raw else text == ""
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from([b"%", b"2", b"5", b"F", b"\xff", b"\xc3", b"\xa9", b"a"]), max_size=10).map(b"".join))
+def test_percent_signs_and_broken_utf8_survive_together(raw: bytes) -> None:
+    assert path_bytes(show_path(raw)) == raw
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=20) | st.lists(st.sampled_from(["a", "..", ".", "/", "%2e", "%FF", "~", ".git"])).map("".join))
+def test_an_accepted_path_is_canonical_and_stays_below_its_root(text: str) -> None:
+    try:
+        path = check_path(text)
+    except SandboxError as error:
+        if error.code is not ErrorCode.UNSAFE_PATH:
+            raise
+        return
+    assert check_path(path) == path
+    assert show_path(path_bytes(path)) == path
+    assert not {b"", b".", b".."} & set(path_bytes(path).split(b"/"))
+
+
+def test_two_spellings_of_one_name_become_one() -> None:
+    assert check_path("%C3%A9") == "\u00e9"
+
+
+@given(st.text(alphabet=st.characters(codec=None), max_size=300))
+def test_any_text_is_accepted_or_refused_in_our_words(text: str) -> None:
+    with suppress(SandboxError):
+        check_path(text)
