@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 UV_VERSION := 0.13.9
-PYTHON_TREES := sandbox devtools demo scripts tests
+PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
 .PHONY: help setup venv engine demo check lint unit test bench format lock clean
 
@@ -38,6 +38,7 @@ unit: venv
 	@$(BIN)/python -m pytest tests/unit -n auto -q
 
 test: setup lint ## Everything CI runs: set-up, lint and all tests
+	@scripts/setup tools
 	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup
 
 bench: setup ## Measure against the floor on this machine

@@ -24,7 +24,7 @@ _SCP = re.compile(r"^(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^@/:\[\]]+):(?P
 _DEFAULT_PORTS = {"https": 443, "http": 80, "ssh": 22}
 _KNOWN_HOSTS = {"github.com": Host.GITHUB, "gitlab.com": Host.GITLAB}
 _SCHEMES = {"https": "https", "http": "http", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh", "file": "file"}
-_HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME."
+_HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME; a local path as ./PATH."
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,12 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), code, brief, hint)
     for pattern, code, brief, hint in (
         (
+            r"detected dubious ownership",
+            ErrorCode.UNSAFE_REPOSITORY,
+            "The local repository belongs to another user, so git does not read it",
+            "Run the command as its owner, give the files to your user, or use the repository's network URL.",
+        ),
+        (
             r"host key verification failed|remote host identification has changed",
             ErrorCode.AUTH_FAILED,
             "The SSH host key of the remote is not the one known before",
@@ -60,7 +66,7 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             "",
         ),
         (
-            r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)|detected dubious",
+            r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)",
             ErrorCode.UNSAFE_REPOSITORY,
             "The remote sent objects that git refuses as unsafe",
             "The repository holds malformed or hostile objects; it cannot be used.",

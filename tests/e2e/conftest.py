@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 
@@ -13,13 +12,7 @@ import pytest
 import requests
 
 from devtools.gitserver import GitServer
-
-
-def unavailable(reason: str) -> None:
-    """Skip, or fail where the whole suite is promised to run. Raises: always."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+from devtools.requirement import unavailable
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import Command
+from devtools.command import Command
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/engine.sock"}
 

@@ -16,8 +16,8 @@ import docker
 import docker.errors
 import pytest
 
+from devtools.command import Command
 from devtools.gitserver import GitServer
-from tests.e2e.command import Command
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("gitserver")

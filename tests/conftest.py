@@ -1,0 +1,87 @@
+"""The suite ends by proving that it left nothing behind in the engine or among the mounts."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import docker.errors
+import pytest
+import requests
+
+LABEL_PREFIX = "space.sandbox."
+TAG_PREFIX = "space-sandbox/"
+MOUNT_TYPES = {"overlay", "tmpfs"}
+_BEFORE = pytest.StashKey["Holdings"]()
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What of ours the engine and the host hold: names only."""
+
+    containers: frozenset[str]
+    networks: frozenset[str]
+    tags: frozenset[str]
+    mounts: frozenset[str]
+
+    def added_since(self, before: Holdings) -> list[str]:
+        added = {
+            "container": self.containers - before.containers,
+            "network": self.networks - before.networks,
+            "image tag": self.tags - before.tags - KEPT_TAGS,
+            "mount": self.mounts - before.mounts,
+        }
+        return [f"{kind} {name}" for kind, names in added.items() for name in sorted(names)]
+
+
+KEPT_TAGS = frozenset(
+    f"{TAG_PREFIX}{name}:latest" for name in ("base", "build", "python", "python-self", "test-gitserver")
+) | {f"{TAG_PREFIX}debian:bookworm"}
+"""Images that the next run uses again."""
+
+
+def holdings() -> Holdings | None:
+    """None when no engine answers: then the tests could leave nothing in it."""
+    try:
+        with contextlib.closing(docker.APIClient(timeout=10)) as api:
+            labelled = [c for c in api.containers(all=True) if _ours(c["Labels"] or {})]
+            return Holdings(
+                containers=frozenset(name for c in labelled for name in c["Names"]),
+                networks=frozenset(n["Name"] for n in api.networks()),
+                tags=frozenset(t for i in api.images() for t in i["RepoTags"] or () if t.startswith(TAG_PREFIX)),
+                mounts=frozenset(_mounts()),
+            )
+    except (docker.errors.DockerException, requests.RequestException):
+        return None
+
+
+def _ours(labels: dict[str, str]) -> bool:
+    # An image's labels show up on its containers: only these three are put on containers themselves.
+    return any(f"{LABEL_PREFIX}{key}" in labels for key in ("instance", "run", "test"))
+
+
+def _mounts() -> list[str]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [f[4] for f in (line.split() for line in lines) if f[f.index("-") + 1] in MOUNT_TYPES]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        found = holdings()
+        if found is not None:
+            session.config.stash[_BEFORE] = found
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    before = session.config.stash.get(_BEFORE, None)
+    after = holdings() if before is not None else None
+    left = after.added_since(before) if before is not None and after is not None else []
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line("")
+            reporter.write_line(f"LEFT BEHIND by this run: {', '.join(left)}", red=True)
