@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import docker
 
@@ -31,9 +30,8 @@ def main() -> None:
                 assert workbench.verify(task.id).verified
 
             def floor() -> None:
-                container: dict[str, Any] = api.create_container(
-                    image, ["/bin/true"], host_config=api.create_host_config(network_mode="none")
-                )
+                host = api.create_host_config(network_mode="none")
+                container = str(api.create_container(image, ["/bin/true"], host_config=host)["Id"])
                 api.start(container)
                 api.wait(container)
                 api.remove_container(container)

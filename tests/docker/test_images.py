@@ -95,7 +95,7 @@ def test_base_image_has_the_tools_and_inherits_nothing(site: Site) -> None:
     output = run(site.engine, tag_of("base"), ["sh", "-c", tools])
     assert output.startswith("0\n")
     assert "Universal Ctags" in output
-    config = site.engine.api.inspect_image(tag_of("base"))["Config"]  # type: ignore[no-untyped-call]  # types-docker
+    config = site.engine.api.inspect_image(tag_of("base"))["Config"]
     assert not config.get("Entrypoint")
     assert not config.get("Volumes")
     assert not config.get("Healthcheck")
