@@ -142,6 +142,13 @@ def _report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
 
 
 def _recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
+    if not parts.engine.local:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            "The engine is not on this host, so it cannot mount the files to check",
+            details=parts.engine.endpoint.url,
+            hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
+        )
     override = parts.settings.profiles.get(profile.name)
     image = override.image if override and override.image else profile.image
     guest = Guest(

@@ -34,6 +34,7 @@ def sandbox(tmp_path: Path) -> Command:
         (["run", "ext::sh -c id"], "invalid_input", 2),
         (["run", "git://example.com/a/b"], "invalid_input", 2),
         (["run", "http://example.com/a/b"], "invalid_input", 2),
+        (["run", "./x", "--profile", "pyton"], "not_found", 2),
         (["run"], "invalid_input", 2),
         (["rum", "x"], "invalid_input", 2),
         (["repo", "clone", "https://example.com/a/b", "--bogus"], "invalid_input", 2),

@@ -260,6 +260,23 @@ def test_an_operator_points_a_profile_at_another_image(sandbox: Command, git_ser
     assert without_compiler.json["runs"][0]["image_digest"] != normal
 
 
+@pytest.mark.parametrize(
+    ("image", "hint"),
+    [("mine", "sandbox images build mine"), ("buidl", "Did you mean build"), ("nowhere/at:all", "Load or pull it")],
+)
+def test_an_image_that_is_missing_is_named_with_the_way_to_get_it(
+    sandbox: Command, git_server: GitServer, project: str, image: str, hint: str
+) -> None:
+    (sandbox.home / "images" / "mine").mkdir(parents=True)
+    (sandbox.home / "images" / "mine" / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+
+    elsewhere = Command(sandbox.home, {"SANDBOX_PROFILES_MAKE_IMAGE": image})
+    ended = elsewhere("run", git_server.https_url("acme", project), "--json")
+
+    assert (ended.code, ended.error["code"]) == (5, "image_missing")
+    assert hint in ended.error["hint"]
+
+
 def test_wrong_credentials_are_auth_failed_and_shown_nowhere(
     sandbox: Command, git_server: GitServer, project: str
 ) -> None:
