@@ -6,7 +6,7 @@ import re
 
 from sandbox.errors import ErrorCode, SandboxError
 
-_LASTING = re.compile(r"certificate|ssl|tls|redirect|returned error: 4", re.IGNORECASE)
+_LASTING = re.compile(r"certificate|ssl|tls|redirect|returned error: [34]", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 # First match wins: (pattern, code, brief, hint).
@@ -33,8 +33,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             "Store a credential for this host in credentials.toml of the sandbox home; see docs/credentials.md.",
         ),
         (
-            r"repository .* not found|does not appear to be a git repository|returned error: 404\b"
-            r"|does not exist|not found: did you run git update-server-info",
+            r"repository (.* )?not found|could not be found|does not appear to be a git repository"
+            r"|returned error: 404\b|does not exist|not found: did you run git update-server-info",
             ErrorCode.REMOTE_NOT_FOUND,
             "The remote has no such repository, or hides it from these credentials",
             "Check owner and name; private repositories also need a credential.",
@@ -53,8 +53,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
         ),
         (
             r"could not resolve|connection refused|connection reset|network is unreachable|no route to host"
-            r"|early eof|unexpected disconnect|ssl|tls|certificate|the remote end hung up|unable to access"
-            r"|returned error: (429|5\d\d)|redirect|kex_exchange_identification",
+            r"|early eof|unexpected disconnect|\bssl|gnutls|\btls\b|certificate|the remote end hung up|unable to access"
+            r"|returned error: (429|5\d\d)|redirect|kex_exchange_identification|could not read from remote repository",
             ErrorCode.NETWORK_ERROR,
             "The remote could not be reached",
             "Check host name, port and certificate; a private CA needs ca_file in credentials.toml.",

@@ -68,7 +68,7 @@ def check_ref_name(name: str) -> str:
     """Accept a branch or tag name in our own, narrower grammar. Raises: `invalid_input`."""
     parts = name.split("/")
     bad = any(p.endswith((".", ".lock")) or ".." in p or "@{" in p or p == "@" for p in parts)
-    if len(name) > MAX_REF_LENGTH or bad or not _REF.match(name):
+    if len(name) > MAX_REF_LENGTH or bad or not _REF.fullmatch(name):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             "This is not a usable branch or tag name",
@@ -80,7 +80,7 @@ def check_ref_name(name: str) -> str:
 
 def is_object_id(text: str) -> bool:
     """Whether `text` is a full object id."""
-    return _OID.match(text) is not None
+    return _OID.fullmatch(text) is not None
 
 
 def blob_id(content: bytes, oid_length: int = 40) -> str:

@@ -153,6 +153,9 @@ class Git:
         try:
             yield process
             process.finish()
+        except SandboxError:  # what a reader says about a stream that the deadline cut
+            process.require_in_time()
+            raise
         finally:
             process.close()
 
@@ -203,12 +206,16 @@ class Process:
         return data
 
     def finish(self) -> None:
-        """Drain, wait, and say so when the deadline ended it."""
+        """Drain and wait. Raises: `timeout`."""
         while self.stdout.read(_CHUNK):
             pass
         self.code = self._popen.wait()
         self._timer.cancel()
         self._reader.join(timeout=5)
+        self.require_in_time()
+
+    def require_in_time(self) -> None:
+        """Raises: `timeout` when the deadline ended it."""
         if self._expired:
             raise SandboxError(
                 ErrorCode.TIMEOUT,

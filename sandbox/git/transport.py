@@ -19,7 +19,7 @@ import tenacity
 
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.classify import is_transient
+from sandbox.git.classify import classify, is_transient
 from sandbox.git.objects import check_ref_name, is_object_id, peel
 from sandbox.git.process import Git, Grant
 from sandbox.remotes import Remote
@@ -105,7 +105,7 @@ def _askpass(access: Access) -> Iterator[Grant]:
     if credential is None or not credential.secret.get_secret_value():
         yield Grant(remote.protocol, config=config)
         return
-    authority = f"{remote.hostname}:{remote.port}" if remote.port else remote.hostname
+    authority = remote.url.split("/")[2]  # as git's prompt names it, with the brackets of an IPv6 address
     secret = os.memfd_create("sandbox-credential", os.MFD_CLOEXEC)
     try:
         lines = (authority, credential.username, credential.secret.get_secret_value(), "")
@@ -190,10 +190,12 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
     if peel(git, commit, "commit") != commit:
         raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
     with granted(access) as grant:
-        git.run(
+        result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
             "--", access.remote.url, f"{commit}:{ref}", grant=grant, deadline_s=NETWORK_DEADLINE_S,
         )  # fmt: skip
+    if result.code != 0:  # with --porcelain the reason is on stdout
+        raise classify("push", result.code, f"{result.stderr}\n{result.stdout.decode(errors='replace')}")
     if remote_branch(git, access, branch) != commit:
         raise SandboxError(
             ErrorCode.CONFLICT, f"The remote's {branch} is not what we pushed", hint="Look at the branch there."
