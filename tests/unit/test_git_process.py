@@ -1,0 +1,353 @@
+"""Nothing but our arguments decides what git does, and nothing of it outlives its deadline."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.process import SAFE_PATH, Git, Grant, command_line, git_executable, git_version
+from tests.unit.conftest import Upstream, refused
+
+ENVIRONMENT = {
+    "PATH": SAFE_PATH,
+    "HOME": "/nonexistent",
+    "XDG_CONFIG_HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "/bin/false",
+    "GIT_CEILING_DIRECTORIES": "/",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_PROTOCOL_FROM_USER": "0",
+}
+BELT = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.sshCommand=/bin/false",
+    "core.pager=cat",
+    "core.editor=/bin/false",
+    "core.alternateRefsCommand=/bin/false",
+    "safe.bareRepository=explicit",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
+    "fetch.recurseSubmodules=false",
+    "push.recurseSubmodules=no",
+    "push.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "commit.gpgSign=false",
+    "log.showSignature=false",
+    "credential.helper=",
+    "http.followRedirects=false",
+    "http.proxy=",
+    "http.lowSpeedLimit=1000",
+    "http.lowSpeedTime=30",
+    "transfer.fsckObjects=true",
+    "fetch.fsckObjects=true",
+    "transfer.bundleURI=false",
+    "fetch.writeCommitGraph=false",
+    "pack.windowMemory=256m",
+)
+GIT_DIR = Path("/srv/clone")
+
+
+def parsed(argv: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
+    """Variables, configuration and the rest of a command line."""
+    assert argv[:2] == ["/usr/bin/env", "-i"]
+    start = argv.index(git_executable())
+    variables = dict(item.split("=", 1) for item in argv[2:start])
+    rest, config = argv[start + 1 :], []
+    while rest[0] == "-c":
+        config.append(rest[1])
+        rest = rest[2:]
+    return variables, config, rest
+
+
+@pytest.mark.parametrize(("name", "value"), ENVIRONMENT.items(), ids=ENVIRONMENT)
+def test_the_environment_holds_each_variable_of_the_belt(name: str, value: str) -> None:
+    assert parsed(command_line(GIT_DIR, ["version"], {}, None))[0][name] == value
+
+
+def test_the_environment_holds_nothing_else() -> None:
+    assert set(parsed(command_line(GIT_DIR, ["version"], {}, None))[0]) == set(ENVIRONMENT)
+
+
+@pytest.mark.parametrize("item", BELT)
+@pytest.mark.parametrize("grant", [None, Grant("https", config=("http.sslCAInfo=/x",))], ids=["local", "network"])
+def test_every_command_carries_each_setting_of_the_belt(item: str, grant: Grant | None) -> None:
+    assert item in parsed(command_line(GIT_DIR, ["version"], {}, grant))[1]
+
+
+def test_a_grant_opens_one_protocol_and_adds_its_own_settings_last() -> None:
+    grant = Grant("https", env={"GIT_ASKPASS": "/ask"}, config=("http.sslCAInfo=/ca",))
+    variables, config, rest = parsed(command_line(GIT_DIR, ["fetch", "x"], {"GIT_INDEX_FILE": "/i"}, grant))
+    assert (variables["GIT_ALLOW_PROTOCOL"], variables["GIT_ASKPASS"]) == ("https", "/ask")
+    assert variables["GIT_INDEX_FILE"] == "/i"
+    assert config[-2:] == ["protocol.https.allow=always", "http.sslCAInfo=/ca"]
+    assert [c for c in config if c.startswith("protocol.")] == ["protocol.allow=never", "protocol.https.allow=always"]
+    assert rest == ["--git-dir=/srv/clone", "fetch", "x"]
+
+
+def test_the_arguments_come_after_an_explicit_git_dir() -> None:
+    assert parsed(command_line(GIT_DIR, ["log", "-1"], {}, None))[2] == ["--git-dir=/srv/clone", "log", "-1"]
+
+
+@pytest.mark.parametrize(
+    ("args", "env"), [(["log", "a\0b"], {}), (["log"], {"GIT_INDEX_FILE": "a\0b"})], ids=["argument", "variable"]
+)
+def test_g15_a_nul_byte_is_invalid_input(args: list[str], env: dict[str, str]) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        command_line(GIT_DIR, args, env, None)
+
+
+def test_q03_git_is_found_on_the_fixed_path_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "git").write_text("#!/bin/sh\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    git_executable.cache_clear()
+    assert Path(git_executable()).parent != tmp_path
+
+
+# --- Q01: with each of these in the environment plain git runs a command or writes a file; ours does not.
+
+
+def _fires(marker: Path, _home: Path) -> dict[str, str]:
+    return {"GIT_EXTERNAL_DIFF": f"touch {marker}; :"}
+
+
+def _counted(marker: Path, _home: Path) -> dict[str, str]:
+    return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "diff.external", "GIT_CONFIG_VALUE_0": f"touch {marker}; :"}
+
+
+def _parameters(marker: Path, _home: Path) -> dict[str, str]:
+    return {"GIT_CONFIG_PARAMETERS": f"'diff.external'='touch {marker}; :'"}
+
+
+def _config_file(variable: str, name: str = "config") -> Callable[[Path, Path], dict[str, str]]:
+    def make(marker: Path, home: Path) -> dict[str, str]:
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'[diff]\n\texternal = "touch {marker}; :"\n')
+        value = {"HOME": home, "XDG_CONFIG_HOME": home}.get(variable, path)
+        return {"GIT_CONFIG_NOSYSTEM": "0", variable: str(value)}
+
+    return make
+
+
+def _trace(variable: str) -> Callable[[Path, Path], dict[str, str]]:
+    return lambda marker, _home: {variable: str(marker)}
+
+
+HOSTILE = {
+    "GIT_EXTERNAL_DIFF": _fires,
+    "GIT_CONFIG_COUNT": _counted,
+    "GIT_CONFIG_PARAMETERS": _parameters,
+    "GIT_CONFIG_GLOBAL": _config_file("GIT_CONFIG_GLOBAL"),
+    "GIT_CONFIG_SYSTEM": _config_file("GIT_CONFIG_SYSTEM"),
+    "HOME": _config_file("HOME", ".gitconfig"),
+    "XDG_CONFIG_HOME": _config_file("XDG_CONFIG_HOME", "git/config"),
+    "GIT_TRACE": _trace("GIT_TRACE"),
+    "GIT_TRACE2": _trace("GIT_TRACE2"),
+    "GIT_TRACE2_EVENT": _trace("GIT_TRACE2_EVENT"),
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
+def test_q01_a_hostile_environment_moves_plain_git_and_not_ours(
+    make: Callable[[Path, Path], dict[str, str]], upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.write("f", b"one\n")
+    upstream.commit()
+    upstream.write("f", b"two\n")
+    upstream.commit()
+    args = ["diff", "--ext-diff", upstream.oid("HEAD~1"), upstream.oid("HEAD")]
+    control, marker = tmp_path / "control", tmp_path / "marker"
+    for name, value in make(control, tmp_path / "hostile").items():
+        monkeypatch.setenv(name, value)
+    upstream.git(*args)
+    assert control.exists(), "the positive control did not fire: this test proves nothing"
+    for name, value in make(marker, tmp_path / "hostile").items():
+        monkeypatch.setenv(name, value)
+    assert b"+two" in Git(upstream.git_dir).run(*args)
+    assert not marker.exists()
+
+
+def test_q01_objects_of_another_repository_cannot_be_lent(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Upstream(upstream.root.parent / "other")
+    other.root.mkdir()
+    other.git("init", "--quiet")
+    secret = other.git("hash-object", "-w", "--stdin", stdin=b"TOPSECRET").decode().strip()
+    monkeypatch.setenv("GIT_ALTERNATE_OBJECT_DIRECTORIES", str(other.git_dir / "objects"))
+    assert upstream.git("cat-file", "blob", secret) == b"TOPSECRET"
+    assert Git(upstream.git_dir).attempt("cat-file", "-e", secret).code != 0
+
+
+SSH_URL = "ssh://git@127.0.0.1:9/o/r.git"
+
+
+def ssh(command: str) -> Grant:
+    """A grant whose ssh is a shell command: the way to a real child of git that does as we like."""
+    return Grant("ssh", env={"GIT_SSH_COMMAND": f"{command}; :", "GIT_SSH_VARIANT": "ssh"})
+
+
+def test_nothing_of_our_environment_reaches_a_child(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LEAKED_SECRET", "GIT_SSH", "GIT_PROXY_COMMAND", "LD_PRELOAD_X", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "leak")
+    out = tmp_path / "env"
+    Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=ssh(f"env > {out}"))
+    names = {line.split("=", 1)[0] for line in out.read_text().splitlines()}
+    added_by_git_and_sh = {"GIT_DIR", "GIT_PREFIX", "GIT_PROTOCOL", "GIT_CONFIG_PARAMETERS", "GIT_EXEC_PATH", "_"}
+    added_by_git_and_sh |= {"PWD", "OLDPWD", "SHLVL"}
+    assert "PATH" in names
+    assert names - added_by_git_and_sh <= {*ENVIRONMENT, "GIT_SSH_COMMAND", "GIT_SSH_VARIANT"}
+
+
+def test_q04_a_child_inherits_the_standard_streams_and_granted_descriptors_only(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    out = tmp_path / "fds"
+    leak, granted = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path, os.O_RDONLY)
+    os.set_inheritable(leak, True)
+    try:
+        grant = ssh(f"ls -l /proc/$$/fd > {out}")
+        env = dict(grant.env)
+        for fds, expected in (((), 0), ((granted,), 1)):
+            Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=Grant("ssh", env=env, fds=fds))
+            assert out.read_text().count(f"-> {tmp_path}\n") == expected
+    finally:
+        os.close(leak)
+        os.close(granted)
+
+
+def test_stdin_is_closed_unless_given(upstream: Upstream) -> None:
+    git = Git(upstream.git_dir)
+    empty = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+    assert git.run("hash-object", "--stdin").decode().strip() == empty
+    assert git.run("hash-object", "--stdin", stdin=b"x").decode().strip() != empty
+
+
+def test_q05_the_deadline_kills_git_and_all_its_children(upstream: Upstream, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    grant = ssh(f"sleep 300 & echo $$ $! > {pids}; wait")
+    started = time.monotonic()
+    with refused(ErrorCode.TIMEOUT) as caught:
+        Git(upstream.git_dir).run("ls-remote", "--", SSH_URL, grant=grant, deadline_s=0.5)
+    assert time.monotonic() - started < 5
+    assert "ls-remote" in caught.value.brief
+    family = pids.read_text().split()
+    assert len(family) == 2
+    assert not [pid for pid in family if alive(pid)]
+
+
+def alive(pid: str) -> bool:
+    """Whether a process runs; a zombie does not. Waits shortly: SIGKILL is not synchronous."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX":
+                return False
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_the_deadline_ends_a_git_that_waits_for_input(upstream: Upstream) -> None:
+    read_end, write_end = os.pipe()
+    try:
+        with (
+            os.fdopen(read_end, "rb") as stdin,
+            refused(ErrorCode.TIMEOUT),
+            Git(upstream.git_dir).stream("cat-file", "--batch", stdin=stdin, deadline_s=0.3) as process,
+        ):
+            assert process.stdout.read(1) == b""
+    finally:
+        os.close(write_end)
+
+
+def test_an_error_of_the_reader_does_not_hide_that_the_deadline_passed(upstream: Upstream) -> None:
+    read_end, write_end = os.pipe()
+    try:
+        with (
+            os.fdopen(read_end, "rb") as stdin,
+            refused(ErrorCode.TIMEOUT),
+            Git(upstream.git_dir).stream("cat-file", "--batch", stdin=stdin, deadline_s=0.3) as process,
+        ):
+            process.stdout.read(1)
+            raise SandboxError(ErrorCode.NOT_FOUND, "what a parser says about a cut stream")
+    finally:
+        os.close(write_end)
+
+
+def test_leaving_a_stream_early_ends_git_and_is_no_error(upstream: Upstream) -> None:
+    read_end, write_end = os.pipe()
+    started = time.monotonic()
+    try:
+        with (
+            os.fdopen(read_end, "rb") as stdin,
+            pytest.raises(ZeroDivisionError),
+            Git(upstream.git_dir).stream("cat-file", "--batch", stdin=stdin, deadline_s=60),
+        ):
+            raise ZeroDivisionError
+    finally:
+        os.close(write_end)
+    assert time.monotonic() - started < 5
+
+
+def test_output_past_the_limit_is_refused(upstream: Upstream) -> None:
+    upstream.write("f", b"x" * 1000)
+    oid = upstream.commit() and upstream.oid("HEAD:f")
+    git = Git(upstream.git_dir)
+    with git.stream("cat-file", "blob", oid) as process:
+        assert len(process.read_all(1000)) == 1000
+    with refused(ErrorCode.QUOTA_EXCEEDED), git.stream("cat-file", "blob", oid) as process:
+        process.read_all(999)
+
+
+def test_stderr_is_kept_to_a_bound_and_never_blocks_git(upstream: Upstream) -> None:
+    grant = ssh("head -c 3000000 /dev/zero | tr '\\0' x >&2")
+    result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
+    assert result.code != 0
+    assert 1000 < len(result.stderr) <= 64 * 1024
+
+
+def test_a_failure_is_a_typed_error_and_an_attempt_is_an_answer(upstream: Upstream) -> None:
+    git = Git(upstream.git_dir)
+    assert git.attempt("rev-parse", "--verify", "--quiet", "refs/heads/none").code == 1
+    with refused(ErrorCode.INTERNAL) as caught:
+        git.run("cat-file", "-p", "0" * 40)
+    assert "cat-file" in caught.value.brief
+
+
+@pytest.mark.parametrize("protocol", ["file", "https", "ssh"])
+def test_no_transport_works_without_a_grant(upstream: Upstream, protocol: str) -> None:
+    url = f"file://{upstream.root}" if protocol == "file" else f"{protocol}://127.0.0.1:9/o/r"
+    with refused(ErrorCode.INVALID_INPUT):
+        Git(upstream.git_dir).run("ls-remote", "--", url)
+
+
+def test_the_version_is_text_even_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert git_version(tmp_path).startswith("git version 2.")
+    git_executable.cache_clear()
+    monkeypatch.setattr("sandbox.git.process.shutil.which", lambda *_, **__: None)
+    assert git_version(tmp_path) == ""
+    monkeypatch.undo()
+    git_executable.cache_clear()
