@@ -351,6 +351,23 @@ class Context(Model):
     signals: Signals
 
 
+class FetchResult(Context):
+    """The answer of `repo fetch`: an immutable checkout of the commit, or of one directory of it, and its envelope."""
+
+    local_path: Path
+    commit_sha: ObjectId
+    files_count: int
+
+
+class RepoMap(Model):
+    """The symbols that matter most, as text. `tokens_estimated` never exceeds the budget asked for."""
+
+    map: str
+    tokens_estimated: int
+    files_covered: int
+    files_total: int
+
+
 class CloneResult(Model):
     """The answer of `repo clone`."""
 

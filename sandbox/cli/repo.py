@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from sandbox.checks.text import neutral
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.models import CloneResult, Repository
 
@@ -38,6 +39,37 @@ def _show(repository: Repository) -> None:
     click.echo(f"  remote   {repository.remote_url}")
     click.echo(f"  branch   {repository.default_branch}")
     click.echo(f"  profile  {repository.profile}")
+
+
+@repo.command()
+@click.argument("url")
+@click.option("--ref", default="HEAD", help="Branch, tag or full commit id; default: the remote's default branch.")
+@click.option("--subpath", help="Only this directory.")
+@global_options
+@click.pass_obj
+def fetch(invocation: Invocation, url: str, ref: str, subpath: str | None) -> None:
+    """Give the files of a ref of URL as an immutable checkout on this host."""
+    note("Fetching")
+    with invocation.workbench() as workbench:
+        result = workbench.fetch(url, ref, subpath)
+    invocation.emit(
+        result, lambda: click.echo(f"{result.local_path}\n  {result.files_count} files of {result.commit_sha}")
+    )
+
+
+@repo.command("map")
+@click.argument("owner_id", metavar="REPO|TASK")
+@click.option(
+    "--token-budget", type=int, default=1500, show_default=True, help="Most tokens (of 4 characters) to print."
+)
+@click.option("--include", "globs", multiple=True, metavar="GLOB", help="Only files that match; repeatable.")
+@global_options
+@click.pass_obj
+def map_(invocation: Invocation, owner_id: str, token_budget: int, globs: tuple[str, ...]) -> None:
+    """Print the symbols that matter most, found by ctags in a container."""
+    with invocation.workbench() as workbench:
+        found = workbench.map(owner_id, token_budget, globs)
+    invocation.emit(found, lambda: click.echo(neutral(found.map), nl=False))
 
 
 @repo.command("list")

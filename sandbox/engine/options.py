@@ -125,6 +125,7 @@ class ContainerSpec:
     runtime: str
     labels: Mapping[str, str]
     cpuset: str  # "0-1"; "": every CPU
+    workspace_read_only: bool = False  # for guests that only look
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
 
 
@@ -270,7 +271,7 @@ def _files(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     tmpfs = f"rw,exec,nosuid,nodev,nr_inodes={inodes}"  # exec: builds run what they put there
     home = f"{tmpfs},size={spec.limits.home_bytes},mode=0700,uid={uid},gid={gid}"
     binds = (
-        (spec.workspace, mounts.workspace, False),
+        (spec.workspace, mounts.workspace, spec.workspace_read_only),
         (spec.git_mask, f"{mounts.workspace}/.git", True),
         (spec.report, mounts.report, False),
         (spec.hosts, "/etc/hosts", True),

@@ -48,6 +48,10 @@ class Home:
     def worktree(self, repo_id: str, task_id: str) -> Path:
         return self.repositories / "worktrees" / repo_id / task_id
 
+    def pristine(self, repo_id: str, name: str) -> Path:
+        """An immutable checkout of a tree, or of a part of one."""
+        return self.repositories / "pristine" / repo_id / name
+
     def room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, gone after the run."""
         return self.repositories / "rooms" / run_id
@@ -65,7 +69,7 @@ class Home:
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
-            for name in ("clones", "worktrees", "rooms", "tasks", "logs", "locks"):
+            for name in ("clones", "pristine", "worktrees", "rooms", "tasks", "logs", "locks"):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SandboxError(

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
         CloneResult,
         CommitResult,
         Diff,
+        FetchResult,
         FileContent,
         ImageInfo,
         PatchResult,
         Probe,
         PushResult,
+        RepoMap,
         Repository,
         RunSummary,
         Status,
@@ -87,6 +89,14 @@ class Workbench:
     def clone(self, url: str) -> CloneResult:
         """Clone a remote into the cache, or fetch what is new, and describe it."""
         return repositories.clone(self._parts, url)
+
+    def fetch(self, url: str, ref: str = "HEAD", subpath: str | None = None) -> FetchResult:
+        """An immutable checkout of a ref, or of one directory of it, with its envelope."""
+        return repositories.fetch(self._parts, url, ref, subpath)
+
+    def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
+        """The symbols that matter most in a repository or a task's last commit."""
+        return repositories.map_symbols(self._parts, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
         """All registered repositories."""

@@ -51,15 +51,16 @@ def lay_out(git: Git, tree: str, root: Path, owner: tuple[int, int] | None, mask
 
     Raises: `quota_exceeded` before anything is written when the tree is too large.
     """
-    entries = [e for e in list_tree(git, tree) if e.mode != GITLINK]
-    count = check_out(root, _specs(git, entries), owner)
+    count = check_out(root, file_specs(git, list_tree(git, tree)), owner)
     write_mask(root, mask)
     return count
 
 
-def _specs(git: Git, entries: list[TreeEntry]) -> Iterator[FileSpec]:
-    contents = read_blobs(git, [e.oid for e in entries])
-    for entry, content in zip(entries, contents, strict=True):
+def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
+    """What to write for the leaves of a tree; submodules are left out."""
+    leaves = [e for e in entries if e.mode != GITLINK]
+    contents = read_blobs(git, [e.oid for e in leaves])
+    for entry, content in zip(leaves, contents, strict=True):
         yield entry.path, entry.mode, content
 
 

@@ -1,0 +1,119 @@
+"""Symbols of a tree, by ctags in a guest: parsers of hostile input do not run on the host.
+
+The tree is mounted read-only; there is no network; output and time are bounded. Its output is guest data: lines that are
+not what ctags prints are dropped. Format: ctags-json-output(5).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
+from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Limits
+from sandbox.policy.container import ShippedPolicy
+
+DEADLINE_S = 120.0
+OUTPUT_BYTES = 64 * 1024**2
+_ARGV = (
+    "ctags",
+    "--options=NONE",
+    "--recurse",
+    "--links=no",
+    "--sort=no",
+    "--output-format=json",
+    "--fields=+nKS",
+    "-f",
+    "-",
+    ".",
+)
+
+
+class Symbol(BaseModel):
+    """One definition. Guest data."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str = Field(min_length=1, max_length=200)
+    path: str = Field(min_length=1, max_length=4096)
+    line: int = Field(ge=1)
+    kind: str = Field(max_length=40)
+    scope: str = Field(default="", max_length=400)
+    signature: str = Field(default="", max_length=400)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the guest is made of and where the tree is."""
+
+    engine: Engine
+    policy: ShippedPolicy
+    image_digest: str
+    runtime: str
+    user: tuple[int, int]
+    instance: str
+    tree: Path
+
+
+def read_symbols(place: Place) -> list[Symbol]:
+    """All definitions ctags finds. Raises: `timeout`, `quota_exceeded`, and what the engine adapter raises."""
+    out, errors = _Bounded(OUTPUT_BYTES), _Bounded(64 * 1024)
+    name = f"sandbox-map-{uuid.uuid4().hex}"
+    options = create_options(_spec(place, name), place.policy)
+    ending = run_to_end(place.engine, name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
+    if ending.timed_out:
+        raise SandboxError(ErrorCode.TIMEOUT, f"ctags did not finish within {DEADLINE_S:g} s", hint="Name globs.")
+    if ending.exit_code != 0 or ending.oom_killed:
+        details = bytes(errors.content[-2000:]).decode("utf-8", errors="replace")
+        raise SandboxError(ErrorCode.INTERNAL, f"ctags ended with exit code {ending.exit_code}", details=details)
+    return list(parse(bytes(out.content)))
+
+
+def parse(output: bytes) -> Iterator[Symbol]:
+    """Symbols from ctags' JSON lines; pure."""
+    for line in output.splitlines():
+        try:
+            document = json.loads(line)
+            symbol = Symbol.model_validate(document)
+        except (ValueError, ValidationError, RecursionError):
+            continue
+        if symbol.name.isprintable() and symbol.path.isprintable() and symbol.signature.isprintable():
+            yield symbol.model_copy(update={"path": symbol.path.removeprefix("./")})
+
+
+class _Bounded:
+    """Keeps the first bytes of a stream."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.content = bytearray()
+
+    def take(self, chunk: bytes) -> None:
+        self.content += chunk[: self._limit - len(self.content)]
+
+
+def _spec(place: Place, name: str) -> ContainerSpec:
+    return ContainerSpec(
+        name=name,
+        image=place.image_digest,
+        argv=_ARGV,
+        cwd=PurePosixPath(place.policy.container.mounts.workspace),
+        env={},
+        limits=Limits(memory_bytes=1024**3, cpus=1.0, pids=64),
+        workspace=place.tree,
+        git_mask=None,
+        report=None,
+        user=place.user,
+        runtime=place.runtime,
+        labels={INSTANCE_LABEL: place.instance, "space.sandbox.run": name},
+        cpuset="",
+        workspace_read_only=True,
+    )
