@@ -21,6 +21,7 @@ _KINDS = {
     **dict.fromkeys(("typedef", "type", "union", "constant"), 1.5),
 }
 _OTHER_KIND = 0.5
+_TELLING_LENGTH = 8  # `run` or `file` is mentioned everywhere and says little
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,99}")
 _TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?|vendor|third_party)(/|$)|(^|/)test_[^/]*$")
 
@@ -57,6 +58,7 @@ def draw(symbols: Sequence[Symbol], counts: Counter[str], token_budget: int, fil
 def _score(symbol: Symbol, counts: Counter[str]) -> float:
     elsewhere = max(0, counts[symbol.name] - 1)
     score = _KINDS.get(symbol.kind, _OTHER_KIND) * (1 + math.log2(1 + elsewhere))
+    score *= min(1.0, len(symbol.name) / _TELLING_LENGTH)
     if symbol.name.startswith("_"):
         score *= 0.3
     if _TEST_PATH.search(symbol.path):
