@@ -22,10 +22,15 @@ class _Section(BaseModel):
 
 
 class RemoteSettings(_Section):
-    """Which remotes may be used. The command line may always use paths; agent tools follow `allow_file`."""
+    """Which remotes may be used. The command line may always use paths; agent tools follow `allow_file`.
+
+    `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
+    """
 
     allow_file: bool = False
     allow_http: bool = False
+    github_hosts: tuple[str, ...] = ()
+    gitlab_hosts: tuple[str, ...] = ()
 
 
 class EngineSettings(_Section):

@@ -7,22 +7,25 @@ Grammar: URL forms of git-clone(1), "GIT URLS"; only https, http, ssh, git+ssh, 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+import idna
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Host
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOSTNAME = re.compile(rf"^(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*$")
-_IPV6 = re.compile(r"^[0-9a-f:.]{2,45}$")
 _SEGMENT = re.compile(r"^[A-Za-z0-9_.~+][A-Za-z0-9_.~+-]{0,127}$")
 _USER = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}$")
 _SCP = re.compile(r"^(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^@/:\[\]]+):(?P<path>(?!//).+)$")
 _DEFAULT_PORTS = {"https": 443, "http": 80, "ssh": 22}
-_KNOWN_HOSTS = {"github.com": Host.GITHUB, "gitlab.com": Host.GITLAB}
+FORGES: Mapping[str, Host] = {"github.com": Host.GITHUB, "gitlab.com": Host.GITLAB}
 _SCHEMES = {"https": "https", "http": "http", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh", "file": "file"}
 _HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME; a local path as ./PATH."
 
@@ -47,21 +50,33 @@ class Remote:
         return _slug(f"{self.hostname}{port}-{self.owner}-{self.name}")
 
 
-def parse_remote(text: str, *, allow_file: bool = False, allow_http: bool = False) -> Remote:
-    """Parse any supported spelling of a remote.
+def parse_remote(
+    text: str, *, allow_file: bool = False, allow_http: bool = False, forges: Mapping[str, Host] = FORGES
+) -> Remote:
+    """Parse any supported spelling of a remote. `forges`: which hosts are GitHub or GitLab, self-hosted ones too.
 
     Raises: `invalid_input` for everything that is not a remote we may use; the text is never echoed when it may
     hold a secret.
     """
     _refuse_unprintable(text)
     if "://" in text:
-        return _from_url(text, allow_file=allow_file, allow_http=allow_http)
+        return _on_forge(_from_url(text, allow_file=allow_file, allow_http=allow_http), forges)
     if _looks_like_path(text):
         return _from_path(text, allow_file=allow_file)
     match = _SCP.match(text)
     if match:
-        return _network_remote("ssh", match["host"], None, match["user"], match["path"])
+        return _on_forge(_network_remote("ssh", match["host"], None, match["user"], match["path"]), forges)
     raise _invalid("This is not the URL of a git repository")
+
+
+def _on_forge(remote: Remote, forges: Mapping[str, Host]) -> Remote:
+    """Forges fold case in owner and name, so different spellings are one repository there."""
+    kind = forges.get(remote.hostname, Host.UNKNOWN) if remote.protocol != "file" else Host.UNKNOWN
+    if kind is Host.UNKNOWN:
+        return remote
+    path = f"{remote.owner}/{remote.name}" if remote.owner else remote.name
+    url = remote.url.removesuffix(f"{path}.git") + f"{path.lower()}.git"
+    return replace(remote, host=kind, owner=remote.owner.lower(), name=remote.name.lower(), url=url)
 
 
 def _refuse_unprintable(text: str) -> None:
@@ -121,9 +136,6 @@ def _network_remote(protocol: str, host: str, port: int | None, user: str | None
     if user is not None and not _USER.match(user):
         raise _invalid("The user name in this repository URL is not usable")
     segments = _segments(path)
-    kind = _KNOWN_HOSTS.get(hostname, Host.UNKNOWN)
-    if kind is not Host.UNKNOWN:  # both forges fold case in paths
-        segments = [s.lower() for s in segments]
     if len(segments) < 2:
         segments = ["", *segments]
     owner, name = "/".join(s for s in segments[:-1] if s), segments[-1]
@@ -132,22 +144,33 @@ def _network_remote(protocol: str, host: str, port: int | None, user: str | None
     if protocol == "ssh" and user is None:
         user = "git"
     login = f"{user}@" if user else ""
-    authority = f"{login}{host.lower()}{f':{port}' if port else ''}"
+    shown = f"[{hostname}]" if ":" in hostname else hostname
+    authority = f"{login}{shown}{f':{port}' if port else ''}"
     path_text = f"{owner}/{name}" if owner else name
-    return Remote(protocol, hostname, port, user, owner, name, f"{protocol}://{authority}/{path_text}.git", kind)
+    return Remote(
+        protocol, hostname, port, user, owner, name, f"{protocol}://{authority}/{path_text}.git", Host.UNKNOWN
+    )
 
 
 def _hostname(host: str) -> str:
+    """The one spelling of a host: lower case, IPv6 compressed, international names in their ASCII form (RFC 5891)."""
     bare = host.lower()
-    if bare.startswith("[") and bare.endswith("]") and _IPV6.match(bare[1:-1]):
-        return bare[1:-1]
+    try:
+        if bare.startswith("[") and bare.endswith("]") and "%" not in bare:
+            return ipaddress.IPv6Address(bare[1:-1]).compressed
+        if not bare.isascii():
+            bare = idna.encode(bare, uts46=True).decode("ascii")
+    except ValueError as error:  # idna's and ipaddress' errors are ValueErrors
+        raise _invalid("The host name in this repository URL is not valid") from error
     if _HOSTNAME.match(bare):
         return bare
     raise _invalid("The host name in this repository URL is not valid")
 
 
 def _segments(path: str) -> list[str]:
-    trimmed = path.strip("/").removesuffix(".git")
+    if re.search("%(2[fF]|00)", path):
+        raise _invalid("The path in this repository URL may not encode a separator")
+    trimmed = unquote(path, errors="surrogateescape").strip("/").removesuffix(".git")
     segments = trimmed.split("/")
     if not all(_SEGMENT.match(s) and s not in {".", ".."} for s in segments) or len(segments) > 20:
         raise _invalid("The path in this repository URL is not OWNER/NAME")

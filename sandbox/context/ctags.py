@@ -1,7 +1,7 @@
 """Symbols of a tree, by ctags in a guest: parsers of hostile input do not run on the host.
 
-The tree is mounted read-only; there is no network; output and time are bounded. What it prints is guest data: lines that
-are not what ctags prints are dropped. Format: ctags-json-output(5).
+The tree is mounted read-only; there is no network; output and time are bounded. What it prints is guest data: lines
+that are not what ctags prints are dropped. Format: ctags-json-output(5).
 """
 
 from __future__ import annotations

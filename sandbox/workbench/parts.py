@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from sandbox.config import Settings, default_home, load_settings, resources
 from sandbox.credentials import Credential, credential_for, load_credentials
 from sandbox.files.openat2 import require_openat2
+from sandbox.models import Host
 from sandbox.policy.container import ShippedPolicy, load_container_policy
 from sandbox.profiles import Profile, load_profiles
-from sandbox.remotes import Remote, parse_remote
+from sandbox.remotes import FORGES, Remote, parse_remote
 from sandbox.store.home import Home
 from sandbox.workbench.lazy import Lazy
 
@@ -92,7 +93,13 @@ class Parts:
     def remote(self, url: str) -> Remote:
         """Parse under this surface's rules."""
         allow_file = self.allow_file or self.settings.remotes.allow_file
-        return parse_remote(url, allow_file=allow_file, allow_http=self.settings.remotes.allow_http)
+        ours = self.settings.remotes
+        forges = {
+            **FORGES,
+            **{name.lower(): Host.GITHUB for name in ours.github_hosts},
+            **{name.lower(): Host.GITLAB for name in ours.gitlab_hosts},
+        }
+        return parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
 
     def access(self, remote: Remote) -> transport.Access:
         """What network git may use for one remote."""

@@ -71,6 +71,11 @@ SPELLINGS = {
         "2001-db8-1-8443-o-r",
         ["https://[2001:db8::1]:8443/o/r"],
     ),
+    "https://xn--hst-sna.example/o/r.git": (
+        "xn--hst-sna.example-o-r",
+        ["https://h\u00f6st.example/o/r", "https://H\u00d6ST.example/o/r.git", "https://XN--HST-SNA.example/o/r/"],
+    ),
+    "https://host/o/~r.git": ("host-o--r", ["https://host/%6F/%7Er"]),
     "https://git.example.org/r.git": ("git.example.org--r", ["https://git.example.org/r"]),
     "ssh://git@host/~alice/r.git": ("host--alice-r", ["git@host:~alice/r"]),
 }
@@ -89,6 +94,17 @@ def test_http_is_a_remote_where_it_is_allowed() -> None:
     assert parse_remote("http://host:80/o/r", allow_http=True).url == "http://host/o/r.git"
 
 
+def test_a_configured_host_is_a_forge_and_folds_case() -> None:
+    forges = {"git.corp.example": Host.GITLAB}
+
+    remote = parse_remote("https://git.corp.example/Group/Sub/Name", forges=forges)
+
+    assert (remote.host, remote.owner, remote.name) == (Host.GITLAB, "group/sub", "name")
+    assert remote.url == "https://git.corp.example/group/sub/name.git"
+    assert parse_remote("git@git.corp.example:Group/Sub/Name.git", forges=forges).id == remote.id
+    assert parse_remote("https://git.corp.example/Group/Sub/Name").owner == "Group/Sub"
+
+
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
@@ -96,6 +112,7 @@ def test_http_is_a_remote_where_it_is_allowed() -> None:
         ("git@gitlab.com:o/r", Host.GITLAB),
         ("https://github.com.evil.example/o/r", Host.UNKNOWN),
         ("https://notgithub.com/o/r", Host.UNKNOWN),
+        ("https://githu\u0432.com/o/r", Host.UNKNOWN),
     ],
 )
 def test_only_the_forge_itself_is_the_forge(url: str, kind: Host) -> None:
@@ -141,8 +158,10 @@ def test_only_the_forge_itself_is_the_forge(url: str, kind: Host) -> None:
         pytest.param("https://host:0/o/r", id="port-zero"),
         pytest.param("https://host:99999/o/r", id="port-too-high"),
         pytest.param("https://host:x/o/r", id="port-word"),
-        pytest.param("https://h\u00f6st/o/r", id="idn"),
-        pytest.param("https://githu\u0432.com/o/r", id="homograph"),
+        pytest.param("https://h\u00f6st..x/o/r", id="idn-empty-label"),
+        pytest.param("https://\u200d\u200d.example/o/r", id="idn-joiners-only"),
+        pytest.param("https://host/o%2Fp/r", id="encoded-slash"),
+        pytest.param("https://host/o/r%00", id="encoded-nul"),
         pytest.param("https://[::1/o/r", id="broken-ipv6"),
         pytest.param("https://[::1%25eth0]/o/r", id="ipv6-zone"),
         pytest.param("owner/repo", id="no-host-at-all"),
