@@ -6,20 +6,39 @@ File: `$SANDBOX_HOME/credentials.toml`, mode 0600, a list of `[[credential]]` wi
 
 from __future__ import annotations
 
+import json
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringConstraints, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 
+FILE_NAME = "credentials.toml"
 _TOKENS = {
     "github.com": (("GH_TOKEN", "GITHUB_TOKEN"), "x-access-token"),
     "gitlab.com": (("GITLAB_TOKEN",), "oauth2"),
 }
+
+
+def _one_line(value: str) -> str:
+    if any(ord(c) < 0x20 or ord(c) == 0x7F for c in value):
+        raise ValueError("must be one line of text")
+    return value
+
+
+def _one_secret_line(value: SecretStr) -> SecretStr:
+    _one_line(value.get_secret_value())
+    return value
+
+
+_Host = Annotated[str, StringConstraints(pattern=r'^[^\s"\\]{1,260}$', to_lower=True)]
+_Line = Annotated[str, AfterValidator(_one_line)]
+_SecretLine = Annotated[SecretStr, AfterValidator(_one_secret_line)]
 
 
 class Credential(BaseModel):
@@ -27,25 +46,11 @@ class Credential(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    host: str
-    username: str = ""
-    secret: SecretStr = SecretStr("")
+    host: _Host
+    username: _Line = ""
+    secret: _SecretLine = SecretStr("")
     ssh_key: Path | None = None
     ca_file: Path | None = None
-
-    @field_validator("username")
-    @classmethod
-    def _one_line(cls, value: str) -> str:
-        if any(ord(c) < 0x20 for c in value):
-            raise ValueError("must be one line")
-        return value
-
-    @field_validator("secret")
-    @classmethod
-    def _one_line_secret(cls, value: SecretStr) -> SecretStr:
-        if any(ord(c) < 0x20 for c in value.get_secret_value()):
-            raise ValueError("must be one line")
-        return value
 
 
 class _CredentialFile(BaseModel):
@@ -56,7 +61,7 @@ class _CredentialFile(BaseModel):
 
 def load_credentials(home: Path, environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """The file's entries, then tokens from the environment. Raises: `invalid_input`; never shows a value."""
-    return (*_from_file(home / "credentials.toml"), *_from_tokens(environ))
+    return (*file_entries(home), *_from_tokens(environ))
 
 
 def _from_file(path: Path) -> tuple[Credential, ...]:
@@ -88,7 +93,37 @@ def _from_tokens(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     return tuple(found)
 
 
+def file_entries(home: Path) -> tuple[Credential, ...]:
+    """What the file holds, in its order."""
+    return _from_file(home / FILE_NAME)
+
+
+def render(entries: Sequence[Credential]) -> str:
+    """The file's text. Values hold no control characters, so their JSON strings are TOML strings."""
+    lines = ["# Written by `sandbox credentials`; keep mode 0600. The first entry that matches a host is used."]
+    for entry in entries:
+        lines += ["", "[[credential]]"]
+        fields = {
+            "host": entry.host,
+            "username": entry.username,
+            "secret": entry.secret.get_secret_value(),
+            "ssh_key": str(entry.ssh_key or ""),
+            "ca_file": str(entry.ca_file or ""),
+        }
+        lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items() if value]
+    return "\n".join(lines) + "\n"
+
+
+def make_credential(**fields: object) -> Credential:
+    """A checked entry. Raises: `invalid_input` naming the field, never its value."""
+    try:
+        return Credential.model_validate(fields)
+    except ValidationError as error:
+        where = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False) if e["loc"])
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"This credential is not usable: {where}") from None
+
+
 def credential_for(entries: Sequence[Credential], hostname: str, port: int | None) -> Credential | None:
     """The first entry whose pattern matches `hostname:port` or `hostname`."""
     names = [f"{hostname}:{port}", hostname] if port else [hostname]
-    return next((e for e in entries if any(fnmatchcase(n, e.host.lower()) for n in names)), None)
+    return next((e for e in entries if any(fnmatchcase(n, e.host) for n in names)), None)

@@ -387,6 +387,16 @@ class ImageInfo(Model):
     created_at: str | None = None
 
 
+class CredentialInfo(Model):
+    """A stored credential without its secret. `kind`: what it authenticates with."""
+
+    host: str
+    kind: Literal["secret", "ssh_key", "ca_only"]
+    username: str = ""
+    ssh_key: Path | None = None
+    ca_file: Path | None = None
+
+
 class ProbeLevel(StrEnum):
     """Severity of a doctor line."""
 

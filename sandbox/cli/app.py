@@ -52,6 +52,7 @@ _COMMANDS = {
     "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
+    "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check what this host offers and lacks."),
 }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         CheckRun,
         CloneResult,
         CommitResult,
+        CredentialInfo,
         Diff,
         FetchResult,
         FileContent,
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
     )
     from sandbox.profiles import Profile
     from sandbox.store import records
-    from sandbox.workbench import checking, repositories, tasks
+    from sandbox.workbench import checking, keys, repositories, tasks
 else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
     capabilities = Lazy("sandbox.capabilities")
     images = Lazy("sandbox.images")
     process = Lazy("sandbox.git.process")
     records = Lazy("sandbox.store.records")
     checking = Lazy("sandbox.workbench.checking")
+    keys = Lazy("sandbox.workbench.keys")
     repositories = Lazy("sandbox.workbench.repositories")
     tasks = Lazy("sandbox.workbench.tasks")
 
@@ -180,6 +182,26 @@ class Workbench:
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept."""
         return tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard)
+
+    def set_credential(
+        self,
+        host: str,
+        *,
+        username: str | None = None,
+        secret: str = "",
+        ssh_key: Path | None = None,
+        ca_file: Path | None = None,
+    ) -> CredentialInfo:
+        """Store how to authenticate to `host`; see docs/credentials.md."""
+        return keys.put(self._parts, host=host, username=username, secret=secret, ssh_key=ssh_key, ca_file=ca_file)
+
+    def credentials(self) -> tuple[CredentialInfo, ...]:
+        """Stored credentials, without their secrets."""
+        return keys.list_all(self._parts)
+
+    def remove_credential(self, host: str) -> CredentialInfo:
+        """Forget a stored credential. Raises: `not_found`."""
+        return keys.remove(self._parts, host)
 
     def images(self) -> tuple[ImageInfo, ...]:
         """Our images, and whether the engine has them."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.config import Settings, default_home, load_settings, resources
 from sandbox.credentials import Credential, credential_for, load_credentials
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.models import Host
 from sandbox.policy.container import ShippedPolicy, load_container_policy
@@ -23,12 +24,15 @@ from sandbox.workbench.lazy import Lazy
 if TYPE_CHECKING:
     from sandbox import images
     from sandbox.engine import connection, options
-    from sandbox.git import transport
+    from sandbox.git import helper, transport
 else:
     images = Lazy("sandbox.images")
     connection = Lazy("sandbox.engine.connection")
     options = Lazy("sandbox.engine.options")
+    helper = Lazy("sandbox.git.helper")
     transport = Lazy("sandbox.git.transport")
+
+_ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,21 @@ class Parts:
         port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
         credential = credential_for(self.credentials, remote.hostname, port)
         return transport.Access(remote, credential, self.home.known_hosts, self.environ)
+
+    def authenticated(self, remote: Remote, action: Callable[[transport.Access], _ResultT]) -> _ResultT:
+        """Do something with a remote; when it refuses us and we know no secret, once more with the user's helper's."""
+        access = self.access(remote)
+        try:
+            return action(access)
+        except SandboxError as error:
+            known = access.credential is not None and bool(access.credential.secret.get_secret_value())
+            if error.code is not ErrorCode.AUTH_FAILED or remote.protocol != "https" or known:
+                raise
+            found = helper.ask_helper(remote.url.split("/")[2], self.environ)
+            if found is None:
+                raise
+        ca_file = access.credential.ca_file if access.credential is not None else None
+        return action(replace(access, credential=found.model_copy(update={"ca_file": ca_file})))
 
     def close(self) -> None:
         """Give back connections."""

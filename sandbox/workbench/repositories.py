@@ -39,7 +39,7 @@ def register(parts: Parts, url: str) -> tuple[Repository, Git, list[TreeEntry]]:
     remote = parts.remote(url)
     repo_id = _id_for(parts, remote)
     with parts.home.locked(f"repository-{repo_id}"):
-        head = refresh(parts.home.clone(repo_id), parts.access(remote))
+        head = parts.authenticated(remote, lambda access: refresh(parts.home.clone(repo_id), access))
         git = open_cache(parts.home.clone(repo_id))
         entries = list_tree(git, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
         known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)

@@ -280,7 +280,8 @@ def push(parts: Parts, task_id: str) -> PushResult:
             )
         marker = f"refs/sandbox/{task.id}/pushed"
         before = objects.resolve_ref(git, marker)
-        push_commit(git, parts.access(parts.remote(repository.remote_url)), task.head_commit, task.branch, before)
+        remote = parts.remote(repository.remote_url)
+        parts.authenticated(remote, lambda access: push_commit(git, access, task.head_commit, task.branch, before))
         objects.move_ref(git, marker, task.head_commit, before or "0" * len(task.head_commit))
         update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
         if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:

@@ -1,0 +1,69 @@
+"""`sandbox credentials`: how to authenticate to hosts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.models import CredentialInfo
+
+_SECRET_BYTES = 16 * 1024
+_File = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
+
+
+@click.group()
+def credentials() -> None:
+    """Store, list and remove credentials by host."""
+
+
+@credentials.command("set")
+@click.argument("host")
+@click.option("--username", help="User name for https; with a token often 'x-access-token' or 'oauth2'.")
+@click.option("--ssh-key", type=_File, help="Private key for ssh instead of a secret.")
+@click.option("--ca-file", type=_File, help="CA certificates of the host, when it has a private CA.")
+@global_options
+@click.pass_obj
+def set_(invocation: Invocation, host: str, username: str | None, ssh_key: Path | None, ca_file: Path | None) -> None:
+    """Store the credential for HOST, a name or pattern such as *.example.com, with :PORT where it matters.
+
+    The secret is asked for, or read from standard input when that is not a terminal; it is never an argument.
+    """
+    secret = "" if ssh_key else _secret()
+    with invocation.workbench() as workbench:
+        stored = workbench.set_credential(host, username=username, secret=secret, ssh_key=ssh_key, ca_file=ca_file)
+    invocation.emit({"credential": stored}, lambda: _show((stored,)))
+
+
+def _secret() -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt("Secret", hide_input=True, default="", show_default=False, err=True))
+    return sys.stdin.read(_SECRET_BYTES).removesuffix("\n")
+
+
+@credentials.command("list")
+@global_options
+@click.pass_obj
+def list_(invocation: Invocation) -> None:
+    """List stored credentials; secrets are not shown."""
+    with invocation.workbench() as workbench:
+        found = workbench.credentials()
+    invocation.emit({"credentials": found}, lambda: _show(found))
+
+
+@credentials.command()
+@click.argument("host")
+@global_options
+@click.pass_obj
+def remove(invocation: Invocation, host: str) -> None:
+    """Forget the credential for HOST."""
+    with invocation.workbench() as workbench:
+        removed = workbench.remove_credential(host)
+    invocation.emit({"credential": removed}, lambda: click.echo(f"removed {removed.host}"))
+
+
+def _show(found: tuple[CredentialInfo, ...]) -> None:
+    rows = [[c.host, c.kind, c.username or "-", str(c.ssh_key or c.ca_file or "-")] for c in found]
+    table(["HOST", "KIND", "USER", "FILE"], rows)

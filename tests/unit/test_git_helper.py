@@ -1,0 +1,54 @@
+"""The user's own credential helper is asked apart: real git, a real helper in a HOME of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.git import helper
+from sandbox.git.helper import ask_helper
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def install(home: Path, body: str) -> None:
+    script = home / "helper"
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(0o700)
+    (home / ".gitconfig").write_text(f"[credential]\n\thelper = {script}\n")
+
+
+def test_the_helpers_answer_becomes_a_credential(home: Path) -> None:
+    install(home, f'cat > {home}/asked; echo username=me; echo password=hunter2; echo "env=$(env)" > {home}/env')
+
+    found = ask_helper("git.example.com:8443", {"HOME": str(home), "SECRET_OF_OURS": "x"})
+
+    assert found is not None
+    assert (found.username, found.secret.get_secret_value()) == ("me", "hunter2")
+    assert "hunter2" not in repr(found)
+    assert "host=git.example.com:8443" in (home / "asked").read_text()
+    assert "SECRET_OF_OURS" not in (home / "env").read_text()
+
+
+def test_without_a_helper_there_is_no_prompt_and_no_credential(home: Path) -> None:
+    assert (
+        ask_helper("git.example.com", {"HOME": str(home), "GIT_ASKPASS": "/bin/echo", "SSH_ASKPASS": "/bin/echo"})
+        is None
+    )
+
+
+def test_a_helper_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(home, "exec sleep 60")
+    monkeypatch.setattr(helper, "DEADLINE_S", 0.5)
+
+    assert ask_helper("git.example.com", {"HOME": str(home)}) is None
+
+
+def test_a_helper_that_knows_nothing_gives_none(home: Path) -> None:
+    install(home, "exit 0")
+
+    assert ask_helper("git.example.com", {"HOME": str(home)}) is None
