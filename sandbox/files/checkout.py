@@ -6,10 +6,13 @@ git's checkout applies filters, end-of-line rules and hooks; here the bytes on d
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -17,6 +20,9 @@ from sandbox.policy.paths import is_dotgit
 
 FileSpec = tuple[bytes, str, bytes]
 """(path, git mode, content); for mode 120000 the content is the link's target."""
+
+_IMPOSSIBLE = {errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
+"""What writing into a new directory of ours reports only when the tree itself cannot exist on disk."""
 
 
 def check_out(root: Path, files: Iterable[FileSpec], owner: tuple[int, int] | None) -> int:
@@ -41,24 +47,36 @@ def _write_all(base: bytes, files: Iterable[FileSpec], owner: tuple[int, int] | 
     count = 0
     for path, mode, content in files:
         _check_components(path)
-        _make_parents(base, os.path.dirname(path), made, owner)
-        target = base + b"/" + path
-        if mode == "120000":
-            os.symlink(content, target)
-            if owner is not None:
-                os.chown(target, *owner, follow_symlinks=False)
-        else:
-            _write_file(target, content, 0o755 if mode == "100755" else 0o644, owner)
+        try:
+            _make_parents(base, os.path.dirname(path), made, owner)
+            _write_one(base + b"/" + path, mode, content, owner)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in a link
+            if isinstance(error, OSError) and error.errno not in _IMPOSSIBLE:
+                raise
+            raise _not_checked_out(path) from error
         count += 1
     return count
+
+
+def _write_one(target: bytes, mode: str, content: bytes, owner: tuple[int, int] | None) -> None:
+    if mode == "120000":
+        os.symlink(content, target)
+        if owner is not None:
+            os.chown(target, *owner, follow_symlinks=False)
+    else:
+        _write_file(target, content, 0o755 if mode == "100755" else 0o644, owner)
 
 
 def _check_components(path: bytes) -> None:
     for name in path.split(b"/"):
         if name in {b"", b".", b".."} or is_dotgit(name):
-            raise SandboxError(
-                ErrorCode.UNSAFE_REPOSITORY, "The tree holds a name that may not be checked out", details=ascii(path)
-            )
+            raise _not_checked_out(path)
+
+
+def _not_checked_out(path: bytes) -> SandboxError:
+    return SandboxError(
+        ErrorCode.UNSAFE_REPOSITORY, "The tree holds a name that may not be checked out", details=ascii(path)[:500]
+    )
 
 
 def _make_parents(base: bytes, folder: bytes, made: set[bytes], owner: tuple[int, int] | None) -> None:
@@ -91,11 +109,13 @@ def remove_tree(root: Path) -> None:
 
     Raises: `internal` when something stays, naming what to do.
     """
-    for _ in range(3):
+    with suppress(RecursionError):
         shutil.rmtree(root, ignore_errors=True)
-        if not root.is_symlink() and not root.exists():
-            return
-        _open_modes(root)
+    if os.path.lexists(root):
+        with suppress(OSError):
+            _dismantle(root)
+    if not os.path.lexists(root):
+        return
     raise SandboxError(
         ErrorCode.INTERNAL,
         "A worktree could not be removed completely",
@@ -104,9 +124,39 @@ def remove_tree(root: Path) -> None:
     )
 
 
-def _open_modes(root: Path) -> None:
-    for folder, names, _ in os.walk(root, followlinks=False, onerror=None):
-        for name in names:
-            path = Path(folder) / name
-            if not path.is_symlink() and stat.S_ISDIR(path.lstat().st_mode):
-                path.chmod(0o700)
+def _dismantle(root: Path) -> None:
+    """Move each nested directory up to the top before its parent goes, so that no depth is too much."""
+    top = _opened(os.fsencode(root), None)
+    try:
+        pending = _empty(top, top)
+        while pending:
+            name = pending.pop()
+            folder = _opened(name, top)
+            try:
+                pending += _empty(folder, top)
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(root)
+
+
+def _opened(name: bytes, above: int | None) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    if os.stat(name, dir_fd=above, follow_symlinks=False).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.chmod(name, 0o700, dir_fd=above)  # the guest is gone: nobody swaps it for a link
+    return os.open(name, flags, dir_fd=above)
+
+
+def _empty(folder: int, top: int) -> list[bytes]:
+    """Unlink the files of a directory and hand its directories to `top` under new names."""
+    moved = []
+    for name in map(os.fsencode, os.listdir(folder)):
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.close(_opened(name, folder))
+            moved.append(b".sandbox-remove-" + secrets.token_hex(8).encode())
+            os.rename(name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
+        else:
+            os.unlink(name, dir_fd=folder)
+    return moved

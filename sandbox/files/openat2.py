@@ -45,7 +45,11 @@ def openat2(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
 def require_openat2() -> None:
     """Raises: `policy_violation` on a kernel without it."""
     try:
-        os.close(openat2(os.open("/", os.O_PATH | os.O_CLOEXEC), b".", os.O_PATH))
+        root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        try:
+            os.close(openat2(root, b".", os.O_PATH))
+        finally:
+            os.close(root)
     except OSError as error:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,

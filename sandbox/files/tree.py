@@ -184,7 +184,7 @@ class WorktreeFiles:
 
     @contextmanager
     def _directory(self, path: bytes, *, create: bool, owner: tuple[int, int] | None) -> Iterator[int]:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        flags = os.O_RDONLY | os.O_DIRECTORY  # no O_NOFOLLOW: a link would be ENOTDIR then, as if nothing were there
         if create and path:
             self._make_directories(path, owner)
         fd = openat2(self._fd, path or b".", flags)
@@ -196,7 +196,7 @@ class WorktreeFiles:
     def _make_directories(self, path: bytes, owner: tuple[int, int] | None) -> None:
         done = b""
         for name in path.split(b"/"):
-            parent = openat2(self._fd, done or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            parent = openat2(self._fd, done or b".", os.O_RDONLY | os.O_DIRECTORY)
             try:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=parent)
