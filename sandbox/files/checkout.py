@@ -9,10 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -109,23 +107,20 @@ def remove_tree(root: Path) -> None:
 
     Raises: `internal` when something stays, naming what to do.
     """
-    with suppress(RecursionError):
-        shutil.rmtree(root, ignore_errors=True)
-    if os.path.lexists(root):
-        with suppress(OSError):
-            _dismantle(root)
-    if not os.path.lexists(root):
-        return
-    raise SandboxError(
-        ErrorCode.INTERNAL,
-        "A worktree could not be removed completely",
-        details=str(root),
-        hint="Remove it as root; files of the guest's uid may be left when the controller is not root.",
-    )
+    try:
+        _dismantle(root)
+    except OSError as error:
+        if os.path.lexists(root):
+            raise SandboxError(
+                ErrorCode.INTERNAL,
+                "A worktree could not be removed completely",
+                details=f"{root}: {error.strerror}",
+                hint="Remove it as root; files of the guest's uid may be left when the controller is not root.",
+            ) from error
 
 
 def _dismantle(root: Path) -> None:
-    """Move each nested directory up to the top before its parent goes, so that no depth is too much."""
+    """Move each nested directory up to the top before its parent goes: no depth is too much. (rmtree recurses.)"""
     top = _opened(os.fsencode(root), None)
     try:
         pending = _empty(top, top)
@@ -152,8 +147,10 @@ def _opened(name: bytes, above: int | None) -> int:
 def _empty(folder: int, top: int) -> list[bytes]:
     """Unlink the files of a directory and hand its directories to `top` under new names."""
     moved = []
-    for name in map(os.fsencode, os.listdir(folder)):
-        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+    with os.scandir(folder) as entries:
+        found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in found:
+        if is_directory:
             os.close(_opened(name, folder))
             moved.append(b".sandbox-remove-" + secrets.token_hex(8).encode())
             os.rename(name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
