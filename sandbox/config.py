@@ -24,11 +24,13 @@ class _Section(BaseModel):
 class RemoteSettings(_Section):
     """Which remotes may be used. The command line may always use paths; agent tools follow `allow_file`.
 
+    `timeout_s`: of each git command; reached: it is killed, `timeout`.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     """
 
     allow_file: bool = False
     allow_http: bool = False
+    timeout_s: PositiveFloat = 900.0
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Invocation:
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
         configure_logs()
-        with Workbench(self.home, allow_file=True) as workbench:
+        with Workbench(self.home, allow_file=True, progress=_progress()) as workbench:
             yield workbench
 
     def emit(self, document: BaseModel | dict[str, Any], human: Callable[[], None]) -> None:
@@ -81,6 +82,21 @@ def _set_home(ctx: click.Context, _param: click.Parameter, value: Path | None) -
 def _set_json(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value:
         ctx.ensure_object(Invocation).json = True
+
+
+def _progress() -> Callable[[str], None] | None:
+    """Lines of progress overwrite each other on a terminal; elsewhere there are none."""
+    if not sys.stderr.isatty():
+        return None
+    from sandbox.checks.text import neutral  # noqa: PLC0415 - lazy, as above
+
+    def show(line: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{neutral(line)[:100]}")
+        if line.endswith("done."):
+            sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    return show
 
 
 def note(text: str) -> None:

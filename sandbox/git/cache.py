@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import shutil
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import check_ref_name, is_object_id, peel, resolve_ref
-from sandbox.git.process import Git
+from sandbox.git.process import Git, Grant
 from sandbox.git.transport import Access, RemoteHead, fetch, remote_head
 
+_log = logging.getLogger(__name__)
+
+_MARKER = "sandbox-fetched.json"
+_OURS = ("refs/heads/space-agent/", "refs/sandbox/")
+_SUSPICIOUS = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND}
 _CONFIG = """\
 [core]
 \trepositoryformatversion = 0
@@ -32,14 +42,29 @@ def open_cache(path: Path) -> Git:
     return Git(path)
 
 
-def refresh(path: Path, access: Access) -> RemoteHead:
+def refresh(path: Path, access: Access, wanted_since: float | None = None) -> RemoteHead:
     """Create the cache clone if need be and fetch into it. The caller holds the repository's lock.
 
-    A first clone is made beside and renamed, so a killed one leaves nothing that the next trips on.
+    `wanted_since`: the time (seconds of the epoch) of the wish; a fetch that somebody else began after it already
+    fulfils it, so many who wait for one lock do the work once. A corrupt clone is set aside and made again.
     """
-    if (path / "HEAD").is_file():
-        (path / "config").write_text(_CONFIG)
+    if not (path / "HEAD").is_file():
+        return _first_clone(path, access)
+    last = _last_fetch(path)
+    if last is not None and wanted_since is not None and last.began >= wanted_since:
+        return last.head
+    (path / "config").write_text(_CONFIG)
+    try:
         return _update(Git(path), access)
+    except SandboxError as error:
+        if error.code not in _SUSPICIOUS or intact(Git(path)):
+            raise
+        _log.warning("the cache clone %s is corrupt, cloning it again", path.name)
+        return make_again(path, access)
+
+
+def _first_clone(path: Path, access: Access) -> RemoteHead:
+    """Made beside and renamed, so a killed clone leaves nothing that the next one trips on."""
     beside = path.with_name(f".{path.name}.incoming")
     shutil.rmtree(beside, ignore_errors=True)
     beside.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -54,10 +79,64 @@ def refresh(path: Path, access: Access) -> RemoteHead:
     return head
 
 
+def intact(git: Git) -> bool:
+    """Whether everything that the refs reach is there and readable."""
+    return git.attempt("fsck", "--connectivity-only", "--no-dangling", "--no-progress", deadline_s=900).code == 0
+
+
+def make_again(path: Path, access: Access) -> RemoteHead:
+    """Set a corrupt clone aside, clone anew, and bring over the refs of tasks that are still whole.
+
+    The old clone stays beside, for whoever wants to look into it.
+    """
+    aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
+    path.rename(aside)
+    try:
+        head = _first_clone(path, access)
+    except BaseException:
+        aside.rename(path)
+        raise
+    _bring_over(Git(aside), Git(path))
+    return head
+
+
+def _bring_over(old: Git, new: Git) -> None:
+    listed = old.attempt("for-each-ref", "--format=%(refname)", *_OURS)
+    for name in listed.stdout.decode("utf-8", errors="replace").split():
+        moved = new.attempt(
+            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
+            f"file://{quote(str(old.git_dir))}", f"{name}:{name}", grant=Grant("file"),
+        )  # fmt: skip
+        if moved.code != 0:
+            _log.error("%s could not be brought over: its objects are lost", name)
+
+
 def _update(git: Git, access: Access) -> RemoteHead:
+    began = time.time()
     head = remote_head(git, access)
     fetch(git, access)
-    return head if head.branch else RemoteHead(_branch_at(git, head.commit), head.commit)
+    if not head.branch:
+        head = RemoteHead(_branch_at(git, head.commit), head.commit)
+    record = {"began": began, "branch": head.branch, "commit": head.commit}
+    marker = git.git_dir / _MARKER
+    beside = marker.with_suffix(".new")
+    beside.write_text(json.dumps(record))
+    beside.replace(marker)
+    return head
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    began: float
+    head: RemoteHead
+
+
+def _last_fetch(path: Path) -> _Fetched | None:
+    try:
+        record = json.loads((path / _MARKER).read_bytes())
+        return _Fetched(float(record["began"]), RemoteHead(check_ref_name(record["branch"]), str(record["commit"])))
+    except (OSError, ValueError, KeyError, TypeError, SandboxError):
+        return None
 
 
 def _branch_at(git: Git, commit: str) -> str:

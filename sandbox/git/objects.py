@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.process import Git
+from sandbox.git.process import Git, Result
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
 _REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
@@ -92,17 +92,23 @@ def blob_id(content: bytes, oid_length: int = 40) -> str:
 
 
 def resolve_ref(git: Git, full_name: str) -> str | None:
-    """Object id a full ref name points to, or None."""
-    result = git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", full_name)
-    oid = result.stdout.decode().strip()
-    return oid if result.code == 0 and is_object_id(oid) else None
+    """Object id a full ref name points to, or None.
+
+    Not rev-parse: it completes names, so that a remote's tag `refs/remotes/origin/x` could pass for the branch.
+    """
+    return _object_id(git.attempt("show-ref", "--verify", "--hash", "--", full_name))
 
 
 def peel(git: Git, oid: str, kind: str) -> str | None:
     """The commit or tree behind a full object id, or None when it is absent or of another kind."""
     if not is_object_id(oid):
         return None
-    return resolve_ref(git, f"{oid}^{{{kind}}}")
+    return _object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{oid}^{{{kind}}}"))
+
+
+def _object_id(result: Result) -> str | None:
+    oid = result.stdout.decode().strip()
+    return oid if result.code == 0 and is_object_id(oid) else None
 
 
 def tree_of(git: Git, commit: str) -> str:

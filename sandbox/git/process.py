@@ -10,11 +10,12 @@ objects, configuration and clone interfaces are not used. Sources: git(1), git-c
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +32,7 @@ LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
+_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")  # a progress line that the next one replaces
 
 _ENVIRONMENT = {
     "PATH": SAFE_PATH,
@@ -88,12 +90,16 @@ _BELT = (
 
 @dataclass(frozen=True)
 class Grant:
-    """What a network command gets on top: one protocol, and the means to authenticate for one URL."""
+    """What a network command gets on top: one protocol, and the means to authenticate for one URL.
+
+    `progress` hears git's own lines of progress, remote text among them, from another thread.
+    """
 
     protocol: str
     env: Mapping[str, str] = field(default_factory=dict)
     config: tuple[str, ...] = ()
     fds: tuple[int, ...] = ()
+    progress: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,8 @@ class Git:
     ) -> Iterator[Process]:
         """Run with stdout as a stream. On leaving, the whole process group is gone and `code` is known."""
         argv = command_line(self.git_dir, args, env or {}, grant)
-        process = Process(_start(argv, stdin, grant.fds if grant else ()), args[0], deadline_s)
+        popen = _start(argv, stdin, grant.fds if grant else ())
+        process = Process(popen, args[0], deadline_s, grant.progress if grant else None)
         try:
             yield process
             process.finish()
@@ -179,8 +186,9 @@ def command_line(git_dir: Path, args: Sequence[str], env: Mapping[str, str], gra
 class Process:
     """A running git with its deadline armed. stderr is collected on the side, bounded."""
 
-    def __init__(self, popen: Any, name: str, deadline_s: float) -> None:
+    def __init__(self, popen: Any, name: str, deadline_s: float, progress: Callable[[str], None] | None = None) -> None:
         self._popen = popen
+        self._progress = progress
         self._name = name
         self._deadline_s = deadline_s
         self._expired = False
@@ -196,7 +204,7 @@ class Process:
     @property
     def stderr(self) -> str:
         """What git said so far; evidence, never shown to an agent raw."""
-        return bytes(self._errors).decode("utf-8", errors="replace")
+        return _OVERWRITTEN.sub("", bytes(self._errors).decode("utf-8", errors="replace"))
 
     def read_all(self, limit: int) -> bytes:
         """All of stdout. Raises: `quota_exceeded` past `limit` bytes."""
@@ -243,8 +251,15 @@ class Process:
     def _collect_errors(self) -> None:
         with suppress(OSError, ValueError):
             while chunk := self._popen.stderr.read1(_CHUNK):
-                self._errors += chunk[: max(0, _STDERR_LIMIT - len(self._errors))]
+                self._errors += chunk
+                del self._errors[:-_STDERR_LIMIT]  # the reason comes last
+                self._report(chunk)
             self._popen.stderr.close()
+
+    def _report(self, chunk: bytes) -> None:
+        lines = chunk.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
+        if self._progress is not None and (last := next((line for line in reversed(lines) if line.strip()), "")):
+            self._progress(last.strip())
 
 
 def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...]) -> Any:

@@ -10,9 +10,9 @@ import logging
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tenacity
@@ -50,6 +50,8 @@ class Access:
     credential: Credential | None
     known_hosts: Path
     environ: Mapping[str, str]
+    progress: Callable[[str], None] | None = None
+    timeout_s: float = NETWORK_DEADLINE_S
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,10 @@ def _read_remote(git: Git, access: Access, *args: str, deadline_s: float) -> byt
         before_sleep=_log_retry,
         reraise=True,
     )
-    with granted(access) as grant:
+    with granted(access) as plain:
+        grant = replace(plain, progress=access.progress)
         try:
-            return attempts(git.run, *args, grant=grant, deadline_s=deadline_s)
+            return attempts(git.run, *args, grant=grant, deadline_s=min(deadline_s, access.timeout_s))
         except SandboxError as error:
             made = attempts.statistics.get("attempt_number", 1)
             if made > 1:
@@ -146,7 +149,8 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
 
 def remote_head(git: Git, access: Access) -> RemoteHead:
     """Ask the remote for its default branch. Raises: network errors; `not_found` for an empty remote."""
-    out = _read_remote(git, access, "ls-remote", "--symref", "--", access.remote.url, "HEAD", deadline_s=120)
+    question = ("ls-remote", "--symref", "--", access.remote.url, "HEAD")
+    out = _read_remote(git, access, *question, deadline_s=120)
     branch, commit = "", ""
     for line in out.decode("utf-8", errors="replace").splitlines():
         value, _, name = line.partition("\t")
@@ -163,10 +167,11 @@ def remote_head(git: Git, access: Access) -> RemoteHead:
 
 def fetch(git: Git, access: Access) -> None:
     """Bring all branches and tags into the cache, forgetting those the remote dropped."""
+    talk = "--progress" if access.progress else "--quiet"
     _read_remote(
-        git, access, "fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
+        git, access, "fetch", talk, "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
         "--no-auto-maintenance", "--force", "--", access.remote.url, _BRANCHES, _TAGS,
-        deadline_s=NETWORK_DEADLINE_S,
+        deadline_s=access.timeout_s,
     )  # fmt: skip
 
 
@@ -192,7 +197,7 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
     with granted(access) as grant:
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
-            "--", access.remote.url, f"{commit}:{ref}", grant=grant, deadline_s=NETWORK_DEADLINE_S,
+            "--", access.remote.url, f"{commit}:{ref}", grant=grant, deadline_s=access.timeout_s,
         )  # fmt: skip
     if result.code != 0:  # with --porcelain the reason is on stdout
         raise classify("push", result.code, f"{result.stderr}\n{result.stdout.decode(errors='replace')}")

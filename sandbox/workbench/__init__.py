@@ -73,12 +73,15 @@ class Workbench:
         environ: Mapping[str, str] | None = None,
         settings: Mapping[str, Any] | None = None,
         allow_file: bool = False,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
         """`home`: default as the command's. `settings`: overrides in the shape of config.toml.
 
-        `allow_file`: local paths may be remotes.
+        `allow_file`: local paths may be remotes. `progress` hears lines about long transfers, text of the remote among
+        them, from another thread.
         """
-        self._parts = build_parts(home, os.environ if environ is None else environ, settings, allow_file=allow_file)
+        found = os.environ if environ is None else environ
+        self._parts = build_parts(home, found, settings, allow_file=allow_file, progress=progress)
 
     def __enter__(self) -> Self:
         return self

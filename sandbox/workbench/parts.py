@@ -43,6 +43,7 @@ class Parts:
     settings: Settings
     environ: Mapping[str, str]
     allow_file: bool
+    progress: Callable[[str], None] | None = None
     _engines: list[connection.Engine] = field(default_factory=list)
 
     @cached_property
@@ -109,7 +110,14 @@ class Parts:
         """What network git may use for one remote."""
         port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
         credential = credential_for(self.credentials, remote.hostname, port)
-        return transport.Access(remote, credential, self.home.known_hosts, self.environ)
+        return transport.Access(
+            remote,
+            credential,
+            self.home.known_hosts,
+            self.environ,
+            progress=self.progress,
+            timeout_s=self.settings.remotes.timeout_s,
+        )
 
     def authenticated(self, remote: Remote, action: Callable[[transport.Access], _ResultT]) -> _ResultT:
         """Do something with a remote; when it refuses us and we know no secret, once more with the user's helper's."""
@@ -134,11 +142,16 @@ class Parts:
 
 
 def build_parts(
-    home: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, allow_file: bool
+    home: Path | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any] | None = None,
+    *,
+    allow_file: bool,
+    progress: Callable[[str], None] | None = None,
 ) -> Parts:
     """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
     require_openat2()
     root = (home or default_home(environ)).expanduser().absolute()
     place = Home(root)
     place.prepare()
-    return Parts(place, load_settings(root, environ, flags), environ, allow_file)
+    return Parts(place, load_settings(root, environ, flags), environ, allow_file, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -11,9 +12,10 @@ from pathlib import Path
 from sandbox.context import ctags, describe
 from sandbox.context.map import draw, mentions
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.cache import open_cache, refresh, resolve_commit
+from sandbox.git.cache import intact, make_again, open_cache, refresh, resolve_commit
 from sandbox.git.objects import SYMLINK, TreeEntry, list_tree, read_blobs, tree_of
 from sandbox.git.process import Git
+from sandbox.git.transport import RemoteHead
 from sandbox.images import resolve
 from sandbox.models import CloneResult, FetchResult, RepoMap, Repository
 from sandbox.policy.paths import check_path, path_bytes, show_path
@@ -38,10 +40,12 @@ def register(parts: Parts, url: str) -> tuple[Repository, Git, list[TreeEntry]]:
     """Bring the cache up to date and the registry with it. Returns also the leaves of the default branch's tree."""
     remote = parts.remote(url)
     repo_id = _id_for(parts, remote)
+    wanted_since = time.time()
     with parts.home.locked(f"repository-{repo_id}"):
-        head = parts.authenticated(remote, lambda access: refresh(parts.home.clone(repo_id), access))
-        git = open_cache(parts.home.clone(repo_id))
-        entries = list_tree(git, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+        path = parts.home.clone(repo_id)
+        head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since))
+        git = open_cache(path)
+        entries = _default_entries(parts, remote, git, head)
         known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
         repository = Repository(
             id=repo_id,
@@ -56,6 +60,17 @@ def register(parts: Parts, url: str) -> tuple[Repository, Git, list[TreeEntry]]:
         )
         save_repository(parts.home, repository)
     return repository, git, entries
+
+
+def _default_entries(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -> list[TreeEntry]:
+    """Leaves of the default branch's tree; a clone that cannot give them and is corrupt is made again, once."""
+    try:
+        return list_tree(git, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+    except SandboxError as error:
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or intact(git):
+            raise
+    again = parts.authenticated(remote, lambda access: make_again(git.git_dir, access))
+    return list_tree(git, tree_of(git, resolve_commit(git, "HEAD", again.branch)))
 
 
 def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
