@@ -46,6 +46,16 @@ def break_objects(clone: Path) -> None:
         path.write_bytes(b"garbage")
 
 
+def lose(clone: Path, oid: str) -> None:
+    """One object is gone; packs are unpacked for it."""
+    for path in list(clone.glob("objects/pack/*.pack")):
+        pack = path.read_bytes()
+        for part in clone.glob(f"objects/pack/{path.stem}.*"):
+            part.unlink()
+        subprocess.run(["git", f"--git-dir={clone}", "unpack-objects", "-q"], input=pack, check=True)
+    (clone / "objects" / oid[:2] / oid[2:]).unlink()
+
+
 def test_a_fetch_begun_after_the_wish_fulfils_it(remote: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone.git"
     reach = access(remote, tmp_path)
@@ -97,8 +107,7 @@ def test_a_clone_that_lost_one_file_is_set_aside_and_made_again(remote: Path, tm
     with Workbench(tmp_path / "home", allow_file=True, environ={}) as workbench:
         repository = workbench.clone(str(remote)).repository
         clone = tmp_path / "home" / "repositories" / "clones" / repository.id
-        oid = blob_id(b"one\n")
-        (clone / "objects" / oid[:2] / oid[2:]).unlink()  # git fetch alone would never notice
+        lose(clone, blob_id(b"one\n"))  # git fetch alone would never notice
         assert not cache.intact(Git(clone))
 
         workbench.clone(str(remote))
