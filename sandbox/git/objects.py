@@ -150,6 +150,8 @@ def _records(stream: IO[bytes]) -> Iterator[bytes]:
 def _tree_entry(record: bytes) -> TreeEntry:
     head, path = record.split(b"\t", 1)
     mode, _, oid, size = head.split()
+    if size == b"BAD":  # what ls-tree prints for an object that is not there
+        raise SandboxError(ErrorCode.NOT_FOUND, f"Object {oid[:12].decode()} is missing from the cache clone")
     return TreeEntry(path, mode.decode(), oid.decode(), None if size == b"-" else int(size))
 
 
