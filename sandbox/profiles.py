@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check
@@ -33,6 +33,15 @@ class Marker(_Shape):
 
     file: str
     matches: str = ""
+
+    @field_validator("matches")
+    @classmethod
+    def _is_a_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(str(error)) from error
+        return value
 
 
 class Detect(_Shape):

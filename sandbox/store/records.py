@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CheckRun, Repository, Task, TaskStatus
+from sandbox.models import CheckRun, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, read_json, write_json
 
-_RecordT = TypeVar("_RecordT", Repository, Task)
+
+class _Registry(Model):
+    repositories: tuple[Repository, ...] = ()
+
+
+_RecordT = TypeVar("_RecordT", _Registry, Task)
 
 
 def near(kind: str, wanted: str, known: Iterable[str], hint: str) -> SandboxError:
@@ -27,8 +32,8 @@ def near(kind: str, wanted: str, known: Iterable[str], hint: str) -> SandboxErro
 
 def list_repositories(home: Home) -> tuple[Repository, ...]:
     """All registered repositories by id."""
-    document = read_json(home.registry) or {"repositories": []}
-    return tuple(sorted((_valid(Repository, r, home.registry) for r in document["repositories"]), key=lambda r: r.id))
+    registry = _valid(_Registry, read_json(home.registry) or {}, home.registry)
+    return tuple(sorted(registry.repositories, key=lambda r: r.id))
 
 
 def find_repository(home: Home, repo_id: str) -> Repository:
