@@ -1,0 +1,217 @@
+"""Which profile a repository has, and which checks that means."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from sandbox.config import resources
+from sandbox.errors import ErrorCode
+from sandbox.models import Check
+from sandbox.profiles import MARKER_BYTES, Profile, detect, load_profiles
+from tests.unit.conftest import refused
+
+WORKSPACE = PurePosixPath("/workspace")
+SPACE = {
+    "CMakeLists.txt": b"cmake_minimum_required(VERSION 3.20)\nproject(space LANGUAGES CXX)\n",
+    "assets/lua/main.fnl": b"",
+    "src/lua_runtime.cpp": b"",
+    "AGENTS.md": b"",
+}
+
+
+@pytest.fixture(scope="module")
+def shipped() -> dict[str, Profile]:
+    return load_profiles([resources("policies") / "profiles"], WORKSPACE)
+
+
+def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None:
+    assert set(shipped) == {"generic", "python", "make", "cmake", "space"}
+    assert {n: p.image for n, p in shipped.items()} == {
+        "generic": "base",
+        "python": "python",
+        "make": "build",
+        "cmake": "build",
+        "space": "build",
+    }
+
+
+DETECTED: list[tuple[str, dict[str, bytes], str]] = [
+    ("nothing", {}, "generic"),
+    ("readme", {"README.md": b"test:"}, "generic"),
+    ("pyproject", {"pyproject.toml": b""}, "python"),
+    ("setup-py", {"setup.py": b""}, "python"),
+    ("setup-cfg", {"setup.cfg": b""}, "python"),
+    ("nested-pyproject", {"sub/pyproject.toml": b""}, "generic"),
+    ("make", {"Makefile": b"all:\n\techo\ntest: all\n\t./t\n"}, "make"),
+    ("make-lower", {"makefile": b"test:\n"}, "make"),
+    ("make-gnu", {"GNUmakefile": b"test :\n"}, "make"),
+    ("make-without-test", {"Makefile": b"all:\n\techo test:\n"}, "generic"),
+    ("make-other-target", {"Makefile": b"unittest:\nmytest:\n"}, "generic"),
+    ("make-binary", {"Makefile": b"\xff\xfe\0\ntest:\n"}, "make"),
+    ("make-far-down", {"Makefile": b"#\n" * MARKER_BYTES + b"test:\n"}, "generic"),
+    ("cmake", {"CMakeLists.txt": b"project(x)"}, "cmake"),
+    ("cmake-over-make", {"CMakeLists.txt": b"", "Makefile": b"test:\n"}, "cmake"),
+    ("python-over-make", {"pyproject.toml": b"", "Makefile": b"test:\n"}, "python"),
+    ("python-over-cmake", {"pyproject.toml": b"", "CMakeLists.txt": b""}, "python"),
+    ("space", SPACE, "space"),
+    ("space-over-all", {**SPACE, "pyproject.toml": b"", "Makefile": b"test:\n"}, "space"),
+    ("space-another-project", {**SPACE, "CMakeLists.txt": b"project(other)"}, "cmake"),
+    ("space-spaced-out", {**SPACE, "CMakeLists.txt": b"project (space)"}, "cmake"),
+]
+
+
+@pytest.mark.parametrize(("files", "name"), [d[1:] for d in DETECTED], ids=[d[0] for d in DETECTED])
+def test_a_repository_has_the_profile_of_its_markers(
+    files: dict[str, bytes], name: str, shipped: dict[str, Profile]
+) -> None:
+    assert detect(shipped, files.get).name == name
+
+
+@pytest.mark.parametrize("missing", SPACE)
+def test_without_any_one_of_its_markers_it_is_not_space(missing: str, shipped: dict[str, Profile]) -> None:
+    files = {name: content for name, content in SPACE.items() if name != missing}
+    assert detect(shipped, files.get).name != "space"
+
+
+def test_the_checks_of_space_are_what_was_asked_for(shipped: dict[str, Profile]) -> None:
+    build, test, e2e = shipped["space"].checks
+    assert (build.id, build.argv, build.timeout_s, build.env, build.requires) == (
+        "build",
+        ("make", "build"),
+        600,
+        {},
+        (),
+    )
+    assert (test.id, test.argv, test.timeout_s, test.requires) == ("test", ("make", "test"), 300, ("build",))
+    assert test.env == {
+        "SKIP_KEYRING_TESTS": "1",
+        "XDG_DATA_HOME": "/tmp/space/tests/xdg-data",
+        "SPACE_DISABLE_AUDIO": "1",
+        "SPACE_ASSETS_PATH": "/workspace/assets",
+    }
+    assert (e2e.id, e2e.argv, e2e.timeout_s, e2e.requires) == ("e2e", ("make", "test-e2e"), 600, ("build",))
+    assert e2e.env == {"SPACE_DISABLE_AUDIO": "1", "SPACE_ASSETS_PATH": "/workspace/assets"}
+
+
+def test_the_workspace_of_the_policy_is_filled_in() -> None:
+    profiles = load_profiles([resources("policies") / "profiles"], PurePosixPath("/elsewhere"))
+    assert profiles["space"].checks[1].env["SPACE_ASSETS_PATH"] == "/elsewhere/assets"
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [("generic", ()), ("python", ("build", "test")), ("make", ("build", "test")), ("cmake", ("build", "test"))],
+)
+def test_the_other_profiles_have_their_checks(name: str, ids: tuple[str, ...], shipped: dict[str, Profile]) -> None:
+    assert tuple(c.id for c in shipped[name].checks) == ids
+
+
+# --- order
+
+
+def profile(*checks: tuple[str, tuple[str, ...]]) -> Profile:
+    made = tuple(Check(id=name, label=name, argv=("true",), requires=requires) for name, requires in checks)
+    return Profile(name="p", label="p", image="i", check=made)
+
+
+CHAIN = profile(("deploy", ("test",)), ("lint", ()), ("build", ()), ("test", ("build",)), ("doc", ("build",)))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "order"),
+    [
+        (["build"], ["build"]),
+        (["test"], ["build", "test"]),
+        (["deploy"], ["build", "test", "deploy"]),
+        (["test", "build"], ["build", "test"]),
+        (["doc", "lint"], ["lint", "build", "doc"]),
+        (["test", "test"], ["build", "test"]),
+        ([], []),
+    ],
+)
+def test_required_checks_come_first_and_each_once(wanted: list[str], order: list[str]) -> None:
+    assert [c.id for c in CHAIN.in_order(wanted)] == order
+
+
+def test_everything_in_order_keeps_each_after_what_it_requires() -> None:
+    done: set[str] = set()
+    for check in CHAIN.in_order([c.id for c in CHAIN.checks]):
+        assert set(check.requires) <= done
+        done.add(check.id)
+    assert len(done) == len(CHAIN.checks)
+
+
+def test_an_unknown_check_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown check 'none'"):
+        CHAIN.in_order(["none"])
+
+
+@pytest.mark.parametrize(
+    "checks",
+    [[("a", ("a",))], [("a", ("b",)), ("b", ("a",))], [("a", ("none",))]],
+    ids=["itself", "circle", "unknown"],
+)
+def test_a_profile_whose_checks_have_no_order_does_not_exist(checks: list[tuple[str, tuple[str, ...]]]) -> None:
+    with pytest.raises(ValueError, match=r"circle|unknown check"):
+        profile(*checks)
+
+
+# --- the operator's own
+
+
+def own(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.toml").write_text(text)
+    return folder
+
+
+def test_a_later_folder_replaces_and_adds(tmp_path: Path, shipped: dict[str, Profile]) -> None:
+    folder = own(tmp_path / "mine", "python", 'label = "ours"\nimage = "ours"\n')
+    own(folder, "extra", 'label = "x"\nimage = "x"\npriority = 999\n[[detect.any]]\nfile = "x"\n')
+    found = load_profiles([resources("policies") / "profiles", folder, tmp_path / "none"], WORKSPACE)
+    assert set(found) == {*shipped, "extra"}
+    assert (found["python"].label, found["python"].checks) == ("ours", ())
+    assert detect(found, {**SPACE, "x": b""}.get).name == "extra"
+
+
+def test_equal_priorities_are_decided_by_name(tmp_path: Path) -> None:
+    text = 'label = "x"\nimage = "x"\n[[detect.any]]\nfile = "x"\n'
+    for name in ("b", "a", "generic"):
+        folder = own(tmp_path / "mine", name, text)
+    assert detect(load_profiles([folder], WORKSPACE), {"x": b""}.get).name == "a"
+
+
+HEAD = 'label = "x"\nimage = "x"\n'
+WRONG: dict[str, str] = {
+    "no-toml": "label = ",
+    "unknown-key": HEAD + "surprise = 1\n",
+    "no-image": 'label = "x"\n',
+    "no-argv": HEAD + '[[check]]\nid = "a"\nlabel = "a"\nargv = []\n',
+    "shell-string": HEAD + '[[check]]\nid = "a"\nlabel = "a"\nargv = "make test"\n',
+    "bad-id": HEAD + '[[check]]\nid = "../x"\nlabel = "a"\nargv = ["a"]\n',
+    "negative-timeout": HEAD + '[[check]]\nid = "a"\nlabel = "a"\nargv = ["a"]\ntimeout_s = -1\n',
+    "circle": HEAD + '[[check]]\nid = "a"\nlabel = "a"\nargv = ["a"]\nrequires = ["a"]\n',
+    "bad-pattern": HEAD + '[[detect.any]]\nfile = "x"\nmatches = "("\n',
+}
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_a_wrong_profile_is_named_with_its_reason(text: str, tmp_path: Path) -> None:
+    folder = own(tmp_path / "mine", "wrong", text)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_profiles([folder], WORKSPACE)
+    assert "wrong.toml" in caught.value.brief
+    assert caught.value.details
+
+
+def test_g17_no_profile_takes_arguments_from_outside(shipped: dict[str, Profile]) -> None:
+    fields: Any = Check.model_fields
+    assert "args" not in fields
+    for each in shipped.values():
+        for check in each.checks:
+            assert all(isinstance(part, str) for part in check.argv)
+            with pytest.raises(ValueError, match="frozen"):
+                check.argv = ("id",)  # type: ignore[misc]  # that it cannot be set is the point
