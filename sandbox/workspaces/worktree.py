@@ -29,12 +29,10 @@ from sandbox.git.objects import (
 from sandbox.git.process import Git
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import RepoPath, is_dotgit, show_path
-from sandbox.workspaces.ignore import IgnoreRules
+from sandbox.workspaces.ignore import IGNORE_BYTES, IgnoreRules
 
 CHANGED_BYTES = 512 * 1024**2
 """Most bytes of changed files one status or commit looks at."""
-
-_IGNORE_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,12 @@ def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
 
 
 def base_ignore_rules(git: Git, entries: Iterable[TreeEntry], artifacts: Iterable[str]) -> IgnoreRules:
-    """The `.gitignore` files of a tree as rules."""
-    found = [
-        e
-        for e in entries
-        if posixpath.basename(e.path) == b".gitignore" and e.mode != SYMLINK and (e.size or 0) <= _IGNORE_FILE_BYTES
-    ]
+    """The `.gitignore` files of a tree as rules. Raises: `quota_exceeded`."""
+    found = [e for e in entries if posixpath.basename(e.path) == b".gitignore" and e.mode != SYMLINK]
+    if sum(e.size or 0 for e in found) > IGNORE_BYTES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED, f"The repository's .gitignore files hold more than {IGNORE_BYTES} bytes"
+        )
     texts = [c.decode("utf-8", errors="replace") for c in read_blobs(git, [e.oid for e in found])]
     folders = [show_path(posixpath.dirname(e.path)) for e in found]
     return IgnoreRules(dict(zip(folders, texts, strict=True)), artifacts)

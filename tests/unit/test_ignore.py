@@ -1,0 +1,82 @@
+"""Ignore rules: what git says, in bounded time."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.workspaces import ignore
+from sandbox.workspaces.ignore import IgnoreRules
+
+Ask = Callable[[str, list[str]], list[bool]]
+LINES = [
+    "*.o", "build/", "/top", "a/b", "a/**", "**/x", "a/**/x", "!keep.o", "!a/b/", "\\!lit", "\\#lit", "# no", "t ", "e\\ ",
+    "[ab]c", "[!ab]c", "[a-c]?", "[]x]y", "[", "a[", "z\\", "**", "*", "a*b*c", "*a*b", "d/*.o", "**/", "/", "//",
+    "x[[:digit:]]", "[z-a]", "foo**bar", "a/**/**/x", "sub/", "!sub/x", "\\*", "a\\b", "?", "[a-]", "[-a]", "a/*/x", "**/a/b",
+]  # fmt: skip
+NAMES = ["a", "b", "x", "c", "sub", "build", "top", "keep.o", "m.o", "ac", "bc", "cc", "t", "e ", "!lit", "#lit", "x1",
+         "]y", "xy", "a*b", "fooXbar", "foobar", "axbyc", "-", "*", "ab", "t "]  # fmt: skip
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    top = tmp_path_factory.mktemp("ignore")
+    subprocess.run(["git", "init", "-q", top], check=True)
+
+    def answer(rules: str, paths: list[str]) -> list[bool]:
+        (top / ".gitignore").write_text(rules)
+        done = subprocess.run(
+            ["git", "-C", top, "check-ignore", "--no-index", "-z", "--stdin"],
+            input="\0".join(paths).encode(), capture_output=True, check=False,
+        )  # fmt: skip
+        found = set(done.stdout.decode().split("\0"))
+        return [p in found for p in paths]
+
+    return answer
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(LINES), min_size=1, max_size=4), st.lists(PATHS, min_size=1, max_size=30, unique=True))
+def test_rules_mean_what_git_means(ask: Ask, lines: list[str], paths: list[str]) -> None:
+    text = "\n".join(lines)
+    ours = IgnoreRules({"": text})
+    assert [ours.ignored(p, directory=False) for p in paths] == ask(text, paths)
+
+
+def test_directory_rules_need_a_directory() -> None:
+    rules = IgnoreRules({"": "build/\n"})
+    assert not rules.ignored("build", directory=False)
+    assert rules.ignored("build", directory=True)
+    assert rules.ignored("build/x", directory=False)
+
+
+def test_nearer_files_win_and_artifacts_always() -> None:
+    rules = IgnoreRules({"": "*.log\n", "d": "!*.log\r\n"}, artifacts=["*.tmp"])
+    assert rules.ignored("x.log", directory=False)
+    assert not rules.ignored("d/x.log", directory=False)
+    assert rules.ignored("d/x.tmp", directory=False)
+
+
+@pytest.mark.parametrize("rule", ["*a" * 100 + "b", "**/a/" * 60 + "b", "a/**/" * 60 + "b"])
+def test_one_match_is_fast(rule: str) -> None:
+    started = time.monotonic()
+    rules = IgnoreRules({"": rule})
+    assert not rules.ignored("/".join(["a" * 250] * 10), directory=False)
+    assert not rules.ignored("/".join(["a"] * 100 + ["c"]), directory=False)
+    assert time.monotonic() - started < 2
+
+
+def test_all_matching_together_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ignore, "BUDGET", 500_000)
+    rules = IgnoreRules({"": "".join(f"*{i}*x\n" for i in range(2000))})
+    with pytest.raises(SandboxError) as caught:
+        for i in range(1000):
+            rules.ignored(f"{i}yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy", directory=False)
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
