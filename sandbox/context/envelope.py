@@ -12,6 +12,7 @@ from sandbox.policy.paths import show_path
 ENVELOPE_BYTES = 8 * 1024
 TREE_ENTRIES = 300
 README_BYTES = 4 * 1024
+_README_READ_BYTES = 1024**2  # a longer one is shown as none: blobs are read whole
 _README_SUFFIXES = (".md", ".adoc", ".rst", ".txt", "")
 _ENTRYPOINTS = {
     "makefile": "make",
@@ -59,7 +60,9 @@ def describe(entries: Sequence[TreeEntry], read: ReadBlobs) -> Context:
 
 def _readme(entries: Sequence[TreeEntry], read: ReadBlobs) -> Readme | None:
     by_name: Mapping[str, TreeEntry] = {
-        show_path(e.path).lower(): e for e in entries if b"/" not in e.path and e.mode != SYMLINK and e.size is not None
+        show_path(e.path).lower(): e
+        for e in entries
+        if b"/" not in e.path and e.mode != SYMLINK and e.size is not None and e.size <= _README_READ_BYTES
     }
     entry = next((by_name[f"readme{s}"] for s in _README_SUFFIXES if f"readme{s}" in by_name), None)
     if entry is None:
