@@ -31,7 +31,8 @@ from testcontainers.core.container import DockerContainer, ExecConfig
 from testcontainers.core.image import DockerImage
 
 from devtools.gitserver.client import GitClient
-from devtools.gitserver.keys import make_secrets
+from devtools.gitserver.faults import Answer
+from devtools.gitserver.keys import Identity, make_secrets, make_ssh_key, tls_context
 from devtools.gitserver.leftovers import labels, remove_leftovers
 
 BASE_IMAGE = "space-sandbox/base:latest"
@@ -159,13 +160,53 @@ class GitServer:
             ssh_key_file=self.ssh_key_file if with_key else None,
         )
 
+    def tls(self, identity: Identity = "right") -> ssl.SSLContext:
+        """A certificate of this server's CA for a listener in the test, or one that is wrong in one way."""
+        return tls_context(self._secrets.authority, identity)
+
+    @contextmanager
+    def failing(self, answer: Answer, times: int | None = None) -> Iterator[None]:
+        """Every request over https that passed authentication gets `answer` instead of git's; or only the next few."""
+        names = ["always"] if times is None else [str(number) for number in range(times)]
+        try:
+            for name in names:
+                self._exec("sh", "-c", 'printf %s "$1" >/run/faults/.new; mv /run/faults/.new "/run/faults/$2"', "sh",
+                           answer.cgi(), name)  # fmt: skip
+            yield
+        finally:
+            self._exec("find", "/run/faults", "-type", "f", "-delete")
+
+    @contextmanager
+    def changed_host_key(self) -> Iterator[None]:
+        """The ssh server has another host key for a while, as after a new installation or with an impostor."""
+        private, public = make_ssh_key()
+        try:
+            self._use_host_key(private, public)
+            yield
+        finally:
+            self._use_host_key(self._secrets.server_files["host_key"], self._secrets.host_public_key)
+
+    def _use_host_key(self, private: bytes, public: str) -> None:
+        script = 'printf %s "$1" >/etc/gitserver/host_key; kill -HUP "$(cat /run/sshd.pid)"'
+        self._exec("sh", "-c", script, "sh", private.decode(), user="root")
+        retry = tenacity.Retrying(
+            stop=tenacity.stop_after_delay(READY_DEADLINE_S),
+            wait=tenacity.wait_fixed(0.05),
+            retry=tenacity.retry_if_result(lambda seen: public.split()[1] not in seen),
+        )
+        retry(self._scan_host_key)
+
+    def _scan_host_key(self) -> str:
+        argv = ["ssh-keyscan", "-T", "5", "-t", "ed25519", "-p", str(self.ssh_port), "127.0.0.1"]
+        return self._exec("sh", "-c", '"$@" 2>/dev/null || true', "sh", *argv).decode()
+
     def _git(self, owner: str, name: str, *arguments: str) -> list[str]:
         return self._exec("git", "-C", f"/srv/git/{_path(owner, name)}", *arguments).decode().splitlines()
 
-    def _exec(self, *argv: str) -> bytes:
+    def _exec(self, *argv: str, user: str = "git") -> bytes:
         if self._container is None:
             raise GitServerError("The server is not running")
-        result = self._container.exec(ExecConfig(command=list(argv), user="git"))
+        result = self._container.exec(ExecConfig(command=list(argv), user=user))
         if result.exit_code != 0:
             raise GitServerError(f"{argv[0]} failed in the server: {result.output.decode(errors='replace')}")
         return result.output

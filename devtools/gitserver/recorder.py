@@ -1,0 +1,47 @@
+"""Another https server, in this process: it asks everyone for a password, and keeps what it was sent."""
+
+from __future__ import annotations
+
+import http.server
+import ssl
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+
+class Recorder:
+    """Listens on 127.0.0.1. `requests`: the headers of each request that came through the TLS handshake."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.requests: list[dict[str, str]] = []
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self.port: int = self._server.server_address[1]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
+        seen = self.requests
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                seen.append(dict(self.headers))
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="elsewhere"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name for it
+                """Tests read `requests`."""
+
+        return Handler
