@@ -6,7 +6,10 @@ import re
 
 from sandbox.errors import ErrorCode, SandboxError
 
-_LASTING = re.compile(r"certificate|ssl|tls|redirect|returned error: [34]", re.IGNORECASE)
+_LASTING = re.compile(
+    r"certificate|unexpected tls packet|wrong version number|\bredirect|returned error: (3|4(?!29))", re.IGNORECASE
+)
+_NAMES = re.compile(r"(?<!\w)'[^'\n]*'")  # what git quotes: URLs and paths, whose words say nothing about the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 # First match wins: (pattern, code, brief, hint).
@@ -78,17 +81,18 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
 def classify(command: str, code: int, stderr: str) -> SandboxError:
     """The typed error for a failed git command. Pure; unknown text is `internal`, never a guess."""
     details = scrub(stderr)[:4000]
+    said = _NAMES.sub("''", stderr)
     for pattern, error_code, brief, hint in _RULES:
-        if pattern.search(stderr):
+        if pattern.search(said):
             return SandboxError(error_code, brief, details=details, hint=hint)
     return SandboxError(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same command may succeed if tried again: the network failed, not a certificate or a rule."""
-    return (
-        isinstance(error, SandboxError) and error.code is ErrorCode.NETWORK_ERROR and not _LASTING.search(error.details)
-    )
+    if not isinstance(error, SandboxError) or error.code is not ErrorCode.NETWORK_ERROR:
+        return False
+    return not _LASTING.search(_NAMES.sub("''", error.details))
 
 
 def scrub(text: str) -> str:
