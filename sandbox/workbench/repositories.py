@@ -41,23 +41,24 @@ def register(parts: Parts, url: str) -> tuple[Repository, Git, list[TreeEntry]]:
     remote = parts.remote(url)
     repo_id = _id_for(parts, remote)
     wanted_since = time.time()
+    path = parts.home.clone(repo_id)
     with parts.home.locked(f"repository-{repo_id}"):
-        path = parts.home.clone(repo_id)
         head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since))
-        git = open_cache(path)
-        entries = _default_entries(parts, remote, git, head)
-        known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
-        repository = Repository(
-            id=repo_id,
-            remote_url=remote.url,
-            host=remote.host,
-            hostname=remote.hostname,
-            owner=remote.owner,
-            name=remote.name,
-            default_branch=head.branch,
-            profile=profile_at(parts, git, entries).name,
-            created_at=known.created_at if known else datetime.now(UTC),
-        )
+    git = open_cache(path)
+    entries = _default_entries(parts, remote, git, head)
+    known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
+    repository = Repository(
+        id=repo_id,
+        remote_url=remote.url,
+        host=remote.host,
+        hostname=remote.hostname,
+        owner=remote.owner,
+        name=remote.name,
+        default_branch=head.branch,
+        profile=profile_at(parts, git, entries).name,
+        created_at=known.created_at if known else datetime.now(UTC),
+    )
+    if repository != known:
         save_repository(parts.home, repository)
     return repository, git, entries
 
@@ -69,8 +70,10 @@ def _default_entries(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -
     except SandboxError as error:
         if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or intact(git):
             raise
-    again = parts.authenticated(remote, lambda access: make_again(git.git_dir, access))
-    return list_tree(git, tree_of(git, resolve_commit(git, "HEAD", again.branch)))
+    with parts.home.locked(f"repository-{git.git_dir.name}"):
+        if not intact(git):  # somebody else may have repaired it meanwhile
+            head = parts.authenticated(remote, lambda access: make_again(git.git_dir, access))
+    return list_tree(git, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
 
 
 def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
