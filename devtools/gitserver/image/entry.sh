@@ -5,7 +5,7 @@ set -eu
 sed "s/@HTTPS_PORT@/${HTTPS_PORT}/" /etc/gitserver/nginx.conf.in >/etc/gitserver/nginx.conf
 chmod 0600 /etc/gitserver/host_key
 setpriv --reuid=git --regid=git --init-groups --reset-env git init --quiet --bare /srv/git/ready/probe.git
-setpriv --reuid=git --regid=git --init-groups --reset-env fcgiwrap -c 6 -s unix:/run/fcgi/git.sock &
+setpriv --reuid=git --regid=git --init-groups --reset-env /usr/sbin/fcgiwrap -c 6 -s unix:/run/fcgi/git.sock &
 /usr/sbin/sshd -e -f /dev/null -h /etc/gitserver/host_key -p "${SSH_PORT}" -o ListenAddress=127.0.0.1 \
   -o AuthorizedKeysFile=/etc/gitserver/authorized_keys -o ForceCommand=/usr/local/bin/git-ssh \
   -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no -o AllowUsers=git -o AcceptEnv=GIT_PROTOCOL \
