@@ -20,6 +20,7 @@ import tenacity
 
 from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
 from sandbox.engine.connection import Engine, translated
+from sandbox.engine.mounts import require_mounts
 from sandbox.engine.verify import require_created
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -61,7 +62,7 @@ def run_to_end(engine: Engine, name: str, options: Mapping[str, Any], streams: S
         started_at, started = datetime.now(UTC), time.monotonic()
         with translated("start the container"):
             engine.api.start(container_id)
-        with Sampler(_cgroup(engine, container_id)) as sampler:
+        with Sampler(_confirmed(engine, container_id, options)) as sampler:
             timed_out = _wait(engine, container_id, deadline_s)
             if timed_out:
                 _kill(engine, container_id)
@@ -177,9 +178,13 @@ def _state(engine: Engine, container_id: str) -> dict[str, Any]:
     return state
 
 
-def _cgroup(engine: Engine, container_id: str) -> CgroupPaths | None:
+def _confirmed(engine: Engine, container_id: str, options: Mapping[str, Any]) -> CgroupPaths | None:
+    """Check the guest's mounts, and find its control groups; None when it has ended already or is elsewhere."""
     if not engine.local:
         return None
     with translated("inspect the started container"):
         pid = int(engine.api.inspect_container(container_id)["State"]["Pid"])
-    return locate(pid) if pid else None
+    if not pid:
+        return None
+    require_mounts(pid, options)
+    return locate(pid)

@@ -1,0 +1,36 @@
+"""A mount that is not where it was asked for is noticed in the guest's own mount table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.engine.mounts import require_mounts
+from sandbox.errors import ErrorCode, SandboxError
+
+LINE = "{n} 1 254:0 /x {point} ro,relatime - ext4 /dev/root rw\n"
+OPTIONS = {"HostConfig": {"Mounts": [{"Target": "/workspace"}, {"Target": "/workspace/.git"}]}}
+
+
+def table(tmp_path: Path, *points: str) -> Path:
+    (tmp_path / "7").mkdir()
+    text = "".join(LINE.format(n=n, point=point) for n, point in enumerate(("/", *points)))
+    (tmp_path / "7" / "mountinfo").write_text(text)
+    return tmp_path
+
+
+def test_mounts_at_their_places_are_accepted(tmp_path: Path) -> None:
+    require_mounts(7, OPTIONS, table(tmp_path, "/workspace", "/workspace/.git"))
+
+
+@pytest.mark.parametrize("where", ["/workspace/decoy", "/workspace/.git2", "/workspace/sub/.git"])
+def test_a_mask_that_landed_elsewhere_is_refused(tmp_path: Path, where: str) -> None:
+    with pytest.raises(SandboxError, match=r"lacks /workspace/\.git") as caught:
+        require_mounts(7, OPTIONS, table(tmp_path, "/workspace", where))
+
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_guest_that_has_ended_is_not_judged(tmp_path: Path) -> None:
+    require_mounts(8, OPTIONS, tmp_path)
