@@ -243,15 +243,20 @@ def _kind(name: bytes, mode: int) -> EntryKind:
 
 
 def _read_all(fd: int, cap: int, path: str) -> bytes:
+    if os.fstat(fd).st_size > cap:  # a sparse file costs its maker nothing
+        raise _too_large(path, cap)
     chunks, total = [], 0
     while chunk := os.read(fd, _CHUNK):
         total += len(chunk)
         if total > cap:
-            raise SandboxError(
-                ErrorCode.QUOTA_EXCEEDED, f"{path} is larger than the limit of {cap} bytes", hint="Read a line range."
-            )
+            raise _too_large(path, cap)
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def _too_large(path: str, cap: int) -> SandboxError:
+    brief = f"{path} is larger than the limit of {cap} bytes"
+    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Read a line range.")
 
 
 def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
@@ -288,6 +293,8 @@ def _translated(path: str) -> Iterator[None]:
 def _refused(path: str, error: OSError) -> SandboxError:
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
         return SandboxError(ErrorCode.NOT_FOUND, f"There is no file {path}")
+    if error.errno == errno.ENAMETOOLONG:  # every name fits, the whole path does not: the guest went down step by step
+        return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'length': the kernel takes none so long")
     if error.errno in {errno.ELOOP, errno.EXDEV, errno.ENXIO, errno.EISDIR}:
         return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'link': it leads through a link", details=path)
     if error.errno == errno.EAGAIN:
