@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,7 +143,8 @@ def publish(files: WorktreeFiles, edits: Sequence[Edit], owner: tuple[int, int] 
             _put(files, edit.path, edit.after, owner)
     except BaseException:
         for edit in reversed(done):
-            _put(files, edit.path, edit.before, owner)
+            with suppress(SandboxError):  # what could not be written cannot be taken back either; the others can
+                _put(files, edit.path, edit.before, owner)
         raise
     return PatchResult(files=tuple(_patched(edit) for edit in edits))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -194,7 +195,11 @@ def _kind(before: TreeEntry | None, mode: str) -> ChangeKind:
 
 
 def _stays_inside(path: bytes, target: bytes) -> bool:
-    if target.startswith(b"/") or not target:
-        return False
+    """Whether a link leads into the tree, and not to `.git`. '..' only at the front: after a name, which may be a link
+    itself, it would mean another place than the text says.
+    """
     joined = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return joined != b".." and not joined.startswith(b"../") and not any(map(is_dotgit, joined.split(b"/")))
+    steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
+    names = list(dropwhile(lambda step: step == b"..", steps))
+    leaves = target.startswith(b"/") or not target or joined.split(b"/")[0] == b".." or b".." in names
+    return not leaves and not any(map(is_dotgit, joined.split(b"/")))
