@@ -47,16 +47,24 @@ IDENTITY = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def scrubbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No configuration from outside, for fixtures of any scope."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in list(os.environ):
+            if name.startswith(_SCRUBBED):
+                patched.delenv(name)
+        patched.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Own HOME, no configuration from outside, and an engine client that cannot be made."""
+    """A home of the test's own, and an engine client that cannot be made."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a unit test reached for the container engine")
 
-    for name in list(os.environ):
-        if name.startswith(_SCRUBBED):
-            monkeypatch.delenv(name)
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(docker.api.client.APIClient, "__init__", refuse)
@@ -122,10 +130,14 @@ def access_to(url: str, known_hosts: Path) -> Access:
 @pytest.fixture
 def upstream(tmp_path: Path) -> Upstream:
     """An empty repository on branch main."""
-    made = Upstream(tmp_path / "upstream")
-    made.root.mkdir()
-    made.git("init", "--quiet", "--initial-branch=main")
-    return made
+    return initialised(tmp_path / "upstream")
+
+
+def initialised(root: Path) -> Upstream:
+    """Make an empty repository on branch main; for fixtures of a wider scope."""
+    root.mkdir(exist_ok=True)
+    run(["git", "init", "--quiet", "--initial-branch=main"], cwd=root)
+    return Upstream(root)
 
 
 @pytest.fixture
