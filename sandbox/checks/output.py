@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -18,8 +17,7 @@ class Spool:
         self._path = path
         self._head_left = limit - limit // 2
         self._tail_limit = limit // 2
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
+        self._tail = bytearray()  # one buffer: a guest that prints byte by byte costs no object a byte
         self._recent = b""
         self.total_bytes = 0
         self.dropped_bytes = 0
@@ -34,7 +32,7 @@ class Spool:
         with self._file:
             if self.dropped_bytes:
                 self._file.write(b"\n[... %d bytes dropped here ...]\n" % self.dropped_bytes)
-            self._file.writelines(self._tail)
+            self._file.write(self._tail)
 
     def write(self, chunk: bytes) -> None:
         """Take one chunk of guest output."""
@@ -53,12 +51,7 @@ class Spool:
         return self._recent
 
     def _keep(self, chunk: bytes) -> None:
-        self._tail.append(chunk)
-        self._tail_bytes += len(chunk)
-        while self._tail_bytes > self._tail_limit:
-            first = self._tail.popleft()
-            excess = min(len(first), self._tail_bytes - self._tail_limit)
-            self._tail_bytes -= excess
-            self.dropped_bytes += excess
-            if excess < len(first):
-                self._tail.appendleft(first[excess:])
+        self._tail += chunk
+        excess = max(0, len(self._tail) - self._tail_limit)
+        self.dropped_bytes += excess
+        del self._tail[:excess]

@@ -43,7 +43,7 @@ def _xml_files(files: WorktreeFiles) -> list[Entry]:
 def _parse(files: WorktreeFiles, entry: Entry) -> Element | None:
     try:
         root: Element = fromstring(files.read(RepoPath(show_path(entry.path)), _FILE_BYTES), forbid_dtd=True)
-    except (SandboxError, ParseError, DefusedXmlException, ValueError):
+    except (SandboxError, ParseError, DefusedXmlException, LookupError, ValueError):  # LookupError: encoding
         return None
     return root if root.tag in {"testsuite", "testsuites"} else None
 

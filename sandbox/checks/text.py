@@ -12,7 +12,8 @@ _SEQUENCES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 # Bidirectional controls and zero-width or tag characters can make text read other than it is.
-_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+_INVISIBLE = re.compile("[\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
 
 
 def shown(raw: bytes) -> str:
@@ -24,4 +25,4 @@ def neutral(text: str) -> str:
     """The same for text."""
     plain = _SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     plain = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", plain)
-    return "".join(c if c in "\n\t" or (c >= " " and not "\x7f" <= c <= "\x9f") else "\ufffd" for c in plain)
+    return _UNPRINTABLE.sub("\ufffd", plain)

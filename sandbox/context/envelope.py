@@ -103,9 +103,11 @@ def _clipped(context: Context) -> Context:
     excess = _size(context) - ENVELOPE_BYTES
     if excess > 0 and context.readme is not None:
         context = context.model_copy(update={"readme": _shorter(context.readme, excess)})
-    while _size(context) > ENVELOPE_BYTES and context.tree:
-        kept = len(context.tree) * 3 // 4
-        context = context.model_copy(update={"tree": context.tree[:kept], "tree_truncated": True})
+    for name in ("tree", "entrypoints", "doc_hints"):
+        while _size(context) > ENVELOPE_BYTES and (items := getattr(context, name)):
+            shorter = {name: items[: len(items) * 3 // 4]}
+            cut = context.tree_truncated or name == "tree"
+            context = context.model_copy(update={**shorter, "tree_truncated": cut})
     return context
 
 
