@@ -1,0 +1,350 @@
+"""Output, text, reports and verdicts of a guest that lies about all of them. Ids: THREATS sections I, L."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import unicodedata
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.checks.execute import Guest, Place, Recorder, choose_cpus, judge
+from sandbox.checks.output import TAIL_BYTES, Spool
+from sandbox.checks.report import read_report
+from sandbox.checks.text import neutral, shown
+from sandbox.engine.cgroups import Counters
+from sandbox.engine.container import Ending, Streams
+from sandbox.models import Check, Limits, Report, TestFailure, Verdict
+
+# --- spool
+
+
+def spooled(folder: Path, chunks: list[bytes], limit: int) -> tuple[bytes, Spool]:
+    path = folder / "log"
+    path.unlink(missing_ok=True)
+    with Spool(path, limit) as spool:
+        for chunk in chunks:
+            spool.write(chunk)
+    return path.read_bytes(), spool
+
+
+@settings(max_examples=150)
+@given(st.lists(st.binary(max_size=12), max_size=12), st.integers(1, 40))
+def test_a_spool_keeps_exactly_the_head_and_the_tail(tmp_path: Path, chunks: list[bytes], limit: int) -> None:
+    content = b"".join(chunks)
+    head, tail = limit - limit // 2, limit // 2
+    dropped = max(0, len(content) - limit)
+    expected = content
+    if dropped:
+        expected = content[:head] + b"\n[... %d bytes dropped here ...]\n" % dropped + content[len(content) - tail :]
+    found, spool = spooled(tmp_path, chunks, limit)
+    assert found == expected
+    assert (spool.total_bytes, spool.dropped_bytes) == (len(content), dropped)
+    assert spool.tail == content[-TAIL_BYTES:]
+
+
+def test_the_recent_tail_is_bounded_however_it_came(tmp_path: Path) -> None:
+    content = os.urandom(3 * TAIL_BYTES + 7)
+    for size in (1, 1000, TAIL_BYTES, len(content)):
+        chunks = [content[i : i + size] for i in range(0, len(content), size)]
+        assert spooled(tmp_path, chunks, 10 * len(content))[1].tail == content[-TAIL_BYTES:]
+
+
+def test_l07_i08_a_flood_of_tiny_writes_is_held_in_bounded_memory(tmp_path: Path) -> None:
+    limit = 200_000
+    with Spool(tmp_path / "log", limit) as spool:
+        for n in range(300_000):
+            spool.write(b"%d" % (n % 90 + 10))
+        held = sum(_deep_size(value) for value in vars(spool).values())
+    assert held < 4 * limit
+    assert (tmp_path / "log").stat().st_size < limit + 100
+
+
+def _deep_size(value: object) -> int:
+    items = value if isinstance(value, (list, tuple, deque)) else ()
+    return sys.getsizeof(value) + sum(sys.getsizeof(item) for item in items)
+
+
+def test_a_log_is_never_written_over(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"first")
+    with pytest.raises(FileExistsError), Spool(tmp_path / "log", 10):
+        pass
+
+
+def test_a_log_is_complete_when_the_check_is_interrupted(tmp_path: Path) -> None:
+    with suppress(KeyboardInterrupt), Spool(tmp_path / "log", 4) as spool:
+        spool.write(b"abcdefgh")
+        raise KeyboardInterrupt
+    assert (tmp_path / "log").read_bytes().startswith(b"ab\n[... 4 bytes")
+    assert (tmp_path / "log").read_bytes().endswith(b"gh")
+
+
+# --- text
+
+NEUTRAL = {
+    "plain": ("a b\tc\n", "a b\tc\n"),
+    "colour": ("\x1b[31mred\x1b[0m", "red"),
+    "cursor": ("a\x1b[2J\x1b[1;1Hb", "ab"),
+    "private-mode": ("\x1b[?1049hx", "x"),
+    "c1-csi": ("\x9b31mred", "red"),
+    "title": ("\x1b]0;evil\x07x", "x"),
+    "osc52-clipboard": ("\x1b]52;c;cm0gLXJm\x07x", "x"),
+    "osc52-st": ("\x1b]52;c;cm0gLXJm\x1b\\x", "x"),
+    "osc8-link": ("\x1b]8;;https://evil\x1b\\click\x1b]8;;\x1b\\", "click"),
+    "c1-osc": ("\x9d0;evil\x9cx", "x"),
+    "dcs": ("\x1bPq#0;2;0\x1b\\x", "x"),
+    "apc": ("\x1b_Gf=32;AAAA\x1b\\x", "x"),
+    "two-characters": ("\x1bcx\x1b7y\x1b(Bz", "xyz"),
+    "unfinished-escape": ("x\x1b", "x"),
+    "unfinished-csi": ("x\x1b[31", "x31"),
+    "crlf": ("a\r\nb\n", "a\nb\n"),
+    "carriage-return": ("real\rfake", "real\nfake"),
+    "backspace": ("ab\x08\x08cd", "ab\ufffd\ufffdcd"),
+    "bell": ("\x07", "\ufffd"),
+    "nul": ("a\0b", "a\ufffdb"),
+    "delete": ("\x7f", "\ufffd"),
+    "c1": ("\x85\x8d", "\ufffd\ufffd"),
+    "vertical-tab": ("a\x0b\x0cb", "a\ufffd\ufffdb"),
+    "bidi-override": ("x\u202egnp.sh", "x\\u202egnp.sh"),
+    "bidi-isolate": ("\u2066x\u2069", "\\u2066x\\u2069"),
+    "arabic-letter-mark": ("a\u061cb", "a\\u061cb"),
+    "zero-width": ("a\u200bb\u200d", "a\\u200bb\\u200d"),
+    "tag-characters": ("a\U000e0041", "a\\ue0041"),
+    "byte-order-mark": ("\ufeffa", "\\ufeffa"),
+    "line-separators": ("a\u2028b\u2029", "a\\u2028b\\u2029"),
+    "surrogate": ("a\udcff", "a\ufffd"),
+    "other-scripts": ("\u00e9 \u4e2d \U0001f600", "\u00e9 \u4e2d \U0001f600"),
+}
+
+
+@pytest.mark.parametrize(("text", "plain"), NEUTRAL.values(), ids=NEUTRAL)
+def test_i09_i11_guest_text_is_made_harmless(text: str, plain: str) -> None:
+    assert neutral(text) == plain
+
+
+SNIPPETS = st.sampled_from(
+    ["\x1b", "[", "]", "31m", "\x07", "\\", "P", "\x9b", "\x9c", "\x9d", "\r", "\n", "a", "\u202e"]
+)
+
+
+@settings(max_examples=400)
+@given(st.text(alphabet=st.characters(codec=None), max_size=30) | st.lists(SNIPPETS, max_size=12).map("".join))
+def test_i09_nothing_that_controls_survives_and_twice_is_once(text: str) -> None:
+    plain = neutral(text)
+    assert not [c for c in plain if c not in "\n\t" and unicodedata.category(c) in {"Cc", "Cs", "Zl", "Zp"}]
+    assert neutral(plain) == plain
+    plain.encode("utf-8")
+
+
+@given(st.binary(max_size=40))
+def test_i10_any_bytes_can_be_shown(raw: bytes) -> None:
+    assert neutral(shown(raw)) == shown(raw)
+
+
+@pytest.mark.parametrize("text", ["\x1b]" * 50_000, "\x1b[" + "1;" * 100_000, "\x1bP" * 50_000, "\x1b" * 100_000])
+def test_i07_hostile_text_takes_linear_time(text: str) -> None:
+    started = time.monotonic()
+    neutral(text)
+    assert time.monotonic() - started < 2
+
+
+# --- reports
+
+SUITE = b"""<testsuite tests="3" failures="1" errors="1" skipped="0" name="s">
+<testcase classname="pkg.T" name="ok"/>
+<testcase classname="pkg.T" name="bad"><failure message="assert 1 == 2">trace</failure></testcase>
+<testcase name="worse"><error>boom</error></testcase>
+</testsuite>"""
+LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><testsuite name="&b;"/>"""
+UNUSABLE = {
+    "empty": b"",
+    "no-xml": b"hello",
+    "cut": SUITE[:-20],
+    "html": b"<html></html>",
+    "i15-billion-laughs": LAUGHS,
+    "i15-dtd": b'<!DOCTYPE x SYSTEM "http://127.0.0.1:1/x.dtd"><testsuite tests="1"/>',
+    "i15-external-entity": b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><testsuite name="&e;" tests="1"/>',
+    "i15-parameter-entity": b'<!DOCTYPE x [<!ENTITY % e SYSTEM "file:///etc/passwd"> %e;]><testsuite tests="1"/>',
+    "unknown-encoding": b'<?xml version="1.0" encoding="nosuch"?><testsuite tests="1"/>',
+    "no-text-encoding": b'<?xml version="1.0" encoding="rot13"?><testsuite tests="1"/>',
+    "multi-byte-encoding": b'<?xml version="1.0" encoding="shift_jis"?><testsuite tests="1"/>',
+    "bad-utf-8": b'<testsuite tests="1" name="\xff"/>',
+}
+
+
+def test_a_report_is_summed_over_all_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_bytes(SUITE)
+    (tmp_path / "b.xml").write_bytes(b'<testsuites><testsuite tests="2" skipped="1"/>' + SUITE + b"</testsuites>")
+    (tmp_path / "c.txt").write_bytes(SUITE)
+    failures = (
+        TestFailure(name="pkg.T::bad", message="assert 1 == 2"),
+        TestFailure(name="worse", message="boom"),
+    )
+    assert read_report(tmp_path) == Report(tests=8, failures=2, errors=2, skipped=1, failed=failures * 2)
+
+
+def test_no_report_is_none(tmp_path: Path) -> None:
+    assert read_report(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_unusable_report_is_none_and_hides_no_other(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "junit.xml").write_bytes(content)
+    assert read_report(tmp_path) is None
+    (tmp_path / "other.xml").write_bytes(SUITE)
+    found = read_report(tmp_path)
+    assert found is not None
+    assert found.tests == 3
+
+
+def _sparse(place: Path) -> None:
+    with place.open("wb") as stream:
+        stream.truncate(2 << 30)
+
+
+REPORT_TRAPS: dict[str, Callable[[Path], object]] = {
+    "link": lambda p: p.symlink_to("/etc/passwd"),
+    "link-to-report": lambda p: p.symlink_to("real"),
+    "fifo": lambda p: os.mkfifo(p),
+    "directory": lambda p: p.mkdir(),
+    "sparse": _sparse,
+}
+
+
+@pytest.mark.parametrize("make", REPORT_TRAPS.values(), ids=REPORT_TRAPS)
+def test_i15_a_report_that_is_no_small_regular_file_is_ignored_at_once(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
+    (tmp_path / "real").write_bytes(SUITE)
+    make(tmp_path / "junit.xml")
+    started = time.monotonic()
+    assert read_report(tmp_path) is None
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("count", "tests"),
+    [("7", 7), ("-7", 0), ("", 0), ("1e9", 0), ("9" * 30, 0), ("\u0667", 0), ("7.0", 0), (" 7", 0)],
+)
+def test_a_count_is_a_small_number_or_nothing(count: str, tests: int, tmp_path: Path) -> None:
+    (tmp_path / "junit.xml").write_text(f'<testsuite tests="{count}"/>')
+    found = read_report(tmp_path)
+    assert found is not None
+    assert found.tests == tests
+
+
+def test_i12_what_a_report_says_is_bounded_and_neutral(tmp_path: Path) -> None:
+    case = '<testcase name="&#x202e;{}"><failure message="x&#x9b;31m{}"/></testcase>'
+    cases = "".join(case.format("n" * 2000, "m" * 2000) for _ in range(80))
+    (tmp_path / "junit.xml").write_text(f'<testsuite tests="80">{cases}</testsuite>')
+    found = read_report(tmp_path)
+    assert found is not None
+    assert len(found.failed) == 50
+    assert max(len(f.name) + len(f.message) for f in found.failed) <= 1000
+    assert found.failed[0].name.startswith("\\u202en")
+    assert found.failed[0].message.startswith("xm")
+
+
+def test_only_so_many_report_files_are_read(tmp_path: Path) -> None:
+    for n in range(25):
+        (tmp_path / f"{n:02}.xml").write_bytes(b'<testsuite tests="1"/>')
+    found = read_report(tmp_path)
+    assert found is not None
+    assert found.tests == 20
+
+
+# --- verdicts
+
+
+def ending(exit_code: int = 0, *, oom_killed: bool = False, timed_out: bool = False) -> Ending:
+    return Ending(exit_code, oom_killed, timed_out, datetime(2026, 1, 2, tzinfo=UTC), 1.5, Counters())
+
+
+@pytest.mark.parametrize(
+    ("how", "verdict"),
+    [
+        (ending(0), Verdict.PASSED),
+        (ending(1), Verdict.FAILED),
+        (ending(137), Verdict.FAILED),
+        (ending(125), Verdict.FAILED),
+        (ending(255), Verdict.FAILED),
+        (ending(0, oom_killed=True), Verdict.OOM_KILLED),
+        (ending(137, oom_killed=True), Verdict.OOM_KILLED),
+        (ending(0, timed_out=True), Verdict.TIMED_OUT),
+        (ending(137, timed_out=True), Verdict.TIMED_OUT),
+        (ending(137, oom_killed=True, timed_out=True), Verdict.TIMED_OUT),
+    ],
+)
+def test_l02_l19_the_verdict_follows_from_facts(how: Ending, verdict: Verdict) -> None:
+    assert judge(how) is verdict
+
+
+@pytest.mark.parametrize(
+    ("wanted", "available", "expected"),
+    [
+        (2.0, 2, {""}),
+        (4.0, 2, {""}),
+        (1.0, 1, {""}),
+        (0.5, 1, {""}),
+        (0.5, 2, {"0", "1"}),
+        (1.0, 3, {"0", "1", "2"}),
+        (1.2, 4, {"0-1", "1-2", "2-3"}),
+        (3.0, 4, {"0-2", "1-3"}),
+    ],
+)
+def test_a_check_gets_neighbouring_cpus_that_exist(wanted: float, available: int, expected: set[str]) -> None:
+    def choose(turn: int) -> str:
+        return choose_cpus(wanted, available, lambda choices: turn % choices)
+
+    assert {choose(turn) for turn in range(10)} == expected
+
+
+class Scripted:
+    """An executor that prints and ends as told."""
+
+    def __init__(self, out: bytes, how: Ending) -> None:
+        self.out = out
+        self.how = how
+        self.calls = 0
+
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams) -> Ending:
+        self.calls += 1
+        streams.stdout(self.out)
+        streams.stderr(b"warning\n")
+        return self.how
+
+
+GUEST = Guest("sha256:" + "ab" * 32, "runc", (64000, 64000), Path("/mask"), Path("/hosts"), "i", 2)
+CHECK = Check(id="test", label="t", argv=("true",), limits=Limits(output_bytes=100))
+
+
+def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
+    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    (place.report / "junit.xml").write_bytes(SUITE)
+    executor = Scripted(b"\x1b[31mfake verdict: passed\n" + b"x" * 200, ending(1))
+    heard: list[tuple[str, bytes]] = []
+    run = Recorder(executor, GUEST, tmp_path / "logs").run("run-1", CHECK, place, lambda s, c: heard.append((s, c)))
+    assert (run.verdict, run.exit_code, run.signal) == (Verdict.FAILED, 1, None)
+    assert run.stdout_tail.startswith("fake verdict: passed\n")
+    assert (run.stdout_bytes, run.stderr_bytes, run.truncated) == (226, 8, True)
+    assert (run.tree, run.image_digest, run.clean_room, run.cached) == ("a" * 40, GUEST.image_digest, True, False)
+    assert run.report is not None
+    assert heard == [("stdout", executor.out), ("stderr", b"warning\n")]
+    assert executor.calls == 1
+    assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"
+
+
+@pytest.mark.parametrize("how", [ending(137, timed_out=True), ending(0, oom_killed=True)], ids=["deadline", "memory"])
+def test_what_we_or_the_kernel_killed_carries_its_signal(how: Ending, tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    assert Recorder(Scripted(b"", how), GUEST, tmp_path).run("run-1", CHECK, place).signal == 9
