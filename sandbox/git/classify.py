@@ -55,12 +55,30 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             "Try again; check the network between this host and the remote.",
         ),
         (
+            r"returned error: 429\b",
+            ErrorCode.NETWORK_ERROR,
+            "The remote asks us to slow down",
+            "Wait, then try again; a credential often raises the limit.",
+        ),
+        (
+            r"returned error: 3\d\d\b|\bredirect",
+            ErrorCode.NETWORK_ERROR,
+            "The remote answers with a redirect, and those are not followed",
+            "If the repository has moved, use its new URL.",
+        ),
+        (
+            r"certificate",
+            ErrorCode.NETWORK_ERROR,
+            "The remote's TLS certificate is not one we trust for this host name",
+            "Check the host name and the certificate's dates; a private CA needs ca_file in credentials.toml.",
+        ),
+        (
             r"could not resolve|connection refused|connection reset|network is unreachable|no route to host"
-            r"|early eof|unexpected disconnect|\bssl|gnutls|\btls\b|certificate|the remote end hung up|unable to access"
-            r"|returned error: (429|5\d\d)|redirect|kex_exchange_identification|could not read from remote repository",
+            r"|early eof|unexpected disconnect|\bssl|gnutls|\btls\b|the remote end hung up|unable to access"
+            r"|returned error: 5\d\d|kex_exchange_identification|could not read from remote repository",
             ErrorCode.NETWORK_ERROR,
             "The remote could not be reached",
-            "Check host name, port and certificate; a private CA needs ca_file in credentials.toml.",
+            "Check host name and port, and the network between this host and the remote.",
         ),
         (
             r"transport '.*' not allowed|protocol .* is not supported",
