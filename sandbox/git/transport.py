@@ -6,6 +6,7 @@ URL, configuration or file on disk. The askpass script answers for one host only
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import shlex
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 import tenacity
 
@@ -137,9 +139,21 @@ def _read_remote(git: Git, access: Access, *args: str, deadline_s: float) -> byt
             return attempts(git.run, *args, grant=grant, deadline_s=min(deadline_s, access.timeout_s))
         except SandboxError as error:
             made = attempts.statistics.get("attempt_number", 1)
+            error.details = _without_secret(error.details, access.credential)
             if made > 1:
                 error.details += f"\n(tried {made} times)"
             raise
+
+
+def _without_secret(text: str, credential: Credential | None) -> str:
+    """Words of a server that may repeat what we sent it, as we sent it."""
+    secret = credential.secret.get_secret_value() if credential else ""
+    if credential is None or not secret:
+        return text
+    basic = base64.b64encode(f"{credential.username}:{secret}".encode()).decode()
+    for spelling in (secret, quote(secret, safe=""), quote(basic, safe=""), basic):
+        text = text.replace(spelling, "***")
+    return text
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:
@@ -200,7 +214,8 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
             "--", access.remote.url, f"{commit}:{ref}", grant=grant, deadline_s=access.timeout_s,
         )  # fmt: skip
     if result.code != 0:  # with --porcelain the reason is on stdout
-        raise classify("push", result.code, f"{result.stderr}\n{result.stdout.decode(errors='replace')}")
+        said = f"{result.stderr}\n{result.stdout.decode(errors='replace')}"
+        raise classify("push", result.code, _without_secret(said, access.credential))
     if remote_branch(git, access, branch) != commit:
         raise SandboxError(
             ErrorCode.CONFLICT, f"The remote's {branch} is not what we pushed", hint="Look at the branch there."
