@@ -91,10 +91,9 @@ class Tunnel:
         thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client:
-            with socket.create_connection(("127.0.0.1", self._target)) as server:
-                self._sockets += [client, server]
-                self._forward(client, server)
+        with contextlib.suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target)) as server:
+            self._sockets += [client, server]
+            self._forward(client, server)
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         other = {client: server, server: client}
