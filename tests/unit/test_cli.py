@@ -1,0 +1,313 @@
+"""The command line: exit codes, one JSON document, errors for people, a quick start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sandbox
+from sandbox.cli import main
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream
+
+EXIT_CODES = {
+    2: "invalid_input unsafe_path not_found nothing_to_commit forge_unsupported",
+    3: "unsafe_repository approval_required approval_denied gate_closed quota_exceeded policy_violation",
+    4: "stale_hash patch_rejected conflict dirty_workspace origin_mismatch push_rejected",
+    5: "auth_failed remote_not_found network_error timeout forge_error engine_unavailable image_missing internal",
+}
+BY_CODE = {ErrorCode(name): code for code, names in EXIT_CODES.items() for name in names.split()}
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """Run one command line in this process: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "sandbox-home"))
+    monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def act(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield act
+    signal.signal(signal.SIGTERM, before)
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """`sandbox repo list` meets this error."""
+
+    def fail(_self: Workbench) -> None:
+        raise error
+
+    monkeypatch.setattr(Workbench, "repositories", fail)
+
+
+def test_every_error_code_has_its_exit_code_here() -> None:
+    assert set(BY_CODE) == set(ErrorCode)
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_an_error_is_an_exit_code_words_on_stderr_and_a_document(
+    code: ErrorCode, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, SandboxError(code, "What failed", details="line 1\nline 2", hint="Do this"))
+    exit_code, out, err = command("repo", "list")
+    assert (exit_code, out) == (BY_CODE[code], "")
+    assert f"error [{code}] What failed\n  line 1\n  line 2\nhint  Do this\n" in err
+    exit_code, out, _ = command("--json", "repo", "list")
+    assert exit_code == BY_CODE[code]
+    assert json.loads(out) == {
+        "error": {"code": code.value, "brief": "What failed", "details": "line 1\nline 2", "hint": "Do this"}
+    }
+
+
+USAGE: dict[str, list[str]] = {
+    "unknown-command": ["frobnicate"],
+    "unknown-subcommand": ["repo", "frobnicate"],
+    "unknown-option": ["repo", "list", "--frobnicate"],
+    "unknown-global-option": ["--frobnicate"],
+    "missing-argument": ["repo", "clone"],
+    "missing-option": ["commit", "task-x"],
+    "too-many": ["repo", "show", "a", "b"],
+    "wrong-choice": ["diff", "task-x", "--against", "yesterday"],
+    "wrong-number": ["file", "read", "task-x", "f", "--start-line", "0"],
+    "missing-file": ["file", "patch", "task-x", "/nonexistent/patch"],
+    "bad-expectation": ["file", "patch", "task-x", "/dev/null", "--expect", "f=md5:1"],
+    "expectation-without-path": ["file", "patch", "task-x", "/dev/null", "--expect", "=absent"],
+    "upper-case-hash": ["file", "patch", "task-x", "/dev/null", "--expect", f"f=sha256:{'A' * 64}"],
+    "unknown-repository": ["repo", "show", "nope"],
+    "unknown-task": ["status", "task-nope"],
+    "unknown-profile": ["profiles", "show", "nope"],
+    "option-as-url": ["repo", "clone", "--", "--upload-pack=touch"],
+    "url-with-password": ["repo", "clone", "https://u:hunter2@h/o/r"],
+    "home-is-a-file": ["--home", "/etc/passwd", "repo", "list"],
+}
+
+
+@pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
+def test_a_wrong_command_line_is_exit_2_and_nothing_on_stdout(arguments: list[str], command: Command) -> None:
+    exit_code, out, err = command(*arguments)
+    assert (exit_code, out) == (2, "")
+    assert "\nerror [" in f"\n{err}"
+    assert "hint" in err
+    assert "Traceback" not in err
+    assert "hunter2" not in err
+
+
+@pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
+def test_a_wrong_command_line_is_one_document_with_json(arguments: list[str], command: Command) -> None:
+    exit_code, out, _ = command("--json", *arguments)
+    assert exit_code == 2
+    (line,) = out.splitlines()
+    error = json.loads(line)["error"]
+    assert set(error) == {"code", "brief", "details", "hint"}
+    assert error["code"] in {"invalid_input", "not_found"}
+    assert "hunter2" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["rnu"], "run"),
+        (["repos"], "repo"),
+        (["profile"], "profiles"),
+        (["profiles", "show", "pyton"], "python"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_suggested(arguments: list[str], suggestion: str, command: Command) -> None:
+    assert f"Did you mean: {suggestion}" in command(*arguments)[2]
+
+
+@pytest.mark.parametrize("position", ["before", "between", "after"])
+def test_global_options_are_taken_anywhere(position: str, command: Command, tmp_path: Path) -> None:
+    options = ["--json", "--home", str(tmp_path / "elsewhere")]
+    arguments = {
+        "before": [*options, "repo", "list"],
+        "between": ["repo", "list", *options],
+        "after": ["repo", "list", *options],
+    }[position]
+    exit_code, out, _ = command(*arguments)
+    assert (exit_code, json.loads(out)) == (0, {"repositories": []})
+    assert (tmp_path / "elsewhere" / "repositories").is_dir()
+
+
+def test_a_defect_of_ours_is_told_without_a_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, RuntimeError("boom"))
+    exit_code, out, err = command("repo", "list")
+    assert (exit_code, out) == (5, "")
+    assert "error [internal] Unexpected RuntimeError" in err
+    assert "Traceback" not in err
+    assert "SANDBOX_DEBUG" in err
+    monkeypatch.setenv("SANDBOX_DEBUG", "1")
+    with pytest.raises(RuntimeError, match="boom"):
+        command("repo", "list")
+
+
+def test_an_interrupt_is_exit_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, KeyboardInterrupt())
+    exit_code, out, err = command("repo", "list")
+    assert (exit_code, out) == (130, "")
+    assert "Interrupted" in err
+
+
+def test_a_termination_is_an_interrupt(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminate(_self: Workbench) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Workbench, "repositories", terminate)
+    assert command("repo", "list")[0] == 130
+
+
+def test_i09_an_error_cannot_write_to_the_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\x1b]52;c;cm0gLXJm\x07 \u202eevil"
+    raising(monkeypatch, SandboxError(ErrorCode.DIRTY_WORKSPACE, text, details=text))
+    err = command("repo", "list")[2]
+    assert "\x1b]" not in err
+    assert "\u202e" not in err
+
+
+@pytest.mark.xfail(strict=True, reason="without a command the whole help is printed as the text of an error")
+@pytest.mark.parametrize("arguments", [[], ["repo"]], ids=["sandbox", "repo"])
+def test_no_command_shows_the_help_and_no_error(arguments: list[str], command: Command) -> None:
+    exit_code, out, err = command(*arguments)
+    assert exit_code in {0, 2}
+    assert "error" not in err
+    assert "Usage:" in out + err
+
+
+HELP: list[list[str]] = [
+    [],
+    ["run"],
+    ["repo"],
+    ["repo", "clone"],
+    ["task", "create"],
+    ["file", "patch"],
+    ["check", "run"],
+    ["images", "build"],
+    ["profiles"],
+    ["doctor"],
+]
+
+
+@pytest.mark.parametrize("arguments", HELP, ids=" ".join)
+def test_help_is_on_stdout(arguments: list[str], command: Command) -> None:
+    for flag in ("--help", "-h"):
+        exit_code, out, err = command(*arguments, flag)
+        assert (exit_code, err) == (0, "")
+        assert out.startswith(" ".join(["Usage: sandbox", *arguments]))
+
+
+def test_the_table_of_commands_is_what_the_commands_are(command: Command) -> None:
+    out = command("--help")[1]
+    for name in ("run", "repo", "task", "file", "check", "verify", "diff", "commit", "push", "images", "doctor"):
+        assert f"\n  {name} " in out
+        assert command(name, "--help")[0] == 0
+
+
+# --- a quick start
+
+HEAVY = {"docker", "pydantic", "git", "rich", "requests", "structlog", "sandbox.workbench", "defusedxml"}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["frobnicate"]], ids=lambda a: a[0])
+def test_nothing_heavy_is_loaded_for_little(arguments: list[str]) -> None:
+    code = f"import sys; from sandbox.cli import main; main({arguments!r}); sys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(sandbox.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {name for module in done.stderr.split() for name in (module, module.split(".")[0])}
+    assert "sandbox.cli.app" in loaded
+    assert not loaded & HEAVY
+
+
+def test_the_version_is_told(command: Command) -> None:
+    assert command("--version") == (0, f"sandbox, version {sandbox.__version__}\n", "")
+
+
+def test_importing_the_package_loads_nothing_and_unknown_names_are_unknown() -> None:
+    code = "import sys, sandbox; assert not {'docker', 'pydantic', 'sandbox.workbench'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(sandbox.__file__).parents[1], check=True)
+    assert sandbox.Workbench is Workbench
+    with pytest.raises(AttributeError):
+        _ = sandbox.nonsense
+
+
+# --- every step that needs no engine
+
+
+@pytest.fixture
+def json_command(command: Command) -> Callable[..., Any]:
+    """Run with --json; the exit code must be 0."""
+
+    def act(*arguments: str) -> Any:
+        exit_code, out, err = command("--json", *arguments)
+        assert exit_code == 0, out + err
+        (line,) = out.splitlines()
+        return json.loads(line)
+
+    return act
+
+
+def test_a_change_goes_from_clone_to_push_with_json(
+    upstream: Upstream, json_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    upstream.write("f.txt", b"one\ntwo\n")
+    upstream.write("Makefile", b"test:\n\ttrue\n")
+    base = upstream.commit()
+    cloned = json_command("repo", "clone", str(upstream.root))
+    repo_id = cloned["repository"]["id"]
+    assert (cloned["repository"]["profile"], cloned["repository"]["default_branch"]) == ("make", "main")
+    assert cloned["context"]["tree"] == ["Makefile", "f.txt"]
+    assert json_command("repo", "list")["repositories"] == [cloned["repository"]]
+    task = json_command("task", "create", repo_id, "--prompt", "Say INJ, please!")["task"]
+    assert task["branch"] == f"space-agent/{task['id']}-say-inj-please"
+    read = json_command("file", "read", task["id"], "f.txt")
+    assert (read["content"], read["total_lines"]) == ("one\ntwo\n", 2)
+    (tmp_path / "p").write_text("--- a/f.txt\n+++ b/f.txt\n@@ -1,2 +1,3 @@\n one\n+INJ\n two\n")
+    patched = json_command("file", "patch", task["id"], str(tmp_path / "p"), "--expect", f"f.txt={read['sha256']}")
+    assert [f["kind"] for f in patched["files"]] == ["modified"]
+    assert [c["id"] for c in json_command("check", "list", task["id"])["checks"]] == ["build", "test"]
+    status = json_command("status", task["id"])
+    assert (status["dirty"], [c["path"] for c in status["changes"]]) == (True, ["f.txt"])
+    assert "+INJ" in json_command("diff", task["id"])["text"]
+    committed = json_command("commit", task["id"], "-m", "Say INJ")
+    assert json_command("status", task["id"])["dirty"] is False
+    pushed = json_command("push", task["id"])
+    assert (pushed["commit"], pushed["forced"]) == (committed["commit"], False)
+    assert upstream.oid(task["branch"]) == committed["commit"]
+    assert upstream.oid(f"{task['branch']}^") == base
+    assert upstream.git("show", f"{task['branch']}:f.txt") == b"one\nINJ\ntwo\n"
+    closed = json_command("task", "close", task["id"], "--delete")["task"]
+    assert (closed["status"], closed["worktree_path"]) == ("closed", None)
+    assert upstream.oid(task["branch"]) == committed["commit"]
+
+
+def test_names_from_a_repository_are_neutral_on_the_terminal(upstream: Upstream, command: Command) -> None:
+    upstream.write("a\x1b]0;evil\x07b", b"\x1b[31mx\n")
+    upstream.commit()
+    repo_id = json.loads(command("--json", "repo", "clone", str(upstream.root))[1])["repository"]["id"]
+    task_id = json.loads(command("--json", "task", "create", repo_id)[1])["task"]["id"]
+    path = json.loads(command("--json", "task", "show", task_id)[1])["task"]["worktree_path"]
+    (Path(path) / "new\x1b]0;evil\x07").write_bytes(b"\x1b]0;evil\x07x\n")
+    for arguments in (("status", task_id), ("diff", task_id)):
+        exit_code, out, err = command(*arguments)
+        assert exit_code == 0
+        assert "\x1b]" not in out + err
+        assert "new" in out

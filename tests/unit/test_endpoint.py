@@ -1,0 +1,281 @@
+"""Which engine is asked, and what is said when none answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+import pytest
+import requests
+
+from sandbox.engine.connection import connect, translated
+from sandbox.engine.endpoint import Endpoint, candidates
+from sandbox.errors import ErrorCode
+from tests.unit.conftest import refused
+
+
+def context(folder: Path, name: str, document: object) -> Path:
+    """Write a docker context; returns the folder of its certificates."""
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    meta = folder / "contexts" / "meta" / digest
+    meta.mkdir(parents=True)
+    (meta / "meta.json").write_text(json.dumps(document))
+    return folder / "contexts" / "tls" / digest / "docker"
+
+
+def host(url: str) -> dict[str, Any]:
+    return {"Name": "x", "Endpoints": {"docker": {"Host": url}}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A docker configuration with two contexts, of which `current` is the current one."""
+    made = tmp_path / ".docker"
+    context(made, "current", host("unix:///current.sock"))
+    context(made, "other", host("tcp://other:2376"))
+    (made / "config.json").write_text(json.dumps({"currentContext": "current"}))
+    return made
+
+
+CURRENT = [Endpoint("unix:///current.sock", "context 'current'")]
+RESOLVED: dict[str, tuple[str, dict[str, str], list[Endpoint]]] = {
+    "configured": ("unix:///mine.sock", {"DOCKER_HOST": "tcp://x"}, [Endpoint("unix:///mine.sock", "engine.host")]),
+    "docker-host": (
+        "",
+        {"DOCKER_HOST": "tcp://x:1", "DOCKER_CONTEXT": "other"},
+        [Endpoint("tcp://x:1", "DOCKER_HOST")],
+    ),
+    "docker-context": ("", {"DOCKER_CONTEXT": "other"}, [Endpoint("tcp://other:2376", "context 'other'")]),
+    "current-context": ("", {}, CURRENT),
+    "empty-variables": ("", {"DOCKER_HOST": "", "DOCKER_CONTEXT": ""}, CURRENT),
+}
+
+
+@pytest.mark.parametrize(("configured", "environ", "expected"), RESOLVED.values(), ids=RESOLVED)
+def test_the_engine_is_found_as_the_docker_command_does(
+    configured: str, environ: dict[str, str], expected: list[Endpoint], folder: Path
+) -> None:
+    assert candidates(configured, {"HOME": str(folder.parent), **environ}) == expected
+    assert candidates(configured, {"HOME": "/none", "DOCKER_CONFIG": str(folder), **environ}) == expected
+
+
+def test_tls_is_used_where_it_is_asked_for(folder: Path) -> None:
+    home = {"HOME": str(folder.parent), "DOCKER_HOST": "tcp://x:2376", "DOCKER_TLS_VERIFY": "1"}
+    assert candidates("", home)[0].tls_folder == folder
+    assert candidates("", {**home, "DOCKER_CERT_PATH": "/certs"})[0].tls_folder == Path("/certs")
+    certificates = context(folder, "secure", host("tcp://secure:2376"))
+    certificates.mkdir(parents=True)
+    assert candidates("", {"HOME": str(folder.parent), "DOCKER_CONTEXT": "secure"})[0].tls_folder == certificates
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], {}, {"Endpoints": 1}, {"Endpoints": {"docker": {}}}, "x"], ids=lambda d: json.dumps(d)
+)
+def test_a_context_that_cannot_be_read_is_no_silent_fallback(document: object, tmp_path: Path) -> None:
+    context(tmp_path / ".docker", "broken", document)
+    for name in ("broken", "missing", "../../x"):
+        with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+            candidates("", {"HOME": str(tmp_path), "DOCKER_CONTEXT": name})
+        assert name in caught.value.brief
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"currentContext": ""}', '{"currentContext": "default"}'])
+def test_a_configuration_without_a_context_means_the_default_sockets(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".docker").mkdir()
+    (tmp_path / ".docker" / "config.json").write_text(text)
+    found = candidates("", {"HOME": str(tmp_path)})
+    assert {e.source for e in found} == {"default socket"}
+
+
+def test_the_default_sockets_are_those_that_are_there_or_else_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": "/run/user/1"}
+    every = ["/var/run/docker.sock", "/run/user/1/docker.sock", f"{tmp_path}/.docker/run/docker.sock"]
+    monkeypatch.setattr(Path, "is_socket", lambda _path: False)
+    assert [e.url for e in candidates("", environ)] == [f"unix://{s}" for s in every]
+    monkeypatch.setattr(Path, "is_socket", lambda path: str(path) == every[2])
+    monkeypatch.setattr("sandbox.engine.endpoint.os.access", lambda *_: True)
+    assert [e.url for e in candidates("", environ)] == [f"unix://{every[2]}"]
+
+
+# --- when none answers
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path)}
+
+
+DEAD = {
+    "no-socket": "unix://{tmp}/none.sock",
+    "no-socket-file": "unix://{tmp}/plain",
+    "directory": "unix://{tmp}",
+    "closed-port": "tcp://127.0.0.1:9",
+    "no-port": "tcp://127.0.0.1",
+    "unknown-scheme": "ftp://127.0.0.1:9",
+    "ssh": "ssh://127.0.0.1:9",
+    "pipe": "npipe:////./pipe/docker_engine",
+    "words": "not a url",
+    "bad-port": "tcp://127.0.0.1:x",
+}
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize("url", DEAD.values(), ids=DEAD)
+def test_an_engine_that_is_not_there_is_engine_unavailable_in_words(
+    url: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    url = url.format(tmp=tmp_path)
+    started = time.monotonic()
+    with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+        connect(url, environ, 60.0)
+    assert time.monotonic() - started < 2
+    assert f"{url} (engine.host): " in caught.value.details
+    assert "systemctl start docker" in caught.value.hint
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_all_default_sockets_that_were_tried_are_named(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.engine.endpoint.Path.is_socket", lambda _path: False)
+    monkeypatch.setattr(
+        "sandbox.engine.connection.candidates", lambda *_: [Endpoint(f"unix:///no/{n}", "s") for n in "ab"]
+    )
+    with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+        connect("", environ, 60.0)
+    assert [line.split()[0] for line in caught.value.details.splitlines()] == ["unix:///no/a", "unix:///no/b"]
+
+
+@contextmanager
+def listening(answer: bytes | None) -> Iterator[str]:
+    """A TCP server that sends `answer` to every request, or never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
+        stop = threading.Event()
+        held: list[socket.socket] = []
+
+        def serve() -> None:
+            while not stop.is_set():
+                try:
+                    connection = server.accept()[0]
+                except TimeoutError:
+                    continue
+                held.append(connection)
+                if answer is not None:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                    connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            stop.set()
+            thread.join()
+            for connection in held:
+                connection.close()
+
+
+def response(body: bytes, status: bytes = b"200 OK") -> bytes:
+    head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_l20_an_engine_that_never_answers_is_given_up_within_two_seconds(environ: dict[str, str]) -> None:
+    started = time.monotonic()
+    with listening(None) as url, refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+        connect(url, environ, 60.0)
+    assert time.monotonic() - started < 2
+    assert "timed out" in caught.value.details
+
+
+NOT_AN_ENGINE = {
+    "html": response(b"<html>"),
+    "error": response(b"{}", b"500 Internal Server Error"),
+    "not-found": response(b'{"message": "x"}', b"404 Not Found"),
+    "no-http": b"SSH-2.0-OpenSSH\r\n",
+    "nothing": b"",
+    "empty-object": response(b"{}"),
+    "list": response(b"[]"),
+    "null": response(b"null"),
+}
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize("answer", NOT_AN_ENGINE.values(), ids=NOT_AN_ENGINE)
+def test_something_else_at_the_address_is_engine_unavailable(answer: bytes, environ: dict[str, str]) -> None:
+    with listening(answer) as url, refused(ErrorCode.ENGINE_UNAVAILABLE):
+        connect(url, environ, 60.0)
+
+
+@pytest.mark.xfail(strict=True, reason="connect reads 'Version' outside of what it translates", raises=KeyError)
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_an_engine_that_does_not_tell_its_version_is_engine_unavailable(environ: dict[str, str]) -> None:
+    with listening(response(b'{"ApiVersion": "1.41"}')) as url, refused(ErrorCode.ENGINE_UNAVAILABLE):
+        connect(url, environ, 60.0)
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_an_engine_that_answers_is_used_with_the_configured_timeout(environ: dict[str, str]) -> None:
+    with listening(response(b'{"Version": "20.10.24", "ApiVersion": "1.41"}')) as url:
+        engine = connect(url, environ, 42.5)
+        engine.close()
+    assert (engine.version, engine.api.timeout, engine.local) == ("20.10.24", 42.5, False)
+
+
+def test_the_guard_of_this_suite_holds(environ: dict[str, str]) -> None:
+    with pytest.raises(AssertionError, match="reached for the container engine"):
+        connect("unix:///none.sock", environ, 1.0)
+
+
+# --- the engine's errors
+
+
+def api_error(kind: type[docker.errors.APIError], status: int) -> docker.errors.APIError:
+    answer = requests.Response()
+    answer.status_code = status
+    return kind("message", response=answer, explanation="the engine's words")
+
+
+TRANSLATED: dict[str, tuple[Callable[[], Exception], ErrorCode]] = {
+    "not-found": (lambda: api_error(docker.errors.NotFound, 404), ErrorCode.INTERNAL),
+    "conflict": (lambda: api_error(docker.errors.APIError, 409), ErrorCode.INTERNAL),
+    "server-error": (lambda: api_error(docker.errors.APIError, 500), ErrorCode.INTERNAL),
+    "sdk": (lambda: docker.errors.DockerException("x"), ErrorCode.INTERNAL),
+    "read-timeout": (lambda: requests.ReadTimeout("x"), ErrorCode.TIMEOUT),
+    "gone": (lambda: requests.ConnectionError("x"), ErrorCode.ENGINE_UNAVAILABLE),
+    "broken-pipe": (lambda: BrokenPipeError("x"), ErrorCode.ENGINE_UNAVAILABLE),
+}
+
+
+@pytest.mark.parametrize(("make", "code"), TRANSLATED.values(), ids=TRANSLATED)
+def test_an_error_of_the_engine_says_what_we_tried(make: Callable[[], Exception], code: ErrorCode) -> None:
+    error = make()
+    with refused(code) as caught, translated("count the sheep"):
+        raise error
+    assert "count the sheep" in caught.value.brief
+    assert caught.value.__cause__ is error
+
+
+def test_a_defect_of_ours_is_not_blamed_on_the_engine() -> None:
+    with pytest.raises(ZeroDivisionError), translated("divide"):
+        raise ZeroDivisionError
