@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sandbox import __version__
+from sandbox.checks.text import neutral
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -146,8 +147,8 @@ def _fail(error: SandboxError, invocation: Invocation) -> int:
     if invocation.json:
         click.echo(json.dumps(error.payload(), ensure_ascii=True))
     else:
-        click.echo(f"{click.style('error', fg='red')} [{error.code}] {error.brief}", err=True)
-        for line in error.details.splitlines()[-40:]:
+        click.echo(f"{click.style('error', fg='red')} [{error.code}] {neutral(error.brief)}", err=True)
+        for line in neutral(error.details).splitlines()[-40:]:  # names and bytes of a guest may be among it
             click.echo(f"  {line}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True)

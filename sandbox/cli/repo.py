@@ -31,7 +31,7 @@ def _show_clone(result: CloneResult) -> None:
     context = result.context
     click.echo(f"  files    {context.tree_total}")
     if context.entrypoints:
-        click.echo(f"  start at {', '.join(e.path for e in context.entrypoints[:8])}")
+        click.echo(f"  start at {', '.join(neutral(e.path) for e in context.entrypoints[:8])}")
 
 
 def _show(repository: Repository) -> None:
