@@ -32,7 +32,7 @@ LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")  # a progress line that the next one replaces
+_OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that the next replaces; anchored: linear time
 
 _ENVIRONMENT = {
     "PATH": SAFE_PATH,
