@@ -109,6 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation)
     except SandboxError as error:
         return _fail(error, invocation)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return _USAGE
     except click.ClickException as error:
         return _fail(_usage_error(error), invocation)
     except (KeyboardInterrupt, click.Abort):

@@ -57,7 +57,7 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> En
     for endpoint in endpoints:
         try:
             return _connect(endpoint, timeout_s, PROBE_TIMEOUT_S / len(endpoints))
-        except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
+        except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
             tried.append(f"{endpoint.url} ({endpoint.source}): {_reason(error)}")
     raise SandboxError(
         ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_START_HINT

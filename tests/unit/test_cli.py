@@ -179,7 +179,6 @@ def test_i09_an_error_cannot_write_to_the_terminal(command: Command, monkeypatch
     assert "\u202e" not in err
 
 
-@pytest.mark.xfail(strict=True, reason="without a command the whole help is printed as the text of an error")
 @pytest.mark.parametrize("arguments", [[], ["repo"]], ids=["sandbox", "repo"])
 def test_no_command_shows_the_help_and_no_error(arguments: list[str], command: Command) -> None:
     exit_code, out, err = command(*arguments)

@@ -225,7 +225,6 @@ def test_something_else_at_the_address_is_engine_unavailable(answer: bytes, envi
         connect(url, environ, 60.0)
 
 
-@pytest.mark.xfail(strict=True, reason="connect reads 'Version' outside of what it translates", raises=KeyError)
 @pytest.mark.usefixtures("engine_client_allowed")
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_an_engine_that_does_not_tell_its_version_is_engine_unavailable(environ: dict[str, str]) -> None:
