@@ -109,11 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation)
     except SandboxError as error:
         return _fail(error, invocation)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return _USAGE
     except click.ClickException as error:
-        return _fail(_usage_error(error), invocation)
+        return _misused(error, invocation)
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted; nothing is left running.", err=True)
         return INTERRUPTED
@@ -129,6 +126,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _interrupt(_signal: int, _frame: Any) -> None:
     raise KeyboardInterrupt
+
+
+def _misused(error: click.ClickException, invocation: Invocation) -> int:
+    """Wrong words are an error; no words at all are a wish for help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not invocation.json:
+        click.echo(error.format_message(), err=True)
+        return _USAGE
+    return _fail(_usage_error(error), invocation)
 
 
 def _usage_error(error: click.ClickException) -> SandboxError:
