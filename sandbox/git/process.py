@@ -22,10 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from git.cmd import Git as GitPython
-
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify
+from sandbox.git.gitpython import GitPython
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0

@@ -1,0 +1,34 @@
+"""GitPython's process layer, imported without its start-up probe.
+
+Importing GitPython (3.2.1, `git.refresh`) runs `git version`: the git of PATH or of GIT_PYTHON_GIT_EXECUTABLE, with the
+whole inherited environment. A hostile PATH runs a program that way, and GIT_TRACE writes a file (THREATS Q01, Q03).
+A name that does not exist, and silence about it, skip the probe; we never use the name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_UNUSED = {"GIT_PYTHON_GIT_EXECUTABLE": "/nonexistent/git", "GIT_PYTHON_REFRESH": "quiet"}
+
+
+@contextmanager
+def _without_probe() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in _UNUSED}
+    os.environ.update(_UNUSED)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+with _without_probe():
+    from git.cmd import Git as GitPython
+
+__all__ = ["GitPython"]
