@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from sandbox.checks.output import Spool
+from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.checks.text import shown
 from sandbox.engine.connection import Engine
@@ -24,9 +24,6 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check, CheckRun, Usage, Verdict
 from sandbox.policy.container import ShippedPolicy
 from sandbox.policy.paths import check_path
-
-Follow = Callable[[str, bytes], None]
-"""Called with ('stdout' or 'stderr', chunk) as output arrives."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,8 @@ class Recorder:
         with ExitStack() as stack:
             out = stack.enter_context(Spool(self.logs / f"{run_id}.stdout", limit))
             err = stack.enter_context(Spool(self.logs / f"{run_id}.stderr", limit))
-            streams = Streams(_tee("stdout", out, follow), _tee("stderr", err, follow))
+            follower = stack.enter_context(Follower(follow)) if follow else None
+            streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
             ending = self.executor.execute(run_id, check, place, streams)
         return self._record(run_id, check, place, ending, (out, err))
 
@@ -170,13 +168,13 @@ class Recorder:
         )
 
 
-def _tee(name: str, spool: Spool, follow: Follow | None) -> Callable[[bytes], None]:
-    if follow is None:
+def _tee(name: str, spool: Spool, follower: Follower | None) -> Callable[[bytes], None]:
+    if follower is None:
         return spool.write
 
     def write(chunk: bytes) -> None:
         spool.write(chunk)
-        follow(name, chunk)
+        follower.tell(name, chunk)
 
     return write
 
