@@ -69,6 +69,7 @@ def _first_clone(path: Path, access: Access) -> RemoteHead:
     shutil.rmtree(beside, ignore_errors=True)
     beside.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
+        beside.mkdir(mode=0o700)  # git would take the umask's
         git = Git(beside)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         (beside / "config").write_text(_CONFIG)
