@@ -47,7 +47,7 @@ HOSTILE = {
     "long-entrypoints": {b"d%d/" % n + b"n" * 250 + b"/../Makefile"[3:]: b"" for n in range(60)},
     "long-entrypoints-shallow": {bytes([97 + n % 26, 97 + n // 26]) * 100 + b"/Makefile": b"" for n in range(60)},
     "control-entrypoints": {bytes([1 + n]) * 80 + b"/Makefile": b"" for n in range(30)},
-    "many-files": {b"dir/file-%06d" % n: b"" for n in range(50_000)},
+    "many-files": {b"dir/file-%06d" % n: b"" for n in range(5_000)},
     "many-doc-folders": {
         bytes(c ^ 0x20 if n >> i & 1 else c for i, c in enumerate(b"documentation")) + b"/x": b"" for n in range(2000)
     },

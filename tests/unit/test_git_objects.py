@@ -319,7 +319,7 @@ def consistent(files: dict[bytes, tuple[str, bytes]]) -> dict[bytes, tuple[str, 
     return kept
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(before=FILES.map(consistent), after=FILES.map(consistent))
 def test_build_tree_reaches_any_tree_from_any_tree(
     upstream: Upstream, before: dict[bytes, tuple[str, bytes]], after: dict[bytes, tuple[str, bytes]]

@@ -324,9 +324,11 @@ def test_output_past_the_limit_is_refused(upstream: Upstream) -> None:
 
 def test_stderr_is_kept_to_a_bound_and_never_blocks_git(upstream: Upstream) -> None:
     grant = ssh("head -c 3000000 /dev/zero | tr '\\0' x >&2")
+    started = time.monotonic()
     result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
     assert result.code != 0
     assert 1000 < len(result.stderr) <= 64 * 1024
+    assert time.monotonic() - started < 2
 
 
 def test_a_failure_is_a_typed_error_and_an_attempt_is_an_answer(upstream: Upstream) -> None:

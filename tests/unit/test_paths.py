@@ -112,7 +112,7 @@ def test_a_name_that_is_no_text_is_no_dotgit_and_does_not_fail() -> None:
     assert is_dotgit(b".GIT")
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.binary(max_size=30).filter(lambda b: b"\0" not in b))
 def test_h20_any_bytes_survive_their_text_form(raw: bytes) -> None:
     text = show_path(raw)
@@ -126,7 +126,7 @@ def test_percent_signs_and_broken_utf8_survive_together(raw: bytes) -> None:
     assert path_bytes(show_path(raw)) == raw
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(st.text(max_size=20) | st.lists(st.sampled_from(["a", "..", ".", "/", "%2e", "%FF", "~", ".git"])).map("".join))
 def test_an_accepted_path_is_canonical_and_stays_below_its_root(text: str) -> None:
     try:

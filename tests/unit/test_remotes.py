@@ -275,7 +275,7 @@ PIECES = st.sampled_from(SCHEMES + HOSTS + GLUE)
 REMOTE_TEXT = st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=8).map("".join))
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(REMOTE_TEXT)
 def test_any_text_is_a_remote_or_invalid_input_and_a_remote_is_stable(text: str) -> None:
     remote = _parsed(text)
