@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from sandbox.engine.endpoint import Endpoint, candidates
 from sandbox.errors import ErrorCode, SandboxError
 
 PROBE_TIMEOUT_S = 1.5
+_UNIX = "unix://"
 _START_HINT = (
     "Start it (as root: `systemctl start docker`, or `make engine` in a checkout installs and starts one), "
     "or point engine.host / DOCKER_HOST at a running one."
@@ -34,7 +36,7 @@ class Engine:
     @property
     def local(self) -> bool:
         """Whether the engine shares this host's file system."""
-        return self.endpoint.url.startswith("unix://")
+        return self.endpoint.url.startswith(_UNIX)
 
     def info(self) -> dict[str, Any]:
         """`GET /info`, for capability probes."""
@@ -64,7 +66,16 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> En
     )
 
 
+def _require_listener(url: str, probe_s: float) -> None:
+    """Raises: OSError when nobody listens on a unix socket; docker 7.2 would leak the socket of a failed connect."""
+    if url.startswith(_UNIX):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(probe_s)
+            probe.connect("/" + url.removeprefix(_UNIX).lstrip("/"))
+
+
 def _connect(endpoint: Endpoint, timeout_s: float, probe_s: float) -> Engine:
+    _require_listener(endpoint.url, probe_s)
     tls = None
     if endpoint.tls_folder is not None:
         folder = endpoint.tls_folder
