@@ -1,0 +1,144 @@
+"""Attacks run against a victim made anew for each test. The suite ends by proving that it left nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from sandbox.engine.connection import Engine, connect
+from sandbox.errors import SandboxError
+from tests.attack.arena import Arena
+
+ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "must: an entry of THREATS that version 1 has to withstand")
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip here, fail in CI: a suite that tests nothing must not pass there."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def homes() -> list[Path]:
+    """Every home the session made: what they labelled must be gone at the end."""
+    return []
+
+
+@pytest.fixture
+def make_arena(tmp_path_factory: pytest.TempPathFactory, homes: list[Path]) -> Iterator[Callable[..., Arena]]:
+    """Victims with settings, environment or files of the test's own."""
+    made: list[Arena] = []
+
+    def make(**options: Any) -> Arena:
+        arena = Arena(tmp_path_factory.mktemp("arena"), **options)
+        made.append(arena)
+        homes.append(arena.home)
+        return arena
+
+    yield make
+    for arena in made:
+        arena.wb.__exit__(None, None, None)
+
+
+@pytest.fixture
+def arena(make_arena: Callable[..., Arena]) -> Arena:
+    """A victim with one task on it."""
+    arena = make_arena()
+    arena.new_task()
+    return arena
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The real engine with our base image."""
+    try:
+        found = connect("", os.environ, 60.0)
+        found.api.inspect_image("space-sandbox/base:latest")
+    except SandboxError as error:
+        unavailable(f"{error.brief}: {error.details}")
+    except Exception as error:  # noqa: BLE001 - whatever it is, there is no image to run
+        unavailable(f"No image space-sandbox/base: {error}")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def guests(engine: Engine, make_arena: Callable[..., Arena]) -> Callable[..., Arena]:
+    """Make a victim whose profile has one check with this argv. `extra`: more lines of the check."""
+
+    def make(*argv: str, extra: str = ROOM_FOR_LIMITS, image: str = "base", **options: Any) -> Arena:
+        arena = make_arena(**options)
+        profiles = arena.home / "profiles"
+        profiles.mkdir()
+        words = ", ".join(f"'''{word}'''" for word in argv)
+        (profiles / "attack.toml").write_text(
+            f'label = "attack"\nimage = "{image}"\npriority = 99\n[[detect.any]]\nfile = "f.txt"\n'
+            f'[[check]]\nid = "go"\nlabel = "go"\nargv = [{words}]\n{extra}\n'
+        )
+        return arena
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def racer(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Start the C racer as a context: `with racer("swap", a, b): ...`."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        unavailable("No gcc: `apt-get install gcc libc6-dev`")
+    binary = tmp_path_factory.mktemp("race") / "race"
+    source = Path(__file__).with_name("race.c")
+    subprocess.run([compiler, "-O2", "-o", binary, source], check=True, timeout=60)
+
+    @contextmanager
+    def start(*words: object) -> Iterator[None]:
+        process = subprocess.Popen([binary, *map(str, words)])
+        try:
+            yield
+            assert process.poll() is None, "void: the racer died"
+        finally:
+            process.kill()
+            process.wait()
+
+    return start
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left(homes: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No container of our instances, no process that names our directories, no mount below them."""
+    yield
+    base = str(tmp_path_factory.getbasetemp())
+    assert base not in Path("/proc/self/mountinfo").read_text()
+    assert [line for line in command_lines() if base in line] == []
+    instances = {(home / "instance").read_text() for home in homes if (home / "instance").exists()}
+    if not instances:
+        return
+    engine = connect("", os.environ, 60.0)
+    try:
+        found = engine.api.containers(all=True, filters={"label": "space.sandbox.instance"})
+        left = [c["Names"] for c in found if c["Labels"]["space.sandbox.instance"] in instances]
+    finally:
+        engine.close()
+    assert left == []
+
+
+def command_lines() -> Iterator[str]:
+    """Command lines of all processes but this one."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.parent.name != str(os.getpid()):
+                yield path.read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue

@@ -1,0 +1,217 @@
+"""THREATS A: who is the repository? The worktree's `.git` is the guest's; the product never asks it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from tests.attack.arena import Arena, refused, remove
+
+pytestmark = pytest.mark.must
+FSMONITOR = "[core]\n\tfsmonitor = {script}\n"
+
+
+def poisoned(arena: Arena, name: str) -> str:
+    return FSMONITOR.format(script=arena.script(name))
+
+
+def plain_status(arena: Arena) -> None:
+    arena.git("status", cwd=arena.wt)
+
+
+def test_a01_git_directory_in_place_of_the_file(arena: Arena) -> None:
+    arena.replace_pointer(poisoned(arena, "a01"))
+    arena.fires("a01", lambda: plain_status(arena))
+    assert arena.whole_life() == []
+    assert arena.marks() == set()
+
+
+@pytest.mark.parametrize("pointer", ["gitdir: ./evilgit\n", "gitdir: {wt}/evilgit\n", "gitdir: ../{wt.name}/evilgit\n"])
+def test_a02_git_file_redirected(arena: Arena, pointer: str) -> None:
+    arena.evil_git_dir(arena.wt / "evilgit", poisoned(arena, "a02"))
+    remove(arena.wt / ".git")
+    (arena.wt / ".git").write_text(pointer.format(wt=arena.wt))
+    arena.fires("a02", lambda: plain_status(arena))
+    arena.whole_life()
+    assert arena.marks() == set()
+
+
+def test_a03_git_is_a_symlink(arena: Arena) -> None:
+    arena.evil_git_dir(arena.wt / "x", poisoned(arena, "a03"))
+    remove(arena.wt / ".git")
+    (arena.wt / ".git").symlink_to("x")
+    arena.fires("a03", lambda: plain_status(arena))
+    arena.whole_life()
+    assert arena.marks() == set()
+
+
+def test_a04_commit_lands_on_the_own_branch_only(arena: Arena) -> None:
+    """Control: with plain git the pointer decides, and the commit lands on the victim's branch."""
+    other, mine = arena.task, arena.new_task()
+    clone = arena.root / "shared.git"
+    arena.must("clone", "-q", "--bare", str(arena.remote), str(clone), cwd=arena.root)
+    for name in ("t1", "t2"):
+        arena.must("worktree", "add", "-q", "-b", name, str(arena.root / name), "main", cwd=arena.root, git_dir=clone)
+    (arena.root / "t1" / ".git").write_text(f"gitdir: {clone}/worktrees/t2\n")
+    before = arena.must("rev-parse", "t2", cwd=arena.root, git_dir=clone)
+    arena.must("commit", "-q", "--allow-empty", "-m", "x", cwd=arena.root / "t1")
+    assert arena.must("rev-parse", "t2", cwd=arena.root, git_dir=clone) != before, "void"
+
+    remove(arena.wt / ".git")
+    (arena.wt / ".git").write_text(f"gitdir: {arena.home}/repositories/worktrees/{arena.repo_id}/{other.id}\n")
+    (arena.wt / "f.txt").write_text("mine\n")
+    commit = arena.wb.commit(mine.id, "mine").commit
+    refs = arena.must("for-each-ref", "--format=%(objectname) %(refname)", cwd=arena.root, git_dir=arena.cache)
+    assert [line.split()[1] for line in refs.splitlines() if commit in line] == [f"refs/heads/{mine.branch}"]
+    assert arena.wb.task(other.id).head_commit == other.head_commit
+
+
+def test_a05_discovery_does_not_climb(arena: Arena) -> None:
+    """The home lies inside another repository; with `.git` gone plain git acts on that one."""
+    arena.must("init", "-q", str(arena.root), cwd=arena.root)
+    remove(arena.wt / ".git")
+    assert arena.must("rev-parse", "--show-toplevel", cwd=arena.wt) == str(arena.root), "void"
+    head = (arena.root / ".git" / "HEAD").stat().st_mtime_ns
+    (arena.wt / "f.txt").write_text("changed\n")
+    assert [c.path for c in arena.wb.status(arena.task.id).changes] == ["f.txt"]
+    arena.wb.commit(arena.task.id, "x")
+    assert not list((arena.root / ".git" / "refs" / "heads").iterdir())
+    assert (arena.root / ".git" / "HEAD").stat().st_mtime_ns == head
+
+
+def test_a06_commondir_beside_innocent_files(arena: Arena) -> None:
+    evil = arena.evil_git_dir(arena.wt / "evilgit", poisoned(arena, "a06"))
+    git = arena.replace_pointer()
+    (git / "commondir").write_text(f"../{evil.name}\n")
+    arena.fires("a06", lambda: plain_status(arena))
+    arena.whole_life()
+    assert arena.marks() == set()
+
+
+def test_a07_mask_is_never_mounted_over_a_planted_link(guests: Callable[..., Arena]) -> None:
+    """Control: the engine follows the link, so a guest of a careless controller gets its `.git` back."""
+    arena = guests("sh", "-c", "rm -rf .git; mkdir .git && echo bypassed")
+    arena.new_task()
+    remove(arena.wt / ".git")
+    (arena.wt / "decoy").write_text("")
+    (arena.wt / ".git").symlink_to("decoy")
+    engine = arena.wb._parts.engine
+    binds = [
+        {"Type": "bind", "Source": str(arena.wt), "Target": "/workspace"},
+        {"Type": "bind", "Source": str(arena.wb._parts.home.git_mask), "Target": "/workspace/.git", "ReadOnly": True},
+    ]
+    body = {
+        "Image": "space-sandbox/base",
+        "Entrypoint": ["sh", "-c", "rm /workspace/.git && mkdir /workspace/.git"],
+        "HostConfig": {"Mounts": binds, "NetworkMode": "none"},
+    }
+    made = engine.api.create_container_from_config(body)
+    try:
+        engine.api.start(made["Id"])
+        assert engine.api.wait(made["Id"])["StatusCode"] == 0, "void: the careless mask held"
+    finally:
+        engine.api.remove_container(made["Id"], force=True)
+    remove(arena.wt / ".git")
+    (arena.wt / ".git").symlink_to("decoy")
+    with refused(ErrorCode.UNSAFE_REPOSITORY):
+        arena.wb.run_checks(arena.task.id, ["go"])
+    assert (arena.wt / ".git").is_symlink()
+
+
+def test_a08_a09_mask_holds_from_inside(guests: Callable[..., Arena]) -> None:
+    """The same commands succeed one directory deeper, where no mask is."""
+    tries = "for c in 'rm -rf .git' 'mv .git x' 'ln -sfn / .git' 'sh -c \"echo x >.git\"'; do $c && echo GOT $c; done"
+    script = f"{{ {tries}; }} 2>/dev/null; mkdir -p s; cd s; touch .git; rm .git && echo CONTROL; cat ../.git; exit 0"
+    arena = guests("sh", "-c", script)
+    arena.new_task()
+    (run,) = arena.wb.run_checks(arena.task.id, ["go"])
+    assert "CONTROL" in run.stdout_tail
+    assert "GOT" not in run.stdout_tail
+    assert "managed-by-space-sandbox" in run.stdout_tail
+    assert (arena.wt / ".git").stat().st_uid == 0
+
+
+def test_a10_repository_where_none_was(arena: Arena) -> None:
+    remove(arena.wt / ".git")
+    (arena.wt / "f.txt").write_text("changed\n")
+    arena.replace_pointer(poisoned(arena, "a10"))
+    arena.fires("a10", lambda: plain_status(arena))
+    tree = arena.wb.commit(arena.task.id, "x").tree
+    listing = arena.must("ls-tree", "-r", "--name-only", tree, cwd=arena.root, git_dir=arena.cache)
+    assert listing.split() == ["README.md", "d/x", "f.txt", "g.txt"]
+    assert arena.marks() == set()
+
+
+def test_a12_a18_foreign_owner_needs_no_safe_directory(arena: Arena) -> None:
+    """Control: git itself refuses the guest's files. The product works on them and writes no `safe.directory`."""
+    arena.replace_pointer()
+    shutil.chown(arena.wt / ".git", 64000, 64000)
+    done = arena.git("-c", "safe.directory=", "status", cwd=arena.wt)
+    assert b"dubious ownership" in done.stderr, "void"
+    arena.whole_life()
+    for path in arena.home.rglob("config*"):
+        assert path.is_dir() or b"safe" not in path.read_bytes()
+    assert not (arena.operator / ".gitconfig").exists()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "huge", "directory", "device"])
+def test_a13_git_of_another_kind_is_refused_at_once(guests: Callable[..., Arena], kind: str) -> None:
+    arena = guests("true")
+    arena.new_task()
+    git = arena.wt / ".git"
+    remove(git)
+    if kind == "fifo":
+        os.mkfifo(git)
+        with pytest.raises(BlockingIOError):  # control: a plain reader finds a FIFO, and without O_NONBLOCK it hangs
+            os.open(git, os.O_RDONLY | os.O_NONBLOCK) and os.read(_writer_and_reader(git), 1)
+    elif kind == "huge":
+        with git.open("wb") as stream:
+            stream.truncate(100 * 1024**2)
+    elif kind == "directory":
+        git.mkdir()
+    else:
+        os.mknod(git, 0o600 | 0o020000, os.makedev(1, 5))
+    started = time.monotonic()
+    with refused(ErrorCode.UNSAFE_REPOSITORY):
+        arena.wb.run_checks(arena.task.id, ["go"])
+    assert time.monotonic() - started < 2
+    assert arena.wb.status(arena.task.id).changes == ()
+
+
+def _writer_and_reader(path: Path) -> int:
+    os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def test_a16_tampered_pointer_does_not_block_cleanup(arena: Arena) -> None:
+    clone, wt = arena.root / "c.git", arena.root / "w"
+    arena.must("clone", "-q", "--bare", str(arena.remote), str(clone), cwd=arena.root)
+    arena.must("worktree", "add", "-q", str(wt), "main", cwd=arena.root, git_dir=clone)
+    for tree in (wt, arena.wt):
+        remove(tree / ".git")
+        (tree / ".git").mkdir()
+    assert arena.git("worktree", "remove", "--force", str(wt), cwd=clone, git_dir=clone).returncode != 0, "void"
+    arena.wb.close_task(arena.task.id, delete_worktree=True, discard=True)
+    assert not arena.wt.exists()
+
+
+def test_a17_core_worktree_points_to_the_host(arena: Arena) -> None:
+    config = f"[core]\n\tbare = false\n\tworktree = {arena.outside}\n"
+    arena.replace_pointer(config)
+    arena.must("add", "-A", cwd=arena.wt)
+    assert arena.must("show", ":secret", cwd=arena.wt) == SECRET_TEXT, "void"
+    before = arena.canary()
+    (arena.wt / "f.txt").write_text("changed\n")
+    assert [c.path for c in arena.wb.status(arena.task.id).changes] == ["f.txt"]
+    arena.whole_life()
+    assert arena.canary() == before
+    assert not arena.in_odb(SECRET_TEXT.encode() + b"\n")
+
+
+SECRET_TEXT = "TOP-SECRET-OF-THE-HOST"

@@ -1,0 +1,180 @@
+"""THREATS B: configuration and attributes that make git run programs.
+
+Each sink is planted in a repository that replaces the worktree's `.git`, in a nested one, and in the remote itself.
+Control: plain git in a copy of that worktree.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from tests.attack.arena import GIT, Arena
+
+pytestmark = pytest.mark.must
+
+
+@dataclass(frozen=True)
+class Sink:
+    """`config` for the planted repository, `files` for its worktree and `git/...`, and what sets it off.
+
+    {p}: the payload program; {url}: the remote. `commands`: shell lines for plain git.
+    """
+
+    config: str
+    commands: str
+    files: tuple[tuple[str, str], ...] = ()
+    programs: tuple[str, ...] = ()
+    newest_only: bool = False
+
+
+ALL_HOOKS = ("post-index-change", "pre-commit", "reference-transaction", "post-checkout", "pre-push")
+SINKS = {
+    "b01": Sink("[core]\n\tfsmonitor = {p}\n", "git status"),
+    "b02": Sink("", "git status; git add -A", programs=tuple(f"git/hooks/{h}" for h in ALL_HOOKS)),
+    "b03": Sink("[core]\n\thooksPath = evil\n", "git add -A", programs=tuple(f"evil/{h}" for h in ALL_HOOKS)),
+    "b04": Sink(
+        '[hook "e"]\n\tevent = post-index-change\n\tevent = pre-commit\n\tcommand = {p}\n', "git add -A",
+        newest_only=True,
+    ),
+    "b05": Sink(
+        '[filter "e"]\n\tclean = {p}; cat\n\tsmudge = {p}; cat\n', "git status",
+        ((".gitattributes", "* filter=e"),),
+    ),
+    "b06": Sink('[filter "e"]\n\tprocess = {p}\n', "git add -A", ((".gitattributes", "* filter=e\n"),)),
+    "b07": Sink("[diff]\n\texternal = {p}\n", "git diff"),
+    "b08": Sink('[diff "e"]\n\tcommand = {p}\n', "git diff", ((".gitattributes", "* diff=e\n"),)),
+    "b09": Sink('[diff "e"]\n\ttextconv = {p}\n', "git diff", ((".gitattributes", "* diff=e\n"),)),
+    "b10": Sink(
+        '[merge "e"]\n\tdriver = {p}\n',
+        "git checkout -qfb o; echo 1 >f.txt; git commit -qam 1; git checkout -qf main; echo 2 >f.txt;"
+        "git commit -qam 2; git cherry-pick o",
+        (("git/info/attributes", "* merge=e\n"),),
+    ),
+    "b11": Sink("[gpg]\n\tprogram = {p}\n[commit]\n\tgpgSign = true\n", "git commit -qam x"),
+    "b12": Sink(
+        "[gpg]\n\tprogram = {p}\n[log]\n\tshowSignature = true\n",
+        "{ git cat-file commit HEAD | sed '/^$/,$d'; printf 'gpgsig -----BEGIN PGP SIGNATURE-----\\n \\n"
+        " -----END PGP SIGNATURE-----\\n\\nx\\n'; } >c; git log -1 $(git hash-object -w -t commit c)",
+    ),
+    "b13": Sink('[core]\n\tsshCommand = {p}\n[remote "origin"]\n\turl = ssh://x/y\n', "git fetch ssh://x/y"),
+    "b14": Sink('[remote "origin"]\n\turl = ext::{p}\n[protocol "ext"]\n\tallow = always\n', "git fetch ext::{p}"),
+    "b15": Sink('[remote "origin"]\n\tuploadpack = {p}\n\treceivepack = {p}\n', "git fetch"),
+    "b16": Sink('[url "ext::{p} "]\n\tinsteadOf = {url}\n[protocol "ext"]\n\tallow = always\n', "git fetch"),
+    "b17": Sink("[credential]\n\thelper = !{p}\n", "printf 'protocol=https\\nhost=x\\n\\n' | git credential fill"),
+    "b18": Sink(
+        "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = evil\n"
+        '[remote "evil"]\n\turl = ext::{p}\n\tpromisor = true\n[protocol "ext"]\n\tallow = always\n',
+        "o=$(git rev-parse HEAD:d/x); rm -f .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-);"
+        "git archive HEAD",
+    ),
+    "b19": Sink("[include]\n\tpath = ../evil.inc\n", "git status", (("evil.inc", "[core]\n\tfsmonitor = {p}\n"),)),
+    "b20": Sink(
+        "[extensions]\n\tworktreeConfig = true\n", "git status",
+        (("git/config.worktree", "[core]\n\tfsmonitor = {p}\n"),)
+    ),
+    "b21": Sink('[tar "e"]\n\tcommand = {p}\n', "git archive --format=e HEAD"),
+}  # fmt: skip
+
+
+def plant(arena: Arena, name: str, top: Path) -> None:
+    """Make `top` a repository with the sink in it, and a file whose change git has to look into."""
+    sink, payload = SINKS[name], arena.script(name, then="exit 1")
+    fill = {"p": payload, "url": str(arena.remote)}
+
+    def filled(text: str) -> str:
+        return re.sub(r"\{(p|url)\}", lambda m: fill[m[1]], text)
+
+    git = arena.evil_git_dir(top / ".git", filled(sink.config))
+    for path, text in sink.files:
+        target = git / path.removeprefix("git/") if path.startswith("git/") else top / path
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(filled(text))
+    for path in sink.programs:
+        target = git / path.removeprefix("git/") if path.startswith("git/") else top / path
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(payload, target)
+    (top / "f.txt").write_text("one\ntwo\nTHREE\n")  # the same size
+    for path in ("g.txt", "d/x", "README.md"):
+        if not (top / path).exists():
+            (top / path).parent.mkdir(exist_ok=True)
+            (top / path).write_text("x\n")
+
+
+def set_off(arena: Arena, name: str, top: Path) -> None:
+    """What somebody would type, in a copy."""
+    copy = arena.root / "copy"
+    shutil.copytree(top, copy, symlinks=True)
+    script = SINKS[name].commands.replace("{p}", str(arena.root / "scripts" / name)).replace("git ", "$git ")
+    environ = {
+        "git": f"{GIT} -c safe.directory=* -c user.name=a -c user.email=a@b",
+        "PATH": "/usr/bin:/bin", "HOME": str(arena.root), "GIT_CONFIG_NOSYSTEM": "1",
+    }  # fmt: skip
+    subprocess.run(["/bin/sh", "-c", script], cwd=copy, env=environ, capture_output=True, timeout=30, check=False)
+    shutil.rmtree(copy)
+
+
+def git_version() -> tuple[int, ...]:
+    text = subprocess.run([GIT, "version"], capture_output=True, check=True).stdout.decode()
+    return tuple(int(n) for n in re.findall(r"\d+", text)[:2])
+
+
+@pytest.mark.parametrize("place", ["pointer", "nested"])
+@pytest.mark.parametrize("name", SINKS)
+def test_b01_to_b21_sink_in_the_worktree(arena: Arena, name: str, place: str) -> None:
+    if place == "pointer":
+        (arena.wt / ".git").unlink()
+        top = arena.wt
+    else:
+        top = arena.wt / "sub"
+        top.mkdir()
+    plant(arena, name, top)
+    if SINKS[name].newest_only and git_version() < (2, 54):
+        set_off(arena, name, top)
+        assert arena.marks() == set()  # nothing to prove with this git; the product's half still runs
+    else:
+        arena.fires(name, lambda: set_off(arena, name, top))
+    before = arena.canary()
+    arena.whole_life()
+    assert arena.marks() == set()
+    assert arena.canary() == before
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_b_e12_sink_in_the_remote_itself(arena: Arena, name: str) -> None:
+    """A path given to `sandbox run` may be a repository somebody prepared. Control: as above, in that repository."""
+    hostile = arena.root / "hostile"
+    hostile.mkdir()
+    plant(arena, name, hostile)
+    if not (SINKS[name].newest_only and git_version() < (2, 54)):
+        arena.fires(name, lambda: set_off(arena, name, hostile))
+    repository = arena.wb.clone(str(hostile)).repository
+    task = arena.wb.create_task(repository.id)
+    arena.wb.status(task.id)
+    arena.wb.diff(task.id)
+    with pytest.raises(SandboxError) as caught:
+        arena.wb.run(str(hostile), profile="generic")
+    assert caught.value.code is ErrorCode.INVALID_INPUT  # nothing to run
+    assert arena.marks() == set()
+
+
+def test_b_check_run_snapshot_runs_nothing(guests: Callable[..., Arena]) -> None:
+    """All sinks at once in a nested repository, and the snapshot that a check run takes."""
+    arena = guests("true")
+    arena.new_task()
+    names = [n for n in SINKS if n not in {"b13", "b14", "b18", "b19", "b20"}]  # they contradict the others
+    for name in names:
+        (arena.wt / name).mkdir()
+        plant(arena, name, arena.wt / name)
+    for name in ("b01", "b05"):
+        arena.fires(name, lambda name=name: set_off(arena, name, arena.wt / name))  # type: ignore[misc]  # a default
+    (run,) = arena.wb.run_checks(arena.task.id, ["go"])
+    assert run.verdict == "passed"
+    assert arena.marks() == set()

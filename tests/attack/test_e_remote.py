@@ -1,0 +1,440 @@
+"""THREATS E: the remote is hostile. What it sends is refused, or ends as a typed error with nothing written outside."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from tests.attack.arena import Arena, Plumbing, naive_checkout, refused
+
+pytestmark = pytest.mark.must
+
+NAMES = {
+    "e01_git": ".git/config",
+    "e01_upper": ".GIT/config",
+    "e01_dots": "../escaped",
+    "e01_deep_dots": "d/../../escaped",
+    "e01_nested_git": "a/b/.git/hooks/x",
+    "e01_absolute": "/escaped",
+    "e01_dot": "./x",
+    "e02_hfs": ".g\u200cit/config",
+    "e03_ntfs": "git~1/config",
+    "e03_stream": ".git::$INDEX_ALLOCATION/config",
+    "e03_space": ".git /config",
+}
+
+
+def everything(arena: Arena) -> set[str]:
+    """All names below the arena outside of the home and of scratch copies."""
+    skip = {str(arena.home), str(arena.remote), str(arena.root / "naive")}
+    return {str(p) for p in arena.root.rglob("*") if not any(str(p).startswith(s) for s in skip)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_e01_e02_e03_hostile_tree_names(arena: Arena, name: str) -> None:
+    """Control: a checkout that joins names and writes ends up with the file where it must not be."""
+    plumbing = Plumbing(arena, arena.remote)
+    path = NAMES[name]
+    head = path.encode()
+    if path.startswith(("./", "/")):  # one entry whose name holds the slash
+        tree = plumbing.tree(("100644", head, plumbing.blob(b"evil")))
+    else:
+        tree = plumbing.nested(path, "100644", plumbing.blob(b"evil"))
+    commit = plumbing.publish(tree)
+    (arena.root / "naive").mkdir()
+    naive_checkout(arena, arena.remote, arena.root / "naive" / "wt")
+    assert [p for p in (arena.root / "naive").rglob("*") if p.is_file() and p.read_bytes() == b"evil"] or Path(
+        "/escaped"
+    ).exists(), "void"
+    Path("/escaped").unlink(missing_ok=True)
+    before = everything(arena), arena.canary()
+    worktrees = {p.name for p in (arena.home / "repositories" / "worktrees").rglob("*")}
+    for attempt in (lambda: arena.wb.clone(str(arena.remote)), lambda: arena.wb.run(str(arena.remote), commit)):
+        with refused(ErrorCode.UNSAFE_REPOSITORY):
+            attempt()
+    with refused(ErrorCode.NOT_FOUND):  # nothing hostile arrived in the cache
+        arena.wb.create_task(arena.repo_id, base_branch=commit)
+    assert (everything(arena), arena.canary()) == before
+    assert {p.name for p in (arena.home / "repositories" / "worktrees").rglob("*")} == worktrees
+    assert not list((arena.home / "repositories" / "rooms").iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_e01_writer_refuses_what_a_fetch_let_through(arena: Arena, name: str) -> None:
+    """Defence in depth: the objects are already in the cache (an older git, a check that was forgotten)."""
+    plumbing = Plumbing(arena, arena.cache)
+    path = NAMES[name]
+    tree = (
+        plumbing.tree(("100644", path.encode(), plumbing.blob(b"evil")))
+        if path.startswith(("./", "/"))
+        else plumbing.nested(path, "100644", plumbing.blob(b"evil"))
+    )
+    commit = plumbing.publish(tree, "refs/remotes/origin/evil")
+    before = everything(arena), arena.canary()
+    with refused(ErrorCode.UNSAFE_REPOSITORY):
+        arena.wb.create_task(arena.repo_id, base_branch=commit)
+    assert (everything(arena), arena.canary()) == before
+    assert [p.name for p in (arena.wt.parent).iterdir()] == [arena.task.id]
+    assert not Path("/escaped").exists()
+
+
+def test_e01_link_then_file_below_it(arena: Arena) -> None:
+    """A tree with the same name twice, a link and a directory. Control: the naive writer follows the link."""
+    plumbing = Plumbing(arena, arena.remote)
+    inner = plumbing.tree(("100644", b"f", plumbing.blob(b"evil")))
+    link = plumbing.blob(str(arena.outside).encode())
+    tree = plumbing.tree(("120000", b"l", link), ("40000", b"l", inner))
+    plumbing.publish(tree)
+    keep = (arena.outside / "f").read_bytes()
+    naive_checkout(arena, arena.remote, arena.root / "naive")
+    assert (arena.outside / "f").read_bytes() == b"evil", "void"
+    (arena.outside / "f").write_bytes(keep)
+    before = arena.canary()
+    with refused(ErrorCode.UNSAFE_REPOSITORY):
+        arena.wb.clone(str(arena.remote))
+    inside = Plumbing(arena, arena.cache)
+    inner = inside.tree(("100644", b"f", inside.blob(b"evil")))
+    tree = inside.tree(("120000", b"l", inside.blob(str(arena.outside).encode())), ("40000", b"l", inner))
+    commit = inside.publish(tree, "refs/remotes/origin/evil")
+    with refused(ErrorCode.UNSAFE_REPOSITORY):
+        arena.wb.create_task(arena.repo_id, base_branch=commit)
+    assert arena.canary() == before
+
+
+UNWRITABLE = {
+    "long name": lambda p: p.tree(("100644", b"n" * 300, p.blob(b"x"))),
+    "long path": lambda p: p.nested("/".join(["n" * 200] * 30), "100644", p.blob(b"x")),
+    "link with NUL": lambda p: p.tree(("120000", b"l", p.blob(b"a\0b"))),
+    "empty link": lambda p: p.tree(("120000", b"l", p.blob(b""))),
+    "long link": lambda p: p.tree(("120000", b"l", p.blob(b"t" * 5000))),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITABLE)
+def test_e01_names_that_no_file_system_takes(arena: Arena, name: str) -> None:
+    """Control: the naive writer dies of them."""
+    Plumbing(arena, arena.remote).publish(UNWRITABLE[name](Plumbing(arena, arena.remote)))
+    with pytest.raises((OSError, ValueError)):
+        naive_checkout(arena, arena.remote, arena.root / "naive")
+    with refused(ErrorCode.UNSAFE_REPOSITORY, ErrorCode.QUOTA_EXCEEDED):
+        arena.wb.clone(str(arena.remote))
+        arena.wb.create_task(arena.repo_id)
+    assert [p.name for p in arena.wt.parent.iterdir()] == [arena.task.id]
+
+
+@pytest.mark.parametrize("name", [b".gitmodules", b".gitattributes", b".gitignore"])
+def test_e04_control_files_as_links_are_not_followed(arena: Arena, name: bytes) -> None:
+    """Control: a program that reads them by name reads the host's file."""
+    (arena.outside / "rules").write_text("*\n")
+    plumbing = Plumbing(arena, arena.remote)
+    link = plumbing.blob(str(arena.outside / "rules").encode())
+    plumbing.publish(plumbing.tree(("120000", name, link), ("100644", b"f.txt", plumbing.blob(b"f\n"))))
+    naive_checkout(arena, arena.remote, arena.root / "naive")
+    assert (arena.root / "naive" / name.decode()).read_text() == "*\n", "void"
+    if name == b".gitmodules":
+        with refused(ErrorCode.UNSAFE_REPOSITORY):
+            arena.wb.clone(str(arena.remote))
+        return
+    arena.new_task()
+    (arena.wt / "new").write_text("x")
+    assert [c.path for c in arena.wb.status(arena.task.id).changes] == ["new"]  # `*` would have hidden it
+
+
+def test_e06_git_bomb_is_refused_before_checkout(arena: Arena) -> None:
+    """Control: `ls-tree -r` of the 7 objects does list a million paths."""
+    plumbing = Plumbing(arena, arena.remote)
+    oid = plumbing.tree(*[("100644", b"%d" % i, plumbing.blob(b"x")) for i in range(10)])
+    for _ in range(5):
+        oid = plumbing.tree(*[("40000", b"%d" % i, oid) for i in range(10)])
+    plumbing.publish(oid)
+    listing = arena.git("ls-tree", "-r", "--name-only", "main", cwd=arena.root, git_dir=arena.remote).stdout
+    assert listing.count(b"\n") == 10**6, "void"
+    started = time.monotonic()
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        arena.wb.clone(str(arena.remote))
+    assert time.monotonic() - started < 20
+    assert not list((arena.home / "repositories" / "rooms").iterdir())
+
+
+def zeros(remote: Path, arena: Arena, size: int) -> str:
+    """A loose blob of zeros, written by us: git would take ten times as long."""
+    import hashlib  # noqa: PLC0415
+
+    digest, packer = hashlib.sha1(usedforsecurity=False), zlib.compressobj(1)
+    path = remote / "objects" / "incoming"
+    with path.open("wb") as stream:
+        for chunk in (b"blob %d\0" % size, *[bytes(1 << 22)] * (size >> 22)):
+            digest.update(chunk)
+            stream.write(packer.compress(chunk))
+        stream.write(packer.flush())
+    oid = digest.hexdigest()
+    (remote / "objects" / oid[:2]).mkdir(exist_ok=True)
+    path.rename(remote / "objects" / oid[:2] / oid[2:])
+    return oid
+
+
+@pytest.mark.parametrize(("size", "copies"), [(516 * 1024**2, 1), (64 * 1024**2, 140)], ids=["one blob", "many paths"])
+def test_e07_zip_bomb_is_refused_before_checkout(arena: Arena, size: int, copies: int) -> None:
+    """Control: what git would write, by `ls-tree -l`. (The large one is put into the cache: a fetch is slow.)"""
+    where, ref = (arena.cache, "refs/remotes/origin/bomb") if copies == 1 else (arena.remote, "refs/heads/bomb")
+    oid = zeros(where, arena, size)
+    plumbing = Plumbing(arena, where)
+    plumbing.publish(plumbing.tree(*[("100644", b"f%03d" % i, oid) for i in range(copies)]), ref)
+    listing = arena.must("ls-tree", "-l", ref, cwd=arena.root, git_dir=where)
+    assert sum(int(line.split()[3]) for line in listing.splitlines()) > 500 * 1024**2, "void"
+    if copies > 1:
+        arena.wb.clone(str(arena.remote))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        arena.wb.create_task(arena.repo_id, base_branch="bomb")
+    assert [p.name for p in arena.wt.parent.iterdir()] == [arena.task.id]
+
+
+MEMORY_PROBE = """
+import sys
+sys.path.insert(0, {checkout!r})
+from pathlib import Path
+from sandbox.workbench import Workbench
+with Workbench(Path({home!r}), allow_file=True) as workbench:
+    {body}
+status = Path("/proc/self/status").read_text()  # not ru_maxrss: that one begins with its parent's
+print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
+"""
+
+
+def peak_mib(arena: Arena, body: str, seconds: float = 60) -> int:
+    """Peak memory of a controller of its own that does `body`; its own limit is 2 GiB."""
+    program = MEMORY_PROBE.format(checkout=str(Path.cwd()), home=str(arena.home), body=body)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3))
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=seconds, check=False,
+        preexec_fn=limit,
+        env={"PATH": os.environ["PATH"], "HOME": str(arena.operator)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return int(done.stdout)
+
+
+TYPED = "from sandbox.errors import SandboxError"
+
+
+def test_e07_huge_readme_does_not_fill_the_controller(arena: Arena) -> None:
+    """A variant: the orientation envelope shows 4 KB of the README; it must not load 128 MB for that.
+
+    Control: reading the blob whole takes that much.
+    """
+    size = 128 * 1024**2
+    oid = zeros(arena.remote, arena, size)
+    plumbing = Plumbing(arena, arena.remote)
+    plumbing.publish(plumbing.tree(("100644", b"README.md", oid)))
+    assert int(arena.must("cat-file", "-s", oid, cwd=arena.root, git_dir=arena.remote)) == size, "void"
+    assert peak_mib(arena, f"workbench.clone({str(arena.remote)!r})") < 100
+
+
+def test_e07_ignore_files_do_not_fill_the_controller(arena: Arena) -> None:
+    """A variant: one blob of 1 MB as the `.gitignore` of 300 directories. Control: 600 MB when all are read."""
+    plumbing = Plumbing(arena, arena.remote)
+    inner = plumbing.tree(("100644", b".gitignore", plumbing.blob(b"#" * (1 << 20))))
+    plumbing.publish(plumbing.tree(*[("40000", b"%04d" % i, inner) for i in range(300)]))
+    arena.new_task()
+    listing = arena.must("ls-tree", "-r", "-l", "main", cwd=arena.root, git_dir=arena.remote)
+    assert sum(int(line.split()[3]) for line in listing.splitlines()) > 3 * 10**8, "void"
+    body = f"""
+    {TYPED}
+    try:
+        workbench.status({arena.task.id!r})
+    except SandboxError as error:
+        assert error.code == "quota_exceeded", error.code
+"""
+    assert peak_mib(arena, body) < 200
+
+
+@pytest.mark.parametrize(
+    ("rules", "path"),
+    [
+        ("*a" * 40 + "b\n", "a" * 250),
+        ("**/a/" * 30 + "b\n", "/".join(["a"] * 100) + "/c"),
+        ("".join(f"*{i}*x*y\n" for i in range(80_000)), "z"),
+    ],
+    ids=["stars", "double stars", "many rules"],
+)
+def test_i07_ignore_rules_cannot_hang_the_controller(arena: Arena, rules: str, path: str) -> None:
+    """The base commit's `.gitignore` and a guest's file name together: a backtracking match never ends.
+
+    Control: the regular expression of the same rule on the same name takes exponential time (shown on a small one).
+    """
+    import re  # noqa: PLC0415
+
+    started = time.monotonic()
+    re.match("(?:[^/]*a){5}[^/]*b$", "a" * 60)
+    assert time.monotonic() - started > 0.1, "void"
+    plumbing = Plumbing(arena, arena.remote)
+    entries = [("100644", b".gitignore", plumbing.blob(rules.encode())), ("100644", b"f.txt", plumbing.blob(b"f\n"))]
+    plumbing.publish(plumbing.tree(*entries))
+    arena.new_task()
+    (arena.wt / path).parent.mkdir(parents=True, exist_ok=True)
+    (arena.wt / path).write_text("x")
+    body = f"""
+    {TYPED}
+    try:
+        workbench.status({arena.task.id!r})
+    except SandboxError as error:
+        assert error.code == "quota_exceeded", error.code
+"""
+    assert peak_mib(arena, body, seconds=25) > 0
+
+
+HOSTILE_REFS = ["refs/heads/-x", "refs/heads/--upload-pack=touch", "refs/heads/`id`", "refs/heads/a'b\"c;d",
+                "refs/heads/HEAD", "refs/heads/@", "refs/heads/refs/heads/main"]  # fmt: skip
+
+
+def test_e09_hostile_ref_names_arrive_and_do_nothing(arena: Arena) -> None:
+    """Control: the same name as a bare argument of plain git is an option."""
+    payload = arena.script("e09")
+    commit = arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
+    packed = "".join(f"{commit} {ref}\n" for ref in [*HOSTILE_REFS, f"refs/heads/--upload-pack={payload}"])
+    main = (arena.remote / "packed-refs").read_text() if (arena.remote / "packed-refs").exists() else ""
+    (arena.remote / "packed-refs").write_text(main + packed)
+    arena.fires("e09", lambda: arena.git("ls-remote", f"--upload-pack={payload}", str(arena.remote), cwd=arena.root))
+    arena.new_task()
+    refs = arena.must("for-each-ref", "--format=%(refname)", cwd=arena.root, git_dir=arena.cache).splitlines()
+    assert "refs/remotes/origin/--upload-pack=touch" in refs
+    for name in ("-x", "--upload-pack=touch", f"--upload-pack={payload}", "`id`", "a'b\"c;d", "@"):
+        with refused(ErrorCode.INVALID_INPUT):
+            arena.wb.create_task(arena.repo_id, base_branch=name)
+        with refused(ErrorCode.INVALID_INPUT):
+            arena.wb.run(str(arena.remote), name)
+    assert arena.wb.create_task(arena.repo_id, base_branch="refs/heads/main").base_commit == commit
+    assert arena.marks() == set()
+
+
+def test_e09_a_tag_cannot_pass_for_another_namespace(arena: Arena) -> None:
+    """git completes names: `refs/remotes/origin/x` is also tried as `refs/tags/refs/remotes/origin/x`."""
+    good = arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
+    plumbing = Plumbing(arena, arena.remote)
+    tree = plumbing.tree(("100644", b"evil", plumbing.blob(b"evil")))
+    evil = plumbing.publish(tree, "refs/tags/refs/remotes/origin/release")
+    marker = f"refs/sandbox/{arena.task.id}/pushed"
+    plumbing.publish(tree, f"refs/tags/{marker}")
+    arena.wb.clone(str(arena.remote))
+    name = "refs/remotes/origin/release"
+    assert arena.must("rev-parse", "--verify", name, cwd=arena.root, git_dir=arena.cache) == evil, "void"
+    with refused(ErrorCode.NOT_FOUND):
+        arena.wb.create_task(arena.repo_id, base_branch="release")
+    (arena.wt / "f.txt").write_text("mine\n")
+    commit = arena.wb.commit(arena.task.id, "x").commit
+    assert arena.wb.push(arena.task.id).commit == commit
+    assert arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote) == good
+
+
+def test_e10_revision_expressions(arena: Arena) -> None:
+    """Control: each means something to git."""
+    plumbing = Plumbing(arena, arena.remote)
+    plumbing.publish(plumbing.tree(("100644", b"x", plumbing.blob(b"x"))), "refs/heads/evil")
+    arena.wb.clone(str(arena.remote))
+    for text in (":/seed", "HEAD^{/seed}", "main..evil", "--all", "main^{tree}", "main:f.txt"):
+        argv = ("rev-parse", text)
+        assert arena.git(*argv, cwd=arena.root, git_dir=arena.remote).returncode == 0, f"void: {text}"
+    for text in (":/seed", "@{-1}", "HEAD^{/seed}", "main..evil", "--all", "-evil", "main~1", "main^", "main:f.txt",
+                 "a\nb", "main\n", "", "*", "refs/heads/*", "main lock", "x.lock", "0" * 39 + "\n"):  # fmt: skip
+        with refused(ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND) as caught:
+            arena.wb.run(str(arena.remote), text) if text else arena.wb.run(str(arena.remote), " ")
+        assert caught[0].code is ErrorCode.INVALID_INPUT or text == "x.lock", text
+
+
+def test_e11_terminal_sequences_of_the_remote_stay_out_of_errors(arena: Arena) -> None:
+    """Control: git passes what the server says to the terminal (2.39)."""
+    hook = arena.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nprintf '\\033]0;pwned\\007\\033[31mred\\r plain-words' >&2; exit 1\n")
+    hook.chmod(0o755)
+    (arena.wt / "f.txt").write_text("mine\n")
+    arena.wb.commit(arena.task.id, "x")
+    branch = f"{arena.task.branch}:refs/heads/x"
+    raw = arena.git("push", str(arena.remote), branch, cwd=arena.root, git_dir=arena.cache).stderr
+    assert b"\x1b" in raw, "void"
+    with refused(ErrorCode.PUSH_REJECTED) as caught:
+        arena.wb.push(arena.task.id)
+    shown = str(caught[0].payload())
+    assert "plain-words" in shown
+    assert "\\x1b" not in shown
+    assert "\x1b" not in caught[0].details
+    assert "\a" not in caught[0].details
+
+
+def test_e15_template_hooks_do_not_run_at_clone(make_arena: Callable[..., Arena]) -> None:
+    arena = make_arena()
+    template = arena.root / "template"
+    (template / "hooks").mkdir(parents=True)
+    payload = Path(arena.script("e15"))
+    for name in ("post-checkout", "reference-transaction", "pre-push", "post-index-change"):
+        (template / "hooks" / name).write_bytes(payload.read_bytes())
+        (template / "hooks" / name).chmod(0o755)
+    env = {"GIT_TEMPLATE_DIR": str(template)}
+    arena.fires(
+        "e15", lambda: arena.git("clone", "-q", str(arena.remote), str(arena.root / "c"), cwd=arena.root, env=env)
+    )
+    (arena.operator / ".gitconfig").write_text(f"[init]\n\ttemplateDir = {template}\n")
+    os.environ["GIT_TEMPLATE_DIR"] = str(template)
+    try:
+        arena.new_task()
+    finally:
+        del os.environ["GIT_TEMPLATE_DIR"]
+    arena.whole_life()
+    assert arena.marks() == set()
+    assert not (arena.cache / "hooks").exists()
+
+
+def test_e16_smudge_filters_do_not_run_at_checkout(arena: Arena) -> None:
+    """The operator has a driver that the repository names. Control: `worktree add` runs it."""
+    payload = arena.script("e16", then="cat")
+    (arena.operator / ".gitconfig").write_text(f'[filter "evil"]\n\tsmudge = {payload}\n\tclean = {payload}\n')
+    plumbing = Plumbing(arena, arena.remote)
+    attributes = plumbing.blob(b"* filter=evil ident eol=crlf working-tree-encoding=UTF-16\n")
+    content = b"$Id$ one\ntwo\n"
+    plumbing.publish(
+        plumbing.tree(("100644", b".gitattributes", attributes), ("100644", b"f.txt", plumbing.blob(content)))
+    )
+    env = {"GIT_CONFIG_GLOBAL": str(arena.operator / ".gitconfig")}
+    arena.fires(
+        "e16", lambda: arena.git("clone", "-q", str(arena.remote), str(arena.root / "c"), cwd=arena.root, env=env)
+    )
+    assert (arena.root / "c" / "f.txt").read_bytes() != content
+    arena.new_task()
+    assert (arena.wt / "f.txt").read_bytes() == content
+    arena.whole_life()
+    assert arena.marks() == set()
+
+
+def test_e19_spellings_of_one_remote_share_one_cache(arena: Arena) -> None:
+    """Control: as strings they all differ."""
+    spellings = [str(arena.remote), f"file://{arena.remote}", f"{arena.remote}/", f"{arena.root}/x/../remote.git"]
+    assert len(set(spellings)) == 4
+    assert {arena.wb.clone(s).repository.id for s in spellings} == {arena.repo_id}
+    assert len(list((arena.home / "repositories" / "clones").iterdir())) == 1
+    for bad in (
+        "https://github.com/o/../r", "https://github.com/o/r?x", "https://u@h/o/r", "https://h/o/r#x", "http://h/o/r",
+    ):  # fmt: skip
+        with refused(ErrorCode.INVALID_INPUT):
+            arena.wb.clone(bad)
+
+
+def test_e_failed_first_clone_leaves_nothing(make_arena: Callable[..., Arena]) -> None:
+    arena = make_arena()
+    plumbing = Plumbing(arena, arena.remote)
+    plumbing.publish(plumbing.nested("../x", "100644", plumbing.blob(b"evil")))
+    with pytest.raises(SandboxError):
+        arena.wb.clone(str(arena.remote))
+    assert list((arena.home / "repositories" / "clones").iterdir()) == []
+    assert arena.wb.repositories() == ()

@@ -1,0 +1,61 @@
+"""THREATS P03 in small: the controller is killed at random points; the next run works."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.engine.connection import Engine
+from tests.attack.arena import Arena
+from tests.attack.test_i_output import cli
+
+pytestmark = pytest.mark.must
+
+
+def test_p03_kill_9_at_random_points_then_the_next_run_works(
+    guests: Callable[..., Arena], engine: Engine, record_property: Any
+) -> None:
+    """What is left is reported here and in docs/threats.md: reconciliation is a later issue.
+
+    Control: kills hit a living controller, and some of them while its container runs.
+    """
+    arena = guests("sh", "-c", "sleep 0.6; exit 0", extra="timeout_s = 20")
+    for _ in range(2):
+        started = time.monotonic()
+        assert cli(arena, "run", str(arena.remote)).returncode == 0
+        whole = time.monotonic() - started
+    label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
+    rng, hit = random.Random(3), 0  # noqa: S311 - points in time
+    command = [str(Path(sys.executable).with_name("sandbox")), "--home", str(arena.home), "run", str(arena.remote)]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(arena.operator)}
+    containers: list[Any] = []
+    for _ in range(10):
+        victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ)
+        time.sleep(rng.uniform(0.05, 0.95) * whole)
+        hit += victim.poll() is None
+        victim.kill()
+        victim.wait()
+        containers = engine.api.containers(all=True, filters={"label": label}) or containers
+    assert hit >= 5, "void: the controller had ended before it was killed"
+    assert containers, "void: no kill hit a running check"
+    done = cli(arena, "run", str(arena.remote))
+    assert done.returncode == 0, done.stderr
+    assert len(arena.wb.repositories()) == 1
+
+    containers = engine.api.containers(all=True, filters={"label": label})
+    rooms = list((arena.home / "repositories" / "rooms").iterdir())
+    temporary = [p for p in arena.home.rglob("*") if p.name.endswith((".tmp", ".incoming"))]
+    record_property("left", f"{len(containers)} containers, {len(rooms)} rooms, {len(temporary)} temporary files")
+    for container in containers:
+        engine.api.remove_container(container["Id"], force=True)
+    for room in rooms:
+        shutil.rmtree(room)
