@@ -45,9 +45,10 @@ class Remote:
 
     @property
     def id(self) -> str:
-        """`<host>-<owner>-<name>`, lower case, `[a-z0-9._-]` only."""
+        """`<host>-<owner>-<name>`, lower case, `[a-z0-9._-]` only; never one that a task could have."""
         port = f"-{self.port}" if self.port else ""
-        return _slug(f"{self.hostname}{port}-{self.owner}-{self.name}")
+        slug = _slug(f"{self.hostname}{port}-{self.owner}-{self.name}")
+        return f"host-{slug}" if slug.startswith("task-") else slug
 
 
 def parse_remote(

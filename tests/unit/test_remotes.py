@@ -90,6 +90,12 @@ def test_every_spelling_of_a_remote_is_one_url_and_one_id(spelling: str, url: st
     assert (remote.url, remote.id) == (url, identity)
 
 
+def test_no_repository_has_the_id_of_a_task() -> None:
+    remote = parse_remote("https://task-12345678/1234-1234-1234/123456789012")
+
+    assert remote.id == "host-task-12345678-1234-1234-1234-123456789012"
+
+
 def test_http_is_a_remote_where_it_is_allowed() -> None:
     assert parse_remote("http://host:80/o/r", allow_http=True).url == "http://host/o/r.git"
 
