@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import docker
-import docker.errors
 import pytest
-import requests
+
+from sandbox.engine.connection import connect
+from sandbox.errors import SandboxError
 
 LABEL_PREFIX = "space.sandbox."
 TAG_PREFIX = "space-sandbox/"
@@ -45,16 +46,17 @@ KEPT_TAGS = frozenset(
 def holdings() -> Holdings | None:
     """None when no engine answers: then the tests could leave nothing in it."""
     try:
-        with contextlib.closing(docker.APIClient(timeout=10)) as api:
-            labelled = [c for c in api.containers(all=True) if _ours(c["Labels"] or {})]
-            return Holdings(
-                containers=frozenset(name for c in labelled for name in c["Names"]),
-                networks=frozenset(n["Name"] for n in api.networks()),
-                tags=frozenset(t for i in api.images() for t in i["RepoTags"] or () if t.startswith(TAG_PREFIX)),
-                mounts=frozenset(_mounts()),
-            )
-    except (docker.errors.DockerException, requests.RequestException):
+        engine = connect("", os.environ, 10.0)
+    except SandboxError:
         return None
+    with contextlib.closing(engine):
+        labelled = [c for c in engine.api.containers(all=True) if _ours(c["Labels"] or {})]
+        return Holdings(
+            containers=frozenset(name for c in labelled for name in c["Names"]),
+            networks=frozenset(n["Name"] for n in engine.api.networks()),
+            tags=frozenset(t for i in engine.api.images() for t in i["RepoTags"] or () if t.startswith(TAG_PREFIX)),
+            mounts=frozenset(_mounts()),
+        )
 
 
 def _ours(labels: dict[str, str]) -> bool:
