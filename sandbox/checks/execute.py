@@ -16,7 +16,6 @@ from typing import Protocol
 
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
-from sandbox.checks.text import shown
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, Ending, Streams, run_to_end
 from sandbox.engine.options import ContainerSpec, create_options
@@ -24,6 +23,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check, CheckRun, Usage, Verdict
 from sandbox.policy.container import ShippedPolicy
 from sandbox.policy.paths import check_path
+from sandbox.text import shown
 
 
 @dataclass(frozen=True)

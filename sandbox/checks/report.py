@@ -12,11 +12,11 @@ from xml.etree.ElementTree import ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import XMLParser
 
-from sandbox.checks.text import neutral
 from sandbox.errors import SandboxError
 from sandbox.files.tree import Entry, EntryKind, WorktreeFiles
 from sandbox.models import Report, TestFailure
 from sandbox.policy.paths import RepoPath, show_path
+from sandbox.text import neutral
 
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2

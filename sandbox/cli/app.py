@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from sandbox import __version__
-from sandbox.checks.text import neutral
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.text import neutral
 
 INTERRUPTED = 130
 _USAGE, _REFUSED, _CONFLICT, _INFRASTRUCTURE = 2, 3, 4, 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sandbox.checks.text import neutral
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.models import CommitResult
+from sandbox.text import neutral
 
 
 @click.command()

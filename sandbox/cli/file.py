@@ -6,10 +6,10 @@ from typing import IO
 
 import click
 
-from sandbox.checks.text import neutral
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import FileContent, PatchResult
+from sandbox.text import neutral
 
 ABSENT = "absent"
 

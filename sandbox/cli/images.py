@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from sandbox.checks.text import neutral
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.models import ImageInfo
+from sandbox.text import neutral
 
 _MEGABYTE = 1e6
 

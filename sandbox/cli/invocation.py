@@ -88,7 +88,7 @@ def _progress() -> Callable[[str], None] | None:
     """Lines of progress overwrite each other on a terminal; elsewhere there are none."""
     if not sys.stderr.isatty():
         return None
-    from sandbox.checks.text import neutral  # noqa: PLC0415 - lazy, as above
+    from sandbox.text import neutral  # noqa: PLC0415 - lazy, as above
 
     def show(line: str) -> None:
         sys.stderr.write(f"\r\x1b[K{neutral(line)[:100]}")

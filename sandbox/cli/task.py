@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sandbox.checks.text import neutral
 from sandbox.cli.invocation import Invocation, global_options, table
 from sandbox.models import Diff, Status, Task
+from sandbox.text import neutral
 
 
 @click.group()

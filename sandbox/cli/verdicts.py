@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.status import Status as Spinner
 
-from sandbox.checks.text import shown
 from sandbox.models import Check, CheckRun, Verdict
+from sandbox.text import shown
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine.connection import Engine, translated
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.text import neutral
 
 PULL_DEADLINE_S = 600.0
 BUILD_DEADLINE_S = 3600.0
@@ -243,8 +244,8 @@ def _follow(stream: Iterable[dict[str, Any]], wanted: Build, progress: Progress,
 
 
 def plain_lines(text: str) -> list[str]:
-    """Non-empty lines of build output, without control characters, at most 500 characters each."""
-    lines = ("".join(c for c in line if c.isprintable()).rstrip()[:_LINE_CHARS] for line in text.splitlines())
+    """Non-empty lines of build output, without terminal sequences, at most 500 characters each."""
+    lines = (line.rstrip()[:_LINE_CHARS] for line in neutral(text).splitlines())
     return [line for line in lines if line]
 
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from sandbox.checks.execute import Guest, Place, Recorder, choose_cpus, judge
 from sandbox.checks.output import TAIL_BYTES, Spool
 from sandbox.checks.report import read_report
-from sandbox.checks.text import neutral, shown
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import Ending, Streams
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
+from sandbox.text import neutral, shown
 
 # --- spool
 
