@@ -46,7 +46,8 @@ class Command:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")} | self.env
         return subprocess.Popen(
-            [sys.executable, "-m", "sandbox", "--home", str(self.home), *arguments],
+            # A suite in the background of a shell ignores SIGINT, and so would this command: give it the default back.
+            ["env", "--default-signal=INT", sys.executable, "-m", "sandbox", "--home", str(self.home), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
