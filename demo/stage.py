@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,16 +48,21 @@ def stage(folder: Path, projects: tuple[Project, ...]) -> Iterator[Stage]:
                 unpack(archive, folder / "source" / project.name, project.leave_out)
             home = _empty_home(folder / "home")
             with GitServer() as server:
-                commits = {
-                    project.name: server.seed(
-                        OWNER, project.name, folder / "source" / project.name, f"{project.name} {project.version}"
-                    )
-                    for project in projects
-                }
+                commits = _seed(server, folder / "source", projects)
                 _write_credentials(home, server)
                 yield Stage(folder, Sandbox(home), server, commits)
     except filelock.Timeout as error:
         raise DemoError("Another demo is running in this checkout") from error
+
+
+def _seed(server: GitServer, sources: Path, projects: tuple[Project, ...]) -> dict[str, str]:
+    """Each project becomes a repository on the server, all at once. Returns their commits by name."""
+
+    def one(project: Project) -> str:
+        return server.seed(OWNER, project.name, sources / project.name, f"{project.name} {project.version}")
+
+    with ThreadPoolExecutor(len(projects)) as pool:
+        return dict(zip((p.name for p in projects), pool.map(one, projects), strict=True))
 
 
 def _empty_home(home: Path) -> Path:

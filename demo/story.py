@@ -14,21 +14,18 @@ from demo.stage import OWNER, Stage
 
 
 def play(stage: Stage, projects: tuple[Project, ...], narrator: Narrator) -> list[Row]:
-    """The whole story. A project that is not edited has its check finish in the background."""
+    """The whole story. The one-command runs go on in the background while one project is changed step by step."""
     narrator.chapter("1. Is this code any good? One command, nothing trusted")
     narrator.say("Each project is cloned, checked out into a fresh container without network, built and tested.")
-    narrator.say("All at the same time: commands may share one home.")
+    narrator.say("They take a few seconds; meanwhile we go on. Commands may share one home.")
     with ThreadPoolExecutor(len(projects)) as pool:
         pending = {project.name: pool.submit(stage.sandbox.run, "run", stage.url(project)) for project in projects}
         for project in projects:
             narrator.command(stage.sandbox.line("run", stage.url(project)))
-        edited = [project for project in projects if project.edit is not None]
-        rows = [_checked(stage, project, pending[project.name].result(), narrator) for project in edited]
-        for project in edited:
-            rows += change_project(stage, project, narrator)
-        narrator.chapter("3. Meanwhile")
-        others = [project for project in projects if project.edit is None]
-        return rows + [_checked(stage, project, pending[project.name].result(), narrator) for project in others]
+        changed = [row for p in projects if p.edit is not None for row in change_project(stage, p, narrator)]
+        narrator.chapter("3. What the first commands found")
+        checked = [_checked(stage, project, pending[project.name].result(), narrator) for project in projects]
+    return checked + changed
 
 
 def _checked(stage: Stage, project: Project, answer: Answer, narrator: Narrator) -> Row:
@@ -122,12 +119,9 @@ class _Change:
         self._patch("repair.patch", content, content.replace(self._edit.broken, self._edit.repaired), seen)
 
     def _commit(self) -> str:
-        diff, answer = self._do(0, "diff", self._task)
-        _expect([file["path"] for file in diff["files"]] == [self._edit.path], "the diff is this one file")
-        self._narrator.answer(answer, "the whole change:")
-        self._narrator.quote(diff["text"])
         made, answer = self._do(0, "commit", self._task, "-m", self._edit.message)
-        self._narrator.answer(answer, f"commit {made['commit'][:12]}")
+        _expect([file["path"] for file in made["files"]] == [self._edit.path], "the change is this one file")
+        self._narrator.answer(answer, f"commit {made['commit'][:12]}: {self._edit.path}")
         return str(made["commit"])
 
     def _verify(self) -> None:

@@ -24,7 +24,6 @@ from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify
-from sandbox.git.gitpython import GitPython
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
@@ -262,6 +261,8 @@ class Process:
 
 
 def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...]) -> Any:
+    from sandbox.git.gitpython import GitPython  # noqa: PLC0415 - at the first git command: ADR 0003
+
     handle: Any = GitPython(working_dir="/").execute(
         argv,
         istream=stdin,  # type: ignore[arg-type]  # a file object; GitPython's annotation says BinaryIO

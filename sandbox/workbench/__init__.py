@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from sandbox.profiles import Profile
     from sandbox.store import records
-    from sandbox.workbench import checking, keys, repositories, tasks
+    from sandbox.workbench import checking, keys, mapping, repositories, tasks
 else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
     capabilities = Lazy("sandbox.capabilities")
     images = Lazy("sandbox.images")
@@ -50,6 +50,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     records = Lazy("sandbox.store.records")
     checking = Lazy("sandbox.workbench.checking")
     keys = Lazy("sandbox.workbench.keys")
+    mapping = Lazy("sandbox.workbench.mapping")
     repositories = Lazy("sandbox.workbench.repositories")
     tasks = Lazy("sandbox.workbench.tasks")
 
@@ -101,7 +102,7 @@ class Workbench:
 
     def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
         """The symbols that matter most in a repository or a task's last commit."""
-        return repositories.map_symbols(self._parts, owner_id, token_budget, include_globs)
+        return mapping.map_symbols(self._parts, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
         """All registered repositories."""

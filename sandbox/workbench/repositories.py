@@ -6,28 +6,21 @@ import hashlib
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sandbox.context import ctags, describe
-from sandbox.context.map import draw, mentions
+from sandbox.context import describe
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache import intact, make_again, open_cache, refresh, resolve_commit
 from sandbox.git.objects import SYMLINK, TreeEntry, list_tree, read_blobs, tree_of
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteHead
-from sandbox.images import resolve
-from sandbox.models import CloneResult, FetchResult, RepoMap, Repository
-from sandbox.policy.paths import check_path, path_bytes, show_path
+from sandbox.models import CloneResult, FetchResult, Repository
+from sandbox.policy.paths import check_path, path_bytes
 from sandbox.profiles import MARKER_BYTES, Profile, detect
 from sandbox.remotes import Remote
-from sandbox.store.records import find_repository, find_task, list_repositories, near, save_repository
+from sandbox.store.records import find_repository, list_repositories, near, save_repository
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.pristine import ensure_pristine
-
-MAX_MAP_TOKENS = 100_000
-MENTION_BYTES = 32 * 1024**2
-MENTION_FILE_BYTES = 256 * 1024
 
 
 def clone(parts: Parts, url: str) -> CloneResult:
@@ -101,48 +94,6 @@ def pristine(parts: Parts, repo_id: str, git: Git, entries: Sequence[TreeEntry],
     """The shared checkout of these entries."""
     with parts.home.locked(f"pristine-{repo_id}"):
         return ensure_pristine(git, entries, parts.home.pristine(repo_id, name), parts.file_owner)
-
-
-def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
-    """The symbols that matter most at a repository's default branch or a task's last commit, under a token budget."""
-    if not 1 <= token_budget <= MAX_MAP_TOKENS:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget is from 1 to {MAX_MAP_TOKENS}")
-    repo_id, commit = _commit_of(parts, owner_id)
-    _, git = cache_of(parts, repo_id)
-    tree = tree_of(git, commit)
-    entries = list_tree(git, tree)
-    site = parts.image_site
-    place = ctags.Place(
-        engine=parts.engine,
-        policy=parts.policy,
-        image_digest=resolve(site, "base"),
-        runtime=parts.settings.container.runtime,
-        user=parts.guest_user,
-        instance=parts.instance,
-        tree=pristine(parts, repo_id, git, entries, tree),
-    )
-    wanted = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
-    paths = {show_path(e.path) for e in wanted}
-    symbols = [s for s in ctags.read_symbols(place) if s.path in paths]
-    return draw(symbols, mentions(read_blobs(git, _readable(wanted))), token_budget, len(wanted))
-
-
-def _readable(entries: Sequence[TreeEntry]) -> list[str]:
-    """Objects to count words in: small files, until the budget is spent."""
-    chosen, left = [], MENTION_BYTES
-    for entry in entries:
-        if entry.mode != SYMLINK and entry.size is not None and entry.size <= min(left, MENTION_FILE_BYTES):
-            chosen.append(entry.oid)
-            left -= entry.size
-    return chosen
-
-
-def _commit_of(parts: Parts, owner_id: str) -> tuple[str, str]:
-    if owner_id.startswith("task-"):
-        task = find_task(parts.home, owner_id, allow_closed=True)
-        return task.repo_id, task.head_commit
-    repository, git = cache_of(parts, owner_id)
-    return repository.id, resolve_commit(git, "HEAD", repository.default_branch)
 
 
 def cache_of(parts: Parts, repo_id: str) -> tuple[Repository, Git]:
