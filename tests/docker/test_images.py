@@ -7,6 +7,7 @@ import shutil
 import socket
 import textwrap
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def run(engine: Engine, image: str, argv: list[str], *, user: str = "", binds: d
 @pytest.fixture
 def scratch(site: Site) -> Iterator[str]:
     """The name of an image a test may build; gone afterwards."""
-    name = "test-scratch"
+    name = f"test-scratch-{uuid.uuid4().hex[:8]}"  # tests run at the same time in several processes
     (site.home.root / "images" / name).mkdir(parents=True)
     yield name
     try:
