@@ -42,16 +42,20 @@ if TYPE_CHECKING:
     )
     from sandbox.profiles import Profile
     from sandbox.store import records
-    from sandbox.workbench import checking, keys, mapping, repositories, tasks
+    from sandbox.workbench import checking, delivery, edits, keys, mapping, reading, repositories, states, tasks
 else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
     capabilities = Lazy("sandbox.capabilities")
     images = Lazy("sandbox.images")
     process = Lazy("sandbox.git.process")
     records = Lazy("sandbox.store.records")
     checking = Lazy("sandbox.workbench.checking")
+    delivery = Lazy("sandbox.workbench.delivery")
+    edits = Lazy("sandbox.workbench.edits")
     keys = Lazy("sandbox.workbench.keys")
     mapping = Lazy("sandbox.workbench.mapping")
+    reading = Lazy("sandbox.workbench.reading")
     repositories = Lazy("sandbox.workbench.repositories")
+    states = Lazy("sandbox.workbench.states")
     tasks = Lazy("sandbox.workbench.tasks")
 
 __all__ = ["Watch", "Workbench"]
@@ -138,19 +142,19 @@ class Workbench:
         self, task_id: str, path: str, start_line: int | None = None, end_line: int | None = None
     ) -> FileContent:
         """A file of the task, or a range of its lines."""
-        return tasks.read_file(self._parts, task_id, path, start_line, end_line)
+        return reading.read_file(self._parts, task_id, path, start_line, end_line)
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""
-        return tasks.patch(self._parts, task_id, patch, expected_hashes)
+        return edits.patch(self._parts, task_id, patch, expected_hashes)
 
     def status(self, task_id: str) -> Status:
         """What the task changed since its last commit."""
-        return tasks.status(self._parts, task_id)
+        return states.status(self._parts, task_id)
 
     def diff(self, task_id: str, against: str = "base") -> Diff:
         """The working state against the task's `base` or `head` commit."""
-        return tasks.diff(self._parts, task_id, against)
+        return states.diff(self._parts, task_id, against)
 
     def checks(self, owner_id: str) -> tuple[Check, ...]:
         """Checks of a task or a repository."""
@@ -177,11 +181,11 @@ class Workbench:
 
     def commit(self, task_id: str, message: str) -> CommitResult:
         """Commit the working state on the task's branch."""
-        return tasks.commit(self._parts, task_id, message)
+        return states.commit(self._parts, task_id, message)
 
     def push(self, task_id: str) -> PushResult:
         """Push the task's commit to its own branch, verified."""
-        return tasks.push(self._parts, task_id)
+        return delivery.push(self._parts, task_id)
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept."""
