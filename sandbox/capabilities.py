@@ -59,7 +59,7 @@ def doctor(
         disk_probe("disk: home", _nearest(home)),
         disk_probe("disk: engine", _engine_root(engine, info)),
         uid_probe(os.geteuid(), policy),
-        git_probe(git_version, _debian_package("git")),
+        git_probe(git_version, _debian_package("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
         python_probe(platform.python_version_tuple()),
     )
@@ -258,15 +258,30 @@ def uid_probe(euid: int, policy: ContainerPolicy) -> Probe:
     )
 
 
-def git_probe(version_line: str, debian: str) -> Probe:
-    """THREATS M09: CVE-2025-48384. `debian`: version of Debian's package, empty elsewhere."""
+def git_probe(version_line: str, debian: str, configured: str = "") -> Probe:
+    """THREATS M09: CVE-2025-48384. `debian`: version of Debian's package, empty elsewhere. `configured`: a path."""
     version = _version(version_line)
     if version is None:
-        return _fail("git", version_line or "missing", "Install git.")
-    value = debian if _is_package_of(debian, version) else ".".join(map(str, version))
-    if _git_fixed(version) or (value == debian and _debian_git_fixed(debian)):
+        install = "git.executable is the real, absolute path of a git that only root or you can replace."
+        return _fail("git", version_line or configured or "missing", install if configured else "Install git.")
+    packaged = configured in ("", "/usr/bin/git") and _is_package_of(debian, version)
+    value = debian if packaged else ".".join(map(str, version))
+    fixed = _git_fixed(version) or (packaged and _debian_git_fixed(debian))
+    value = f"{value} at {configured}" if configured else value
+    if fixed:
         return _ok("git", value)
     return _warn("git", value, "Upgrade to git 2.43.7, 2.50.1 or later, or your distribution's security update.")
+
+
+def trust_probe(every_directory: bool) -> Probe:
+    """THREATS A12: the product does not ask git who owns a worktree; the user's own git in one should."""
+    if every_directory:
+        return _warn(
+            "safe.directory",
+            "* (every directory)",
+            "Any git you type in a worktree obeys what a guest left there: take it out of your git configuration.",
+        )
+    return _ok("safe.directory", "not for every directory")
 
 
 def openat2_probe(works: bool, release: str) -> Probe:

@@ -35,6 +35,15 @@ class RemoteSettings(_Section):
     gitlab_hosts: tuple[str, ...] = ()
 
 
+class GitSettings(_Section):
+    """`executable`: git to run instead of the one on the fixed search path.
+
+    Its real, absolute path; refused at its first use unless only root or we can replace it.
+    """
+
+    executable: str = ""
+
+
 class EngineSettings(_Section):
     """`host`: engine endpoint (`unix:///path`, `tcp://host:port`); empty: resolved like the docker command does."""
 
@@ -91,6 +100,7 @@ class Settings(_Section):
     """All settings of one controller."""
 
     remotes: RemoteSettings = RemoteSettings()
+    git: GitSettings = GitSettings()
     engine: EngineSettings = EngineSettings()
     images: ImageSettings = ImageSettings()
     profiles: dict[str, ProfileSettings] = Field(default_factory=dict)

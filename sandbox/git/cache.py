@@ -35,11 +35,11 @@ _CONFIG = """\
 """
 
 
-def open_cache(path: Path) -> Git:
+def open_cache(path: Path, executable: str = "") -> Git:
     """git on an existing cache clone. Raises: `not_found`."""
     if not (path / "HEAD").is_file():
         raise SandboxError(ErrorCode.NOT_FOUND, f"The cache clone {path.name} is missing", hint="Clone it again.")
-    return Git(path)
+    return Git(path, executable)
 
 
 def refresh(path: Path, access: Access, wanted_since: float | None = None) -> RemoteHead:
@@ -55,9 +55,9 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None) -> Re
         return last.head
     (path / "config").write_text(_CONFIG)
     try:
-        return _update(Git(path), access)
+        return _update(Git(path, access.git), access)
     except SandboxError as error:
-        if error.code not in _SUSPICIOUS or intact(Git(path)):
+        if error.code not in _SUSPICIOUS or intact(Git(path, access.git)):
             raise
         _log.warning("the cache clone %s is corrupt, cloning it again", path.name)
         return make_again(path, access)
@@ -70,7 +70,7 @@ def _first_clone(path: Path, access: Access) -> RemoteHead:
     beside.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         beside.mkdir(mode=0o700)  # git would take the umask's
-        git = Git(beside)
+        git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         (beside / "config").write_text(_CONFIG)
         head = _update(git, access)
@@ -97,7 +97,7 @@ def make_again(path: Path, access: Access) -> RemoteHead:
     except BaseException:
         aside.rename(path)
         raise
-    _bring_over(Git(aside), Git(path))
+    _bring_over(Git(aside, access.git), Git(path, access.git))
     return head
 
 

@@ -1,7 +1,7 @@
 """Ask the user's own git credential helper, apart from every other git command.
 
-Only here is the user's git configuration read, in a process that sees nothing of any repository and gets nothing but
-a host name. Protocol: git-credential(1).
+Only here and in `sandbox.git.userconfig` is the user's git configuration read, in a process that sees nothing of any
+repository and gets nothing but a host name. Protocol: git-credential(1).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _PASSED_ON = ("HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_AD
 _VALUE = re.compile(r"^(username|password)=(.*)$", re.MULTILINE)
 
 
-def ask_helper(authority: str, environ: Mapping[str, str]) -> Credential | None:
+def ask_helper(authority: str, environ: Mapping[str, str], executable: str = "") -> Credential | None:
     """The credential the user's helper has for `https://authority`, or None. Never prompts."""
     environment = {name: environ[name] for name in _PASSED_ON if environ.get(name)}
     environment |= {"PATH": environ.get("PATH", SAFE_PATH), "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/false"}
     try:
         answer = subprocess.run(  # noqa: S603 - fixed argv; the host name is our own grammar's
             [
-                git_executable(),
+                git_executable(executable),
                 "-c",
                 "core.askPass=/bin/false",
                 "-c",

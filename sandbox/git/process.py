@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify
+from sandbox.git.executable import trusted_program
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
@@ -114,6 +115,7 @@ class Git:
     """git on one controller-owned git directory."""
 
     git_dir: Path
+    executable: str = ""  # as `git_executable` takes it
 
     def run(
         self,
@@ -152,7 +154,7 @@ class Git:
         deadline_s: float = LOCAL_DEADLINE_S,
     ) -> Iterator[Process]:
         """Run with stdout as a stream. On leaving, the whole process group is gone and `code` is known."""
-        argv = command_line(self.git_dir, args, env or {}, grant)
+        argv = command_line(self.git_dir, args, env or {}, grant, self.executable)
         popen = _start(argv, stdin, grant.fds if grant else ())
         process = Process(popen, args[0], deadline_s, grant.progress if grant else None)
         try:
@@ -165,14 +167,16 @@ class Git:
             process.close()
 
 
-def command_line(git_dir: Path, args: Sequence[str], env: Mapping[str, str], grant: Grant | None) -> list[str]:
+def command_line(
+    git_dir: Path, args: Sequence[str], env: Mapping[str, str], grant: Grant | None, executable: str = ""
+) -> list[str]:
     """The full argv. Pure, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
     config = list(_BELT)
     if grant is not None:
         variables |= {"GIT_ALLOW_PROTOCOL": grant.protocol, **grant.env}
         config += [f"protocol.{grant.protocol}.allow=always", *grant.config]
-    argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), git_executable()]
+    argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), git_executable(executable)]
     for item in config:
         argv += ["-c", item]
     argv += [f"--git-dir={git_dir}", *args]
@@ -289,17 +293,22 @@ def spooled(data: bytes) -> Iterator[IO[bytes] | None]:
 
 
 @cache
-def git_executable() -> str:
-    """git on the fixed search path, never on the caller's. Raises: `internal` when there is none."""
+def git_executable(configured: str = "") -> str:
+    """The operator's choice, else git on the fixed search path, never on the caller's.
+
+    Raises: `internal` when there is none, `invalid_input` when somebody else could replace the operator's choice.
+    """
+    if configured:
+        return trusted_program(Path(configured))
     found = shutil.which("git", path=SAFE_PATH)
     if found is None:
         raise SandboxError(ErrorCode.INTERNAL, "git is not installed", hint="Install git 2.39 or newer.")
     return found
 
 
-def git_version(git_dir: Path) -> str:
+def git_version(git_dir: Path, executable: str = "") -> str:
     """Output of `git version`; empty when git is missing."""
     try:
-        return Git(git_dir).run("version").decode(errors="replace").strip()
+        return Git(git_dir, executable).run("version").decode(errors="replace").strip()
     except SandboxError:
         return ""

@@ -54,6 +54,7 @@ class Access:
     environ: Mapping[str, str]
     progress: Callable[[str], None] | None = None
     timeout_s: float = NETWORK_DEADLINE_S
+    git: str = ""  # the operator's choice of git
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sandbox.workbench.watch import Watch
 if TYPE_CHECKING:
     from sandbox import capabilities, images
     from sandbox.engine.connection import Engine
-    from sandbox.git import process
+    from sandbox.git import process, userconfig
     from sandbox.models import (
         Check,
         CheckRun,
@@ -47,6 +47,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     capabilities = Lazy("sandbox.capabilities")
     images = Lazy("sandbox.images")
     process = Lazy("sandbox.git.process")
+    userconfig = Lazy("sandbox.git.userconfig")
     records = Lazy("sandbox.store.records")
     checking = Lazy("sandbox.workbench.checking")
     delivery = Lazy("sandbox.workbench.delivery")
@@ -232,14 +233,16 @@ class Workbench:
         """What this host offers and lacks. Never raises."""
         parts = self._parts
         engine, found = _engine_and_images(parts)
-        return capabilities.doctor(
+        git = parts.settings.git.executable
+        probes = capabilities.doctor(
             engine,
             parts.settings,
             parts.home.root,
             policy=parts.policy.container,
             images=found,
-            git_version=process.git_version(parts.home.root),
+            git_version=process.git_version(parts.home.root, git),
         )
+        return (*probes, capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git)))
 
 
 def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:

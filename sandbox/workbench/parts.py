@@ -117,6 +117,7 @@ class Parts:
             self.environ,
             progress=self.progress,
             timeout_s=self.settings.remotes.timeout_s,
+            git=self.settings.git.executable,
         )
 
     def authenticated(self, remote: Remote, action: Callable[[transport.Access], _ResultT]) -> _ResultT:
@@ -128,7 +129,7 @@ class Parts:
             known = access.credential is not None and bool(access.credential.secret.get_secret_value())
             if error.code is not ErrorCode.AUTH_FAILED or remote.protocol != "https" or known:
                 raise
-            found = helper.ask_helper(remote.url.split("/")[2], self.environ)
+            found = helper.ask_helper(remote.url.split("/")[2], self.environ, self.settings.git.executable)
             if found is None:
                 raise
         ca_file = access.credential.ca_file if access.credential is not None else None

@@ -37,7 +37,7 @@ def register(parts: Parts, url: str) -> tuple[Repository, Git, list[TreeEntry]]:
     path = parts.home.clone(repo_id)
     with parts.home.locked(f"repository-{repo_id}"):
         head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since))
-    git = open_cache(path)
+    git = open_cache(path, parts.settings.git.executable)
     entries = _default_entries(parts, remote, git, head)
     known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
     repository = Repository(
@@ -99,7 +99,7 @@ def pristine(parts: Parts, repo_id: str, git: Git, entries: Sequence[TreeEntry],
 def cache_of(parts: Parts, repo_id: str) -> tuple[Repository, Git]:
     """A registered repository and git on its cache clone. Raises: `not_found`."""
     repository = find_repository(parts.home, repo_id)
-    return repository, open_cache(parts.home.clone(repo_id))
+    return repository, open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
 
 
 def profile_at(parts: Parts, git: Git, entries: Sequence[TreeEntry]) -> Profile:

@@ -225,6 +225,19 @@ def test_git_gate(line: str, package: str, level: ProbeLevel) -> None:
     assert c.git_probe(line, package).level is level
 
 
+def test_a_configured_git_is_named_and_is_not_debians() -> None:
+    patched, path = "1:2.39.5-0+deb12u3", "/opt/git"
+    assert c.git_probe("git version 2.55.0", patched, path) == Probe(name="git", level=OK, value="2.55.0 at /opt/git")
+    assert c.git_probe("git version 2.39.5", patched, path).level is WARN
+    assert c.git_probe("git version 2.39.5", patched, "/usr/bin/git").level is OK
+    assert c.git_probe("", patched, path).level is FAIL
+    assert "git.executable" in c.git_probe("", patched, path).hint
+
+
+def test_a12_trust_in_every_directory_is_a_warning() -> None:
+    assert (c.trust_probe(True).level, c.trust_probe(False).level) == (WARN, OK)
+
+
 def test_debian_package_version_is_read_from_its_own_stanza(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text("Package: git-man\nVersion: 1:1\n\nPackage: git\nStatus: ok\nVersion: 1:2.39.5-0+deb12u3\n\n")
