@@ -20,10 +20,17 @@ MAX_COMPONENT_BYTES = 255
 _PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _SHORT_DOTGIT = re.compile(r"^git~[0-9]+$")
-# Code points HFS+ ignores in names: "Invisible" set of git's protectHFS (CVE-2014-9390).
+# Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt, 15.0). HFS+ ignores some of them in names
+# (CVE-2014-9390, git's protectHFS); ext4 and f2fs directories with case folding ignored all until Linux 6.13.
 _IGNORABLE = dict.fromkeys(
-    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
-)
+    code
+    for first, last in (
+        (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+        (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
+        (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+    )
+    for code in range(first, last + 1)
+)  # fmt: skip
 
 
 def show_path(raw: bytes) -> str:
@@ -40,12 +47,12 @@ def path_bytes(text: str) -> bytes:
         for match in _ESCAPE.finditer(text):
             value = int(match[1], 16)
             if value < 0x80 and value != 0x25:
-                raise _unsafe(text, "escape", "only bytes outside UTF-8 and '%' are written as %XX")
+                raise refusal(text, "escape", "only bytes outside UTF-8 and '%' are written as %XX")
             out += text[position : match.start()].encode("utf-8") + bytes([value])
             position = match.end()
         out += text[position:].encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _unsafe(ascii(text), "encoding", "a path is text without lone surrogates") from error
+        raise refusal(ascii(text), "encoding", "a path is text without lone surrogates") from error
     return bytes(out)
 
 
@@ -53,11 +60,11 @@ def check_path(text: str) -> RepoPath:
     """Accept a path from a caller. Raises: `unsafe_path` with the name of the rule that refused it."""
     raw = path_bytes(text)
     if not raw:
-        raise _unsafe(text, "empty", "a path may not be empty")
+        raise refusal(text, "empty", "a path may not be empty")
     if len(raw) > MAX_PATH_BYTES:
-        raise _unsafe(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
+        raise refusal(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
     if text.startswith(("/", "~")) or re.match(r"^[A-Za-z]:", text):
-        raise _unsafe(text, "absolute", "a path is relative to the repository")
+        raise refusal(text, "absolute", "a path is relative to the repository")
     for component in raw.split(b"/"):
         _check_component(text, component)
     return RepoPath(show_path(raw))
@@ -65,26 +72,32 @@ def check_path(text: str) -> RepoPath:
 
 def _check_component(text: str, component: bytes) -> None:
     if component in {b"", b".", b".."}:
-        raise _unsafe(text, "traversal", "a path has no empty, '.' or '..' component")
+        raise refusal(text, "traversal", "a path has no empty, '.' or '..' component")
     if len(component) > MAX_COMPONENT_BYTES:
-        raise _unsafe(text[:80] + "...", "length", f"a name has at most {MAX_COMPONENT_BYTES} bytes")
+        raise refusal(text[:80] + "...", "length", f"a name has at most {MAX_COMPONENT_BYTES} bytes")
     if any(byte < 0x20 or byte == 0x7F for byte in component):
-        raise _unsafe(ascii(text), "control", "a path has no control characters")
+        raise refusal(ascii(text), "control", "a path has no control characters")
     if b"\\" in component:
-        raise _unsafe(text, "backslash", "a path has no backslash")
+        raise refusal(text, "backslash", "a path has no backslash")
     if is_dotgit(component):
-        raise _unsafe(text, "dotgit", "a path may not name .git, in any spelling")
+        raise refusal(text, "dotgit", "a path may not name .git, in any spelling")
 
 
 def is_dotgit(component: bytes) -> bool:
-    """Whether some file system folds this name to `.git` (case, HFS+ ignorables, NTFS short names and streams)."""
-    name = component.decode("utf-8", errors="replace").translate(_IGNORABLE)
-    name = unicodedata.normalize("NFKC", name).casefold()
-    name = name.split(":", 1)[0].rstrip(". ")
+    """Whether some file system folds this name to `.git`, or NTFS has it as the short name of one."""
+    name = fold_name(component)
     return name == ".git" or _SHORT_DOTGIT.match(name) is not None
 
 
-def _unsafe(path: str, rule: str, why: str) -> SandboxError:
-    return SandboxError(
-        ErrorCode.UNSAFE_PATH, f"Path refused by rule '{rule}': {why}", details=path[:200], hint="Use a path as listed."
-    )
+def fold_name(component: bytes) -> str:
+    """The name as the most generous file system compares it: case (NTFS, APFS, casefolded ext4), compatible and
+    ignorable characters (HFS+, ext4), NTFS streams, and the dots and spaces that Windows drops from the end.
+    """
+    name = component.decode("utf-8", errors="replace").translate(_IGNORABLE)
+    name = unicodedata.normalize("NFKC", name).casefold().translate(_IGNORABLE)
+    return name.split(":", 1)[0].rstrip(". ")
+
+
+def refusal(path: str, rule: str, why: str, hint: str = "Use a path as listed.") -> SandboxError:
+    """What every refused path raises: `unsafe_path` with the rule's name."""
+    return SandboxError(ErrorCode.UNSAFE_PATH, f"Path refused by rule '{rule}': {why}", details=path[:200], hint=hint)

@@ -16,6 +16,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.models import Host
 from sandbox.policy.container import ShippedPolicy, load_container_policy
+from sandbox.policy.writes import PathPolicy, load_path_policy
 from sandbox.profiles import Profile, load_profiles
 from sandbox.remotes import FORGES, Remote, parse_remote
 from sandbox.store.home import Home
@@ -50,6 +51,12 @@ class Parts:
     def policy(self) -> ShippedPolicy:
         """The container policy as shipped."""
         return load_container_policy(resources("policies"))
+
+    @cached_property
+    def paths(self) -> PathPolicy:
+        """Which paths edits may write: as shipped, with the operator's `$SANDBOX_HOME/policies/paths.toml` on top."""
+        name = Path("paths.toml")
+        return load_path_policy(resources("policies") / name, self.home.root / "policies" / name)
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from contextlib import suppress
 
 import pytest
@@ -148,3 +149,25 @@ def test_two_spellings_of_one_name_become_one() -> None:
 def test_any_text_is_accepted_or_refused_in_our_words(text: str) -> None:
     with suppress(SandboxError):
         check_path(text)
+
+
+IGNORED_BY_EXT4 = [
+    "\u00ad",
+    "\u034f",
+    "\u061c",
+    "\u115f",
+    "\u180e",
+    "\u200b",
+    "\u2060",
+    "\ufe0f",
+    "\uffa0",
+    "\U000e0001",
+]
+
+
+@pytest.mark.parametrize("char", IGNORED_BY_EXT4, ids=ascii)
+def test_c06_no_code_point_that_a_casefolded_directory_ignores_hides_dotgit(char: str) -> None:
+    """Control: compatibility normalisation and case folding alone do not see it."""
+    for name in (f".g{char}it", f"{char}.git", f".git{char}", f"git{char}~1"):
+        assert unicodedata.normalize("NFKC", name).casefold() not in {".git", "git~1"}
+        assert is_dotgit(name.encode())

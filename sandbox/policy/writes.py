@@ -1,0 +1,205 @@
+"""Which paths an edit may write: limits, and control files named by rules. Source: `policies/paths.toml`.
+
+A rule denies or flags. Both are about meaning, not safety: a file that git, a forge or somebody's editor obeys is
+refused unless the operator allows it, or is at least named before a push. Rules cover every name that some file system
+takes for theirs (`.GitHub/Workflows`), exceptions only the one that was written.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.globs import Glob, Pattern, parse_pattern
+from sandbox.policy.paths import MAX_COMPONENT_BYTES, RepoPath, check_path, fold_name, path_bytes, refusal
+
+RESERVED_PREFIX = b".sandbox-write-"
+"""Our temporary files begin so; a walk never takes them for the guest's."""
+
+_SHORT_NAME = re.compile(r"^[^.]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?$")
+_HINT = "The operator can allow it for this repository: docs/paths.md."
+
+
+def _pattern(glob: str) -> Pattern:
+    pattern = parse_pattern(glob)
+    if pattern is None or pattern.negated or any(g.broken for g in pattern.globs):
+        raise ValueError(f"'{glob}' is no glob that can match a path")
+    return pattern
+
+
+def _is_glob(text: str) -> str:
+    _pattern(text)
+    return text
+
+
+def _is_name_glob(text: str) -> str:
+    if not text or "/" in text or Glob(text).broken:
+        raise ValueError(f"'{text}' is no glob that can match a repository id")
+    return text
+
+
+PathGlob = Annotated[str, AfterValidator(_is_glob)]
+NameGlob = Annotated[str, AfterValidator(_is_name_glob)]
+
+
+class _Policy(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class WriteLimits(_Policy):
+    """Of a path that is written; reached: `unsafe_path` by rule 'length' or 'depth'. Reading has the kernel's own."""
+
+    path_bytes: int = Field(default=1024, ge=1, le=4095)
+    name_bytes: int = Field(default=MAX_COMPONENT_BYTES, ge=1, le=MAX_COMPONENT_BYTES)
+    depth: int = Field(default=64, ge=1, le=127)
+
+
+class PathRule(_Policy):
+    """Control files of one kind. `deny`: not written. `flag`: written, but named before a push."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    action: Literal["deny", "flag"]
+    why: str
+    paths: tuple[PathGlob, ...]
+
+    def covers(self, path: RepoPath) -> bool:
+        """Whether some glob matches the path, or what a file system may make of it."""
+        return _any_covers(self._exact, path.split("/")) or _any_covers(self._folded, _folded_parts(path))
+
+    @cached_property
+    def _exact(self) -> tuple[Pattern, ...]:
+        return tuple(map(_pattern, self.paths))
+
+    @cached_property
+    def _folded(self) -> tuple[Pattern, ...]:
+        return tuple(_pattern(unicodedata.normalize("NFKC", glob).casefold()) for glob in self.paths)
+
+
+class RepositoryPaths(_Policy):
+    """Exceptions for repositories whose id one of `match` fits. `deny` wins over `allow`, `allow` over the rules."""
+
+    match: tuple[NameGlob, ...] = Field(min_length=1)
+    allow: tuple[PathGlob, ...] = ()
+    deny: tuple[PathGlob, ...] = ()
+
+    def fits(self, repo_id: str) -> bool:
+        """Whether these exceptions are for this repository."""
+        return any(Glob(glob).matches(repo_id) for glob in self.match)
+
+    def allows(self, path: RepoPath) -> bool:
+        """Whether exactly this path is allowed, whatever the rules say."""
+        return _any_covers([_pattern(glob) for glob in self.allow], path.split("/"))
+
+    @cached_property
+    def denied(self) -> PathRule:
+        """The denials as a rule."""
+        return PathRule(name="repository", action="deny", why="the operator denies it here", paths=self.deny)
+
+
+class PathPolicy(_Policy):
+    """The shipped policy with the operator's own on top."""
+
+    limits: WriteLimits = WriteLimits()
+    rules: tuple[PathRule, ...] = Field(default=(), alias="rule")
+    repositories: tuple[RepositoryPaths, ...] = Field(default=(), alias="repository")
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> PathPolicy:
+        names = [rule.name for rule in self.rules]
+        if len(set(names)) != len(names):
+            raise ValueError("two rules have the same name")
+        return self
+
+    def with_own(self, own: PathPolicy) -> PathPolicy:
+        """This policy with another's limits where set, its rules by name, and its exceptions."""
+        limits = {**self.limits.model_dump(), **own.limits.model_dump(exclude_unset=True)}
+        rules = {rule.name: rule for rule in (*self.rules, *own.rules)}
+        return PathPolicy(
+            limits=WriteLimits(**limits),
+            rule=tuple(rules.values()),
+            repository=(*self.repositories, *own.repositories),
+        )
+
+
+def check_writable(text: str, policy: PathPolicy, repo_id: str) -> RepoPath:
+    """Accept a path that an edit of this repository wants to create, change or delete.
+
+    Every edit calls this for every path it touches, before it reads or writes any: new, changed and deleted files,
+    both sides of a rename. It includes `check_path`; the policy is `Parts.paths`. It says nothing about what is there
+    (links, hard links, special files): `WorktreeFiles.write` does. Raises: `unsafe_path` with the rule's name.
+    """
+    path = check_path(text)
+    names = path_bytes(path).split(b"/")
+    _check_limits(path, names, policy.limits)
+    for name in names:
+        _check_name(path, name)
+    rule = _denying_rule(path, policy, repo_id)
+    if rule is not None:
+        raise refusal(path, rule.name, rule.why, _HINT)
+    return path
+
+
+def flags_of(path: RepoPath, policy: PathPolicy, repo_id: str) -> tuple[str, ...]:
+    """Names of all rules that cover a path, allowed or not: what a person is told before it leaves this host."""
+    own = (r.denied for r in policy.repositories if r.fits(repo_id))
+    return tuple(rule.name for rule in (*policy.rules, *own) if rule.covers(path))
+
+
+def load_path_policy(shipped: Path, own: Path) -> PathPolicy:
+    """`paths.toml` of the shipped folder, and the operator's where there is one.
+
+    Raises: `policy_violation` when the shipped file cannot be used, `invalid_input` for the operator's.
+    """
+    policy = _load(shipped, ErrorCode.POLICY_VIOLATION)
+    return policy.with_own(_load(own, ErrorCode.INVALID_INPUT)) if own.exists() else policy
+
+
+def _load(path: Path, code: ErrorCode) -> PathPolicy:
+    try:
+        return PathPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise SandboxError(
+            code, f"The path policy {path} cannot be used", details=str(error), hint="docs/paths.md lists every key."
+        ) from error
+
+
+def _check_limits(path: RepoPath, names: Sequence[bytes], limits: WriteLimits) -> None:
+    if len(path_bytes(path)) > limits.path_bytes:
+        raise refusal(path, "length", f"a written path has at most {limits.path_bytes} bytes")
+    if any(len(name) > limits.name_bytes for name in names):
+        raise refusal(path, "length", f"a written name has at most {limits.name_bytes} bytes")
+    if len(names) > limits.depth:
+        raise refusal(path, "depth", f"a written path has at most {limits.depth} components")
+
+
+def _check_name(path: RepoPath, name: bytes) -> None:
+    if name.startswith(RESERVED_PREFIX):
+        raise refusal(path, "reserved", "names of our own temporary files are not written")
+    if _SHORT_NAME.match(fold_name(name)):
+        raise refusal(path, "short-name", "on Windows it may be another file's short name")
+
+
+def _denying_rule(path: RepoPath, policy: PathPolicy, repo_id: str) -> PathRule | None:
+    exceptions = [r for r in policy.repositories if r.fits(repo_id)]
+    for exception in exceptions:
+        if exception.denied.covers(path):
+            return exception.denied
+    if any(exception.allows(path) for exception in exceptions):
+        return None
+    return next((rule for rule in policy.rules if rule.action == "deny" and rule.covers(path)), None)
+
+
+def _any_covers(patterns: Sequence[Pattern], parts: Sequence[str]) -> bool:
+    return any(pattern.covers(parts) for pattern in patterns)
+
+
+def _folded_parts(path: RepoPath) -> list[str]:
+    return [fold_name(name) for name in path_bytes(path).split(b"/")]

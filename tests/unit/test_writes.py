@@ -1,0 +1,248 @@
+"""Which paths an edit may write: the shipped rules, what an operator may change of them, and what stays refused."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.config import resources
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.paths import check_path
+from sandbox.policy.writes import PathPolicy, check_writable, flags_of, load_path_policy
+from tests.unit.conftest import refused
+
+SHIPPED = resources("policies") / "paths.toml"
+REPO = "github.com-owner-name"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> PathPolicy:
+    return load_path_policy(SHIPPED, Path("/nonexistent"))
+
+
+def refusing_rule(text: str, policy: PathPolicy, repo_id: str = REPO) -> str | None:
+    """Name of the rule that refuses a path, as callers see it."""
+    try:
+        check_writable(text, policy, repo_id)
+    except SandboxError as error:
+        return error.brief.split("'")[1] if error.code is ErrorCode.UNSAFE_PATH else error.code.value
+    return None
+
+
+DENIED = {
+    ".gitattributes": "git-control",
+    "sub/dir/.gitattributes": "git-control",
+    ".gitmodules": "git-control",
+    ".lfsconfig": "git-control",
+    ".mailmap": "git-control",
+    ".github/workflows/ci.yml": "ci",
+    ".github/workflows/a/b.yml": "ci",
+    ".gitlab-ci.yml": "ci",
+    "Jenkinsfile": "ci",
+    "CODEOWNERS": "review",
+    "docs/CODEOWNERS": "review",
+    ".pre-commit-config.yaml": "hooks",
+    ".husky/pre-commit": "hooks",
+    ".githooks/pre-push": "hooks",
+    ".vscode/tasks.json": "hooks",
+    "deep/.envrc": "hooks",
+}
+
+
+@pytest.mark.parametrize(("path", "rule"), DENIED.items())
+def test_j31_a_control_file_is_refused_by_a_named_rule(path: str, rule: str, shipped: PathPolicy) -> None:
+    assert check_path(path) == path, "the grammar alone lets it through"
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        check_writable(path, shipped, REPO)
+    assert f"'{rule}'" in caught.value.brief
+    assert caught.value.hint
+
+
+FOLDED = [
+    ".GitAttributes", ".gitattributes.", ".gitattributes ", ".gitattributes::$DATA", ".git\u200cattributes",
+    ".git\u00admodules", "\uff0egitmodules", ".GITHUB/Workflows/x.yml",
+    ".github /workflows/x", ".github/workflow\uff53/x",
+    "codeowners", ".Husky/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FOLDED, ids=ascii)
+def test_j31_a_name_that_some_file_system_takes_for_a_control_file_is_one(path: str, shipped: PathPolicy) -> None:
+    assert refusing_rule(path, shipped) in {"git-control", "ci", "review", "hooks"}
+
+
+@pytest.mark.parametrize("path", ["GITATT~1", "gitmod~1", "gi7eba~1", "GITHUB~1/WORKFL~1/x.yml", "a/codeow~1", "x~1.c"])
+def test_a_short_name_of_windows_is_refused(path: str, shipped: PathPolicy) -> None:
+    assert refusing_rule(path, shipped) == "short-name"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/main.c", "README.md", "workflows/x.yml", "uv.lock",
+        "a/.github/workflows/x.yml", "gitattributes", ".gitattributes.md",
+        "x.gitmodules", "CODEOWNERS.md", "a~1long.c", "longer-name~1", "backup~", "%FF", "Makefile", ".gitignore",
+    ],
+)  # fmt: skip
+def test_other_files_are_written(path: str, shipped: PathPolicy) -> None:
+    assert check_writable(path, shipped, REPO) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("../x", "traversal"), ("/etc/passwd", "absolute"), ("", "empty"), (".git/config", "dotgit"),
+        (".g\u00adit/config", "dotgit"), ("a\nb", "control"), ("%2e", "escape"), (".sandbox-write-0", "reserved"),
+        ("a/.sandbox-write-x/b", "reserved"), ("x/" * 64 + "x", "depth"), ("/".join(["n" * 100] * 11), "length"),
+        ("n" * 256, "length"),
+    ],
+)  # fmt: skip
+def test_h01_j32_what_no_operator_can_allow_stays_refused(path: str, rule: str, shipped: PathPolicy) -> None:
+    open_wide = PathPolicy.model_validate({"repository": [{"match": ["*"], "allow": ["*", "**/*", "/*"]}]})
+    assert refusing_rule(path, shipped) == rule
+    assert refusing_rule(path, shipped.with_own(open_wide)) == rule
+
+
+@pytest.mark.parametrize(
+    ("path", "flags"),
+    [
+        ("src/main.c", ()),
+        ("Makefile", ("build",)),
+        ("sub/CMakeLists.txt", ("build",)),
+        ("setup.PY", ("build",)),
+        ("requirements-dev.txt", ("lock",)),
+        ("package-lock.json", ("lock",)),
+        (".gitignore", ("ignored",)),
+        (".github/workflows/x.yml", ("ci",)),
+        (".husky/pre-commit", ("hooks",)),
+        ("AGENTS.md", ("agents",)),
+        (".github/workflows/package.json", ("ci", "build")),
+    ],
+)
+def test_what_a_push_has_to_name_carries_the_names_of_its_rules(
+    path: str, flags: tuple[str, ...], shipped: PathPolicy
+) -> None:
+    assert flags_of(check_path(path), shipped, REPO) == flags
+
+
+# --- the operator's own file
+
+
+def with_own(tmp_path: Path, text: str) -> PathPolicy:
+    own = tmp_path / "paths.toml"
+    own.write_text(text)
+    return load_path_policy(SHIPPED, own)
+
+
+EXCEPTIONS = """
+[[repository]]
+match = ["github.com-owner-*"]
+allow = ["/.github/workflows/*.yml", ".gitattributes"]
+deny = ["/vendor/", "/.github/workflows/release.yml"]
+
+[[repository]]
+match = ["*"]
+deny = ["*.pem"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "repo", "rule"),
+    [
+        (".github/workflows/ci.yml", REPO, None),
+        (".github/workflows/ci.yml", "github.com-other-name", "ci"),
+        (".github/workflows/release.yml", REPO, "repository"),
+        (".github/workflows/RELEASE.yml", REPO, "repository"),
+        (".github/workflows/sub/ci.yml", REPO, "ci"),
+        (".GITHUB/workflows/ci.yml", REPO, "ci"),
+        (".gitmodules", REPO, "git-control"),
+        ("a/.gitattributes", REPO, None),
+        ("vendor/x/y.c", REPO, "repository"),
+        ("Vendor/x", REPO, "repository"),
+        ("vendor/x", "gitlab.com-a-b", None),
+        ("keys/server.pem", REPO, "repository"),
+        ("keys/server.pem", "gitlab.com-a-b", "repository"),
+    ],
+)
+def test_exceptions_hold_for_their_repositories_and_no_other_spelling(
+    path: str, repo: str, rule: str | None, tmp_path: Path
+) -> None:
+    policy = with_own(tmp_path, EXCEPTIONS)
+    assert refusing_rule(path, policy, repo) == rule
+
+
+def test_an_allowed_control_file_is_still_named_before_a_push(tmp_path: Path) -> None:
+    policy = with_own(tmp_path, EXCEPTIONS)
+    path = check_writable(".github/workflows/ci.yml", policy, REPO)
+    assert flags_of(path, policy, REPO) == ("ci",)
+    assert flags_of(check_path("vendor/x"), policy, REPO) == ("repository",)
+
+
+def test_a_rule_of_the_operator_replaces_the_shipped_one_of_that_name(tmp_path: Path, shipped: PathPolicy) -> None:
+    policy = with_own(tmp_path, '[[rule]]\nname = "ci"\naction = "deny"\nwhy = "ours"\npaths = ["/ci/"]\n')
+    assert refusing_rule("ci/x", shipped) is None
+    assert refusing_rule("ci/x", policy) == "ci"
+    assert refusing_rule(".github/workflows/x.yml", policy) is None
+    assert refusing_rule(".gitmodules", policy) == "git-control"
+
+
+def test_limits_can_be_lowered_one_by_one(tmp_path: Path) -> None:
+    policy = with_own(tmp_path, "[limits]\ndepth = 2\n")
+    assert refusing_rule("a/b", policy) is None
+    assert refusing_rule("a/b/c", policy) == "depth"
+    assert policy.limits.path_bytes == 1024
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[limits]\npath_byte = 1\n",
+        "[limits]\npath_bytes = 5000\n",
+        "[limits]\ndepth = 128\n",
+        "[[repository]]\nallow = ['x']\n",
+        "[[repository]]\nmatch = []\n",
+        "[[repository]]\nmatch = ['a/b']\n",
+        "[[repository]]\nmatch = ['[a']\n",
+        "[[repository]]\nmatch = ['*']\nallow = ['!x']\n",
+        "[[repository]]\nmatch = ['*']\nallow = ['# x']\n",
+        "[[repository]]\nmatch = ['*']\ndeny = ['']\n",
+        "[[repository]]\nmatch = ['*']\ndeny = ['a[b']\n",
+        "[[repository]]\nmatch = ['*']\ndeny = ['a\\']\n",
+        "[[repository]]\nmatch = ['*']\ngrant = ['a']\n",
+        "[[rule]]\nname = 'x'\naction = 'ask'\nwhy = ''\npaths = []\n",
+        "[[rule]]\nname = 'X y'\naction = 'deny'\nwhy = ''\npaths = []\n",
+        "[[rule]]\nname = 'x'\naction = 'deny'\nwhy = ''\npaths = []\n" * 2,
+        "nonsense",
+        "deny = ['x']\n",
+    ],
+)
+def test_a_policy_with_a_mistake_is_refused_not_half_used(text: str, tmp_path: Path) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        with_own(tmp_path, text)
+    assert str(tmp_path) in caught.value.brief
+
+
+def test_a_shipped_policy_that_cannot_be_used_is_a_policy_violation(tmp_path: Path) -> None:
+    with refused(ErrorCode.POLICY_VIOLATION):
+        load_path_policy(tmp_path / "none.toml", tmp_path / "own.toml")
+
+
+@pytest.mark.parametrize("glob", ["*a" * 100 + "b", "**/" * 300 + "x", "*" * 500 + "b", "[a]*" * 100 + "b"])
+def test_i07_no_glob_can_hang_a_check(glob: str, tmp_path: Path) -> None:
+    policy = with_own(tmp_path, f'[[repository]]\nmatch = ["*"]\ndeny = ["{glob}"]\nallow = ["{glob}"]\n')
+    started = time.monotonic()
+    assert refusing_rule("/".join(["a" * 200] * 5), policy) is None
+    assert time.monotonic() - started < 1
+
+
+@given(
+    st.text(max_size=40) | st.lists(st.sampled_from(["a", "..", "/", ".git", "modules", "~1", "%FF", "."])).map("".join)
+)
+def test_what_may_be_written_obeys_the_grammar_too(shipped: PathPolicy, text: str) -> None:
+    if refusing_rule(text, shipped) is None:
+        path = check_writable(text, shipped, REPO)
+        assert check_path(text) == path == check_writable(path, shipped, REPO)
