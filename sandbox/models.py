@@ -375,6 +375,14 @@ class CloneResult(Model):
     context: Context
 
 
+class RepositoryRemoval(Model):
+    """The answer of `repo remove`. `lost`: work that existed only here and went with it, in words."""
+
+    repo_id: RepoId
+    remote_url: str | None
+    lost: tuple[str, ...]
+
+
 class ImageInfo(Model):
     """One image of ours and whether the engine has it. `stale`: its recipe changed since it was built."""
 

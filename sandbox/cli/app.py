@@ -42,7 +42,7 @@ _EXIT_CODES = {
 # One row a command: adding one is a module and a row here.
 _COMMANDS = {
     "run": ("sandbox.cli.run:run", "Clone URL and verify it in a clean room: the main job."),
-    "repo": ("sandbox.cli.repo:repo", "Clone, list and show repositories."),
+    "repo": ("sandbox.cli.repo:repo", "Clone, list, show and remove repositories."),
     "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
     "file": ("sandbox.cli.file:file", "Read and edit files of a task."),
     "check": ("sandbox.cli.check:check", "List and run a task's checks."),

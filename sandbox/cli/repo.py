@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
-from sandbox.models import CloneResult, Repository
+from sandbox.models import CloneResult, Repository, RepositoryRemoval
 from sandbox.text import neutral
 
 
 @click.group()
 def repo() -> None:
-    """Clone, list and show repositories."""
+    """Clone, list, show and remove repositories."""
 
 
 @repo.command()
@@ -92,3 +92,21 @@ def show(invocation: Invocation, repo_id: str) -> None:
     with invocation.workbench() as workbench:
         found = workbench.repository(repo_id)
     invocation.emit({"repository": found}, lambda: _show(found))
+
+
+@repo.command()
+@click.argument("repo_id", metavar="REPO")
+@click.option("--discard", is_flag=True, help="Lose commits that were never pushed and uncommitted changes.")
+@global_options
+@click.pass_obj
+def remove(invocation: Invocation, repo_id: str, discard: bool) -> None:
+    """Forget REPO and delete its cache clone; records of its closed tasks stay. The remote is not touched."""
+    with invocation.workbench() as workbench:
+        removed = workbench.remove_repository(repo_id, discard=discard)
+    invocation.emit(removed, lambda: _show_removal(removed))
+
+
+def _show_removal(removed: RepositoryRemoval) -> None:
+    click.echo(f"removed {removed.repo_id}")
+    for work in removed.lost:
+        click.echo(f"  lost  {neutral(work)}")

@@ -52,6 +52,35 @@ def save_repository(home: Home, repository: Repository) -> None:
         write_json(home.registry, {"repositories": documents})
 
 
+def drop_repository(home: Home, repo_id: str) -> None:
+    """Remove a registry entry, if there is one. Raises: `conflict` while the repository has open tasks."""
+    with home.locked("registry"):
+        require_no_open_task(home, repo_id)
+        known = list_repositories(home)
+        kept = [r.model_dump(mode="json") for r in known if r.id != repo_id]
+        if len(kept) < len(known):
+            write_json(home.registry, {"repositories": kept})
+
+
+def require_no_open_task(home: Home, repo_id: str) -> None:
+    """Raises: `conflict` with the ids of the open tasks."""
+    still_open = [t.id for t in list_tasks(home, repo_id) if t.status is not TaskStatus.CLOSED]
+    if still_open:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{repo_id} has {len(still_open)} open task(s)",
+            details="\n".join(still_open[:20]),
+            hint="Close them first: `sandbox task close TASK`.",
+        )
+
+
+def save_new_task(home: Home, task: Task) -> Task:
+    """Write the first record of a task. Raises: `not_found` when its repository was removed meanwhile."""
+    with home.locked("registry"):
+        find_repository(home, task.repo_id)
+        return save_task(home, task)
+
+
 def save_task(home: Home, task: Task) -> Task:
     """Write a task's record; the caller holds the task's lock."""
     write_json(home.task(task.id), task.model_dump(mode="json"))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PushResult,
         RepoMap,
         Repository,
+        RepositoryRemoval,
         RunSummary,
         Status,
         Task,
@@ -42,7 +43,18 @@ if TYPE_CHECKING:
     )
     from sandbox.profiles import Profile
     from sandbox.store import records
-    from sandbox.workbench import checking, delivery, edits, keys, mapping, reading, repositories, states, tasks
+    from sandbox.workbench import (
+        checking,
+        delivery,
+        edits,
+        keys,
+        mapping,
+        reading,
+        removal,
+        repositories,
+        states,
+        tasks,
+    )
 else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
     capabilities = Lazy("sandbox.capabilities")
     images = Lazy("sandbox.images")
@@ -55,6 +67,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     keys = Lazy("sandbox.workbench.keys")
     mapping = Lazy("sandbox.workbench.mapping")
     reading = Lazy("sandbox.workbench.reading")
+    removal = Lazy("sandbox.workbench.removal")
     repositories = Lazy("sandbox.workbench.repositories")
     states = Lazy("sandbox.workbench.states")
     tasks = Lazy("sandbox.workbench.tasks")
@@ -116,6 +129,10 @@ class Workbench:
     def repository(self, repo_id: str) -> Repository:
         """One repository. Raises: `not_found`."""
         return records.find_repository(self._parts.home, repo_id)
+
+    def remove_repository(self, repo_id: str, *, discard: bool = False) -> RepositoryRemoval:
+        """Forget a repository and delete its cache clone; with `discard` also work that exists nowhere else."""
+        return removal.remove(self._parts, repo_id, discard=discard)
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name."""

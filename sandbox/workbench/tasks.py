@@ -17,7 +17,7 @@ from sandbox.git.cache import resolve_commit
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.home import GIT_MASK
-from sandbox.store.records import find_task, save_task
+from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, profile_at
 from sandbox.workspaces.worktree import Changes, base_ignore_rules, find_changes, lay_out
@@ -60,10 +60,10 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None) -> Task:
     objects.move_ref(git, f"refs/heads/{task.branch}", commit, "0" * len(commit))
     try:
         lay_out(git, objects.tree_of(git, commit), root, parts.file_owner, GIT_MASK)
-        return save_task(parts.home, task)
+        return save_new_task(parts.home, task)
     except BaseException:
         remove_tree(root)
-        git.run("update-ref", "-d", f"refs/heads/{task.branch}", commit)
+        git.attempt("update-ref", "-d", f"refs/heads/{task.branch}", commit)  # the clone may have been removed
         raise
 
 

@@ -1,0 +1,133 @@
+"""Use-case: forget a repository and delete what is kept of it; work that exists nowhere else goes only when told so.
+
+Theory. Everything is checked first, and a refusal changes nothing. Then, in this order: worktrees of closed tasks go,
+the registry entry goes (under the lock that new tasks are saved under, so none can appear behind our back), and each
+folder is renamed aside and deleted. A kill at any point leaves either a registered repository with less in it or an
+unregistered one with leftovers; `remove` takes up both, and `clone` starts anew beside them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.git.process import Git
+from sandbox.models import SLUG_PATTERN, RepositoryRemoval, Task, TaskStatus
+from sandbox.store.home import Home
+from sandbox.store.records import (
+    drop_repository,
+    find_repository,
+    find_task,
+    list_repositories,
+    require_no_open_task,
+)
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.tasks import EDIT_WAIT_S, close, looking
+
+_FOLDERS = ("clones", "pristine", "worktrees", "logs")
+_BRANCHES = "space-agent/*"
+
+
+def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
+    """Forget a repository and delete its cache clone, checkouts and own logs. Records and logs of its tasks stay.
+
+    Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
+    never pushed or uncommitted changes, unless `discard`.
+    """
+    home = parts.home
+    if re.fullmatch(SLUG_PATTERN, repo_id) is None or not _holdings(home, repo_id):
+        find_repository(home, repo_id)
+    with home.locked(f"repository-{repo_id}", EDIT_WAIT_S), home.locked(f"pristine-{repo_id}", EDIT_WAIT_S):
+        require_no_open_task(home, repo_id)
+        lost = _only_here(parts, repo_id, discard=discard)
+        known = next((r for r in list_repositories(home) if r.id == repo_id), None)
+        for task in _with_worktree(home, repo_id):
+            if task.status is TaskStatus.CLOSED:  # one made meanwhile is what `drop_repository` refuses
+                close(parts, task.id, delete=True, discard=discard)
+        drop_repository(home, repo_id)
+        _delete(home, repo_id)
+    return RepositoryRemoval(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
+
+
+def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
+    """What would be lost for good, in words. Raises: `dirty_workspace` unless `discard`."""
+    clone = parts.home.clone(repo_id)
+    try:
+        lost = (*_unpushed(clone), *_uncommitted(parts, repo_id))
+    except SandboxError:
+        if not discard:
+            raise
+        lost = ("what a damaged cache clone held",)
+    if lost and not discard:
+        raise SandboxError(
+            ErrorCode.DIRTY_WORKSPACE,
+            f"{repo_id} holds work that exists only here",
+            details="\n".join(lost[:20]),
+            hint=f"Fetch the branches you want to keep from {clone}, or repeat with --discard to lose all of it.",
+        )
+    return lost
+
+
+def _unpushed(clone: Path) -> Iterator[str]:
+    """Branches of tasks with a commit that neither the remote's branches and tags nor any push of ours reach."""
+    if not (clone / "HEAD").is_file():
+        return
+    git = Git(clone)
+    known = ("--not", "--remotes", "--tags", "--glob=refs/sandbox/*/pushed")
+    ours = set(git.run("rev-list", f"--branches={_BRANCHES}", *known).decode().split())
+    listed = git.run("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads/space-agent/")
+    for line in listed.decode("utf-8", errors="replace").splitlines():
+        tip, _, branch = line.partition(" ")
+        if tip in ours:
+            yield f"branch {branch}: commits that were never pushed"
+
+
+def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:
+    """Worktrees with changes. Raises: `internal` for a task whose record is damaged: it may be open."""
+    tasks = {t.id: t for t in _with_worktree(parts.home, repo_id)}
+    for name in sorted(p.name for p in _children(parts.home.repositories / "worktrees" / repo_id)):
+        if name not in tasks:
+            yield f"worktree {name}: no task has it"
+        elif _has_changes(parts, tasks[name]):
+            yield f"worktree of {name}: uncommitted changes"
+
+
+def _has_changes(parts: Parts, task: Task) -> bool:
+    try:
+        with looking(parts, task) as opened:
+            return bool(opened.changes.tree)
+    except SandboxError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return True  # without its clone or registry entry nobody can tell
+
+
+def _with_worktree(home: Home, repo_id: str) -> list[Task]:
+    """Tasks whose worktree is still there. Raises: `internal` for a damaged record among them."""
+    names = {p.name for p in _children(home.repositories / "worktrees" / repo_id)}
+    recorded = sorted(n for n in names if home.task(n).exists())
+    return [find_task(home, name, allow_closed=True) for name in recorded]
+
+
+def _children(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _holdings(home: Home, repo_id: str) -> list[Path]:
+    """All folders of one repository, those that an earlier removal or clone left aside among them."""
+    wanted = re.compile(rf"{re.escape(repo_id)}|\.{re.escape(repo_id)}\.(incoming|corrupt-\d+|removed-[0-9a-f]{{16}})")
+    found = (path for name in _FOLDERS for path in _children(home.repositories / name))
+    return sorted(p for p in found if wanted.fullmatch(p.name))
+
+
+def _delete(home: Home, repo_id: str) -> None:
+    """Rename first: whoever comes meanwhile finds nothing rather than a half."""
+    for path in _holdings(home, repo_id):
+        if path.name == repo_id:
+            path.rename(path.with_name(f".{repo_id}.removed-{secrets.token_hex(8)}"))
+    for path in _holdings(home, repo_id):
+        remove_tree(path)
