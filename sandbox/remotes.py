@@ -1,7 +1,13 @@
-"""Parse remote URLs into one canonical form.
+"""Parse remote URLs: one identity for all spellings of a remote, and a URL that reaches it.
 
-Two spellings of one remote give the same canonical URL and the same id. Nothing here touches the network or the disk.
-Grammar: URL forms of git-clone(1), "GIT URLS"; only https, http, ssh, git+ssh, scp-like and local paths are known.
+Theory. Over https, and on hosts known as forges, one canonical URL serves all spellings. A plain ssh server is a file
+system: `host:p.git` is below the user's home and `ssh://host/p.git` below the root, `p` and `p.git` may both exist, and
+not every server takes `/~/`. So git is given an ssh path of an unknown host as it was written, and only the identity
+is canonical: `alice@host:p`, `ssh://alice@host/~/p` and `host:~alice/p.git` are `~alice/p`. For the user `git`, who
+serves repositories on forges that we do not know as such, below the home and below the root count as one.
+
+Nothing here touches the network or the disk. Grammar: URL forms of git-clone(1), "GIT URLS"; only https, http, ssh,
+git+ssh, scp-like and local paths are known.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -32,7 +38,7 @@ _HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:
 
 @dataclass(frozen=True)
 class Remote:
-    """A parsed remote. `url` is what git is given; `id` names it on disk and in commands."""
+    """A parsed remote. `url` is what git is given; `id` names it on disk and in commands. `owner`: all but the name."""
 
     protocol: str
     hostname: str
@@ -61,23 +67,25 @@ def parse_remote(
     """
     _refuse_unprintable(text)
     if "://" in text:
-        return _on_forge(_from_url(text, allow_file=allow_file, allow_http=allow_http), forges)
+        return _from_url(text, allow_file=allow_file, allow_http=allow_http, forges=forges)
     if _looks_like_path(text):
         return _from_path(text, allow_file=allow_file)
     match = _SCP.match(text)
     if match:
-        return _on_forge(_network_remote("ssh", match["host"], None, match["user"], match["path"]), forges)
+        return _network_remote(_Spelling("ssh", match["host"], None, match["user"], match["path"], scp=True), forges)
     raise _invalid("This is not the URL of a git repository")
 
 
-def _on_forge(remote: Remote, forges: Mapping[str, Host]) -> Remote:
-    """Forges fold case in owner and name, so different spellings are one repository there."""
-    kind = forges.get(remote.hostname, Host.UNKNOWN) if remote.protocol != "file" else Host.UNKNOWN
-    if kind is Host.UNKNOWN:
-        return remote
-    path = f"{remote.owner}/{remote.name}" if remote.owner else remote.name
-    url = remote.url.removesuffix(f"{path}.git") + f"{path.lower()}.git"
-    return replace(remote, host=kind, owner=remote.owner.lower(), name=remote.name.lower(), url=url)
+@dataclass(frozen=True)
+class _Spelling:
+    """A network remote as it was written. `scp`: its path is below the user's home unless it begins with a slash."""
+
+    protocol: str
+    host: str
+    port: int | None
+    user: str | None
+    path: str
+    scp: bool = False
 
 
 def _refuse_unprintable(text: str) -> None:
@@ -93,11 +101,11 @@ def _looks_like_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~/")) or text in {".", ".."}
 
 
-def _from_url(text: str, *, allow_file: bool, allow_http: bool) -> Remote:
+def _from_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping[str, Host]) -> Remote:
     parts = _split(text)
     protocol = _SCHEMES.get(parts.scheme.lower())
     if protocol is None:
-        raise _invalid("This URL's scheme is not supported")
+        raise _unsupported(parts.scheme.lower())
     if parts.password is not None or (protocol in {"https", "http"} and parts.username is not None):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -119,7 +127,7 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool) -> Remote:
             hint="Use https://, or set remotes.allow_http = true in the configuration of a trusted network.",
         )
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return _network_remote(protocol, host, parts.port, parts.username, parts.path)
+    return _network_remote(_Spelling(protocol, host, parts.port, parts.username, parts.path), forges)
 
 
 def _split(text: str) -> SplitResult:
@@ -132,25 +140,38 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
-def _network_remote(protocol: str, host: str, port: int | None, user: str | None, path: str) -> Remote:
-    hostname = _hostname(host)
-    if user is not None and not _USER.match(user):
+def _network_remote(given: _Spelling, forges: Mapping[str, Host]) -> Remote:
+    hostname = _hostname(given.host)
+    if given.user is not None and not _USER.match(given.user):
         raise _invalid("The user name in this repository URL is not usable")
-    segments = _segments(path)
-    if len(segments) < 2:
-        segments = ["", *segments]
-    owner, name = "/".join(s for s in segments[:-1] if s), segments[-1]
-    if port == _DEFAULT_PORTS[protocol]:
-        port = None
-    if protocol == "ssh" and user is None:
-        user = "git"
-    login = f"{user}@" if user else ""
-    shown = f"[{hostname}]" if ":" in hostname else hostname
-    authority = f"{login}{shown}{f':{port}' if port else ''}"
-    path_text = f"{owner}/{name}" if owner else name
-    return Remote(
-        protocol, hostname, port, user, owner, name, f"{protocol}://{authority}/{path_text}.git", Host.UNKNOWN
-    )
+    user = "git" if given.protocol == "ssh" and given.user is None else given.user
+    port = None if given.port == _DEFAULT_PORTS[given.protocol] else given.port
+    segments = _segments(given)
+    kind = forges.get(hostname, Host.UNKNOWN)
+    if kind is not Host.UNKNOWN:  # forges fold case
+        segments = [s.lower() for s in segments]
+    path, suffix = "/".join(segments), ".git"
+    if given.protocol == "ssh" and kind is Host.UNKNOWN:
+        suffix = ".git" if given.path.rstrip("/").endswith(".git") else ""
+        segments = _whose(user or "", segments, below_home=_below_home(given))
+    shown = (f"{user}@" if user else "") + (f"[{hostname}]" if ":" in hostname else hostname)
+    url = f"{given.protocol}://{shown}{f':{port}' if port else ''}/{path}{suffix}"
+    if kind is Host.UNKNOWN and _below_home(given):
+        url = f"{shown}:{path}{suffix}"
+    return Remote(given.protocol, hostname, port, user, "/".join(segments[:-1]), segments[-1], url, kind)
+
+
+def _below_home(given: _Spelling) -> bool:
+    return given.scp and not given.path.startswith("/")
+
+
+def _whose(user: str, segments: list[str], *, below_home: bool) -> list[str]:
+    """The path that is the remote's identity on a plain ssh server; see the module."""
+    if segments[0] in {"~", f"~{user}"}:
+        segments, below_home = segments[1:], True
+    if not segments:
+        raise _invalid("The path in this repository URL is not OWNER/NAME")
+    return [f"~{user}", *segments] if below_home and user != "git" else segments
 
 
 def _hostname(host: str) -> str:
@@ -168,11 +189,13 @@ def _hostname(host: str) -> str:
     raise _invalid("The host name in this repository URL is not valid")
 
 
-def _segments(path: str) -> list[str]:
-    if re.search("%(2[fF]|00)", path):
-        raise _invalid("The path in this repository URL may not encode a separator")
-    trimmed = unquote(path, errors="surrogateescape").strip("/").removesuffix(".git")
-    segments = trimmed.split("/")
+def _segments(given: _Spelling) -> list[str]:
+    path = given.path
+    if not given.scp:  # git decodes URLs, and nothing else
+        if re.search("%(2[fF]|00)", path):
+            raise _invalid("The path in this repository URL may not encode a separator")
+        path = unquote(path, errors="surrogateescape")
+    segments = path.strip("/").removesuffix(".git").split("/")
     if not all(_SEGMENT.match(s) and s not in {".", ".."} for s in segments) or len(segments) > 20:
         raise _invalid("The path in this repository URL is not OWNER/NAME")
     return segments
@@ -205,6 +228,16 @@ def _collapse(parts: tuple[str, ...]) -> list[str]:
 def _slug(text: str) -> str:
     slug = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")
     return re.sub(r"\.{2,}", ".", slug)[:200] or "repository"
+
+
+def _unsupported(scheme: str) -> SandboxError:
+    if scheme == "git":
+        return SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "git:// remotes are refused: nothing protects what they send, and nobody can push to them",
+            hint="Most servers have the same repository under https://; use that URL.",
+        )
+    return _invalid("This URL's scheme is not supported")
 
 
 def _invalid(brief: str) -> SandboxError:

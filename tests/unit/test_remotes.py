@@ -59,14 +59,6 @@ SPELLINGS = {
         "git.example.org-8443-o-r",
         ["https://git.example.org:8443/o/r"],
     ),
-    "ssh://alice@git.example.org:2222/o/r.git": (
-        "git.example.org-2222-o-r",
-        ["ssh://alice@git.example.org:2222/o/r"],
-    ),
-    "ssh://git@[2001:db8::1]/o/r.git": (
-        "2001-db8-1-o-r",
-        ["git@[2001:db8::1]:o/r", "ssh://[2001:DB8::1]:22/o/r.git"],
-    ),
     "https://[2001:db8::1]:8443/o/r.git": (
         "2001-db8-1-8443-o-r",
         ["https://[2001:db8::1]:8443/o/r"],
@@ -77,8 +69,35 @@ SPELLINGS = {
     ),
     "https://host/o/~r.git": ("host-o--r", ["https://host/%6F/%7Er"]),
     "https://git.example.org/r.git": ("git.example.org--r", ["https://git.example.org/r"]),
-    "ssh://git@host/~alice/r.git": ("host--alice-r", ["git@host:~alice/r"]),
 }
+PLAIN_SSH = [
+    # as written, what git is given, identity
+    ("ssh://alice@git.example.org:2222/o/r", "ssh://alice@git.example.org:2222/o/r", "git.example.org-2222-o-r"),
+    (
+        "ssh://alice@git.example.org:2222/o/r.git/",
+        "ssh://alice@git.example.org:2222/o/r.git",
+        "git.example.org-2222-o-r",
+    ),
+    ("ssh://alice@HOST:22/srv/R", "ssh://alice@host/srv/R", "host-srv-r"),
+    ("alice@host:/srv/r", "ssh://alice@host/srv/r", "host-srv-r"),
+    ("git+ssh://alice@host/srv/%72", "ssh://alice@host/srv/r", "host-srv-r"),
+    ("alice@host:r", "alice@host:r", "host--alice-r"),
+    ("alice@host:r.git", "alice@host:r.git", "host--alice-r"),
+    ("alice@host:~/r", "alice@host:~/r", "host--alice-r"),
+    ("alice@host:~alice/r.git", "alice@host:~alice/r.git", "host--alice-r"),
+    ("ssh://alice@host/~/r.git", "ssh://alice@host/~/r.git", "host--alice-r"),
+    ("ssh://alice@host/~alice/r", "ssh://alice@host/~alice/r", "host--alice-r"),
+    ("ssh://bob@host/~alice/r", "ssh://bob@host/~alice/r", "host--alice-r"),
+    ("ssh://alice@host:2222/~/p/r", "ssh://alice@host:2222/~/p/r", "host-2222--alice-p-r"),
+    ("bob@host:r", "bob@host:r", "host--bob-r"),
+    ("git@host:r.git", "git@host:r.git", "host--r"),
+    ("host:o/r", "git@host:o/r", "host-o-r"),
+    ("ssh://host/o/r.git", "ssh://git@host/o/r.git", "host-o-r"),
+    ("git@host:~/o/r", "git@host:~/o/r", "host-o-r"),
+    ("git@host:~alice/r", "git@host:~alice/r", "host--alice-r"),
+    ("git@[2001:db8::1]:o/r", "git@[2001:db8::1]:o/r", "2001-db8-1-o-r"),
+    ("ssh://[2001:DB8::1]:22/o/r.git", "ssh://git@[2001:db8::1]/o/r.git", "2001-db8-1-o-r"),
+]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +107,50 @@ SPELLINGS = {
 def test_every_spelling_of_a_remote_is_one_url_and_one_id(spelling: str, url: str, identity: str) -> None:
     remote = parse_remote(spelling)
     assert (remote.url, remote.id) == (url, identity)
+
+
+@pytest.mark.parametrize(("spelling", "url", "identity"), PLAIN_SSH, ids=[s for s, _, _ in PLAIN_SSH])
+def test_a_plain_ssh_server_gets_the_path_as_written(spelling: str, url: str, identity: str) -> None:
+    remote = parse_remote(spelling)
+    assert (remote.url, remote.id) == (url, identity)
+    assert parse_remote(url) == remote
+
+
+@pytest.mark.parametrize("spelling", [s for s, _, _ in PLAIN_SSH])
+def test_git_asks_the_server_for_the_same_path_as_for_the_spelling_itself(spelling: str, tmp_path: Path) -> None:
+    """Real git on both, with an ssh command that writes down what it is told to do."""
+    remote = parse_remote(spelling)
+    written = spelling if "@" in spelling else spelling.replace("ssh://", "ssh://git@").replace("host:o", "git@host:o")
+
+    assert asked(remote.url, tmp_path) == asked(written, tmp_path)
+
+
+def asked(url: str, folder: Path) -> list[str]:
+    script, said = folder / "ssh", folder / "said"
+    script.write_text(f'#!/bin/sh\nfor word do echo "$word"; done >{said}\nexit 1\n')
+    script.chmod(0o700)
+    run(["git", "ls-remote", "--", url], env={"GIT_SSH": str(script), "GIT_SSH_VARIANT": "ssh"}, code=128)
+    words = [w for w in said.read_text().lower().splitlines() if w not in {"-o", "sendenv=git_protocol", "-p", "22"}]
+    return [w.replace("/'", "'") for w in words]
+
+
+def test_different_homes_are_different_repositories() -> None:
+    spellings = ["alice@host:r", "bob@host:r", "ssh://alice@host/r"]
+    assert len({(r.owner, r.name) for r in map(parse_remote, spellings)}) == 3
+
+
+def test_a_configured_forge_has_one_url_for_every_spelling() -> None:
+    forges = {"git.corp.example": Host.GITLAB}
+    spellings = ["git@git.corp.example:o/r", "ssh://git@git.corp.example/o/r", "git.corp.example:/O/r.git"]
+    assert {parse_remote(s, forges=forges).url for s in spellings} == {"ssh://git@git.corp.example/o/r.git"}
+
+
+@pytest.mark.parametrize(
+    "text", ["alice@host:~", "ssh://alice@host/~/", "git@host:~git", "git@host:a%2fb", "a@host:%7e/r"]
+)
+def test_a_home_is_no_repository_and_scp_paths_are_not_decoded(text: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        parse_remote(text)
 
 
 def test_no_repository_has_the_id_of_a_task() -> None:
