@@ -118,6 +118,10 @@ class GitServer:
         self._exec("git", "init", "--quiet", "--bare", "--initial-branch=main", f"/srv/git/{_path(owner, name)}")
         return self.https_url(owner, name)
 
+    def create_at_home(self, path: str) -> None:
+        """Make an empty bare repository below the home of the account `alice`, whom ssh serves as a plain server."""
+        self._exec("git", "init", "--quiet", "--bare", "--initial-branch=main", f"/home/alice/{path}", user="alice")
+
     def seed(self, owner: str, name: str, directory: Path, message: str = "Import") -> str:
         """Create the repository and push all of `directory` (ignored files too) as one commit on `main`; its id.
 

@@ -34,15 +34,18 @@ class Break:
 
 
 class Tunnel:
-    """Forwards `port` to `target`, both on 127.0.0.1. Bytes are counted over both directions of each connection."""
+    """Forwards `port` of `address`, 0 for a free one, to `target`, both on the loopback.
 
-    def __init__(self, target: int) -> None:
+    Bytes are counted over both directions of each connection.
+    """
+
+    def __init__(self, target: int, address: str = "127.0.0.1", port: int = 0) -> None:
         self._target = target
         self._break: Break | None = None
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, port))
         self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> Self:

@@ -8,6 +8,6 @@ setpriv --reuid=git --regid=git --init-groups --reset-env git init --quiet --bar
 setpriv --reuid=git --regid=git --init-groups --reset-env /usr/sbin/fcgiwrap -c 6 -s unix:/run/fcgi/git.sock &
 /usr/sbin/sshd -e -f /dev/null -h /etc/gitserver/host_key -p "${SSH_PORT}" -o ListenAddress=127.0.0.1 \
   -o AuthorizedKeysFile=/etc/gitserver/authorized_keys -o ForceCommand=/usr/local/bin/git-ssh \
-  -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no -o AllowUsers=git -o AcceptEnv=GIT_PROTOCOL \
+  -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no -o 'AllowUsers=git alice' -o AcceptEnv=GIT_PROTOCOL \
   -o AllowTcpForwarding=no -o MaxStartups=100 -o PidFile=/run/sshd.pid
 exec nginx -c /etc/gitserver/nginx.conf
