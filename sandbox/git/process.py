@@ -54,6 +54,11 @@ _ENVIRONMENT = {
 }
 _BELT = (
     "core.hooksPath=/dev/null",
+    # git 2.54 also takes hooks from the configuration, which hooksPath does not cover; these are the events of the
+    # commands we run. Ours configures none: a belt, for the day it was tampered with. Older gits ignore the keys.
+    "hook.reference-transaction.enabled=false",
+    "hook.post-index-change.enabled=false",
+    "hook.pre-push.enabled=false",
     "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
     "core.excludesFile=/dev/null",

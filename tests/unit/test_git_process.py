@@ -34,6 +34,9 @@ ENVIRONMENT = {
 }
 BELT = (
     "core.hooksPath=/dev/null",
+    "hook.reference-transaction.enabled=false",
+    "hook.post-index-change.enabled=false",
+    "hook.pre-push.enabled=false",
     "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
     "core.excludesFile=/dev/null",
