@@ -14,9 +14,11 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from devtools.newergit import version_of
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Task
 from sandbox.workbench import Workbench
@@ -39,6 +41,7 @@ class Arena:
     settings: Mapping[str, Any] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=lambda: FILES)
+    git_program: str = GIT  # the controls' and the product's
 
     def __post_init__(self) -> None:
         self.home, self.outside, self.operator = self.root / "home", self.root / "outside", self.root / "operator"
@@ -58,10 +61,20 @@ class Arena:
 
     def open(self) -> Workbench:
         """A controller of its own, which reads files and settings anew."""
+        return Workbench(self.home, environ=self.surroundings(), settings=self.settings, allow_file=True)
+
+    def surroundings(self) -> dict[str, str]:
+        """The product's environment. It finds the installed git by itself; any other is the operator's setting."""
         environ = {"PATH": os.environ["PATH"], "HOME": str(self.operator), **self.environ}
         if "DOCKER_HOST" in os.environ:
             environ["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
-        return Workbench(self.home, environ=environ, settings=self.settings, allow_file=True)
+        if self.git_program != GIT:
+            environ["SANDBOX_GIT_EXECUTABLE"] = self.git_program
+        return environ
+
+    @cached_property
+    def git_version(self) -> tuple[int, int]:
+        return version_of(Path(self.git_program))
 
     def new_task(self, base: str | None = None) -> Task:
         """Clone (again) and create a task; `self.task` and `self.wt` are the latest one's."""
@@ -115,7 +128,7 @@ class Arena:
     ) -> subprocess.CompletedProcess[bytes]:  # fmt: skip
         """Plain git, as somebody would type it in a worktree (having set `safe.directory` as git advises)."""
         where = [f"--git-dir={git_dir}"] if git_dir else []
-        argv = [GIT, "-c", "safe.directory=*", *where, *args]
+        argv = [self.git_program, "-c", "safe.directory=*", *where, *args]
         environ = {"PATH": os.environ["PATH"], "HOME": str(self.root), "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
         return subprocess.run(
             argv, cwd=cwd, env={**environ, **_IDENTITY, **(env or {})}, input=stdin, capture_output=True,

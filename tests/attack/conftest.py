@@ -8,26 +8,62 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
+from devtools import newergit
+from devtools.requirement import unavailable
 from sandbox.engine.connection import Engine, connect
 from sandbox.errors import SandboxError
-from tests.attack.arena import Arena
+from tests.attack.arena import GIT, Arena
 
+ABOUT_GIT = tuple(f"test_{section}_" for section in "abcdefgq")
 ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "must: an entry of THREATS that version 1 has to withstand")
+    config.addinivalue_line("markers", "one_git: about our own code alone, so one git is enough")
 
 
-def unavailable(reason: str) -> NoReturn:
-    """Skip here, fail in CI: a suite that tests nothing must not pass there."""
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Entries about git run on the installed git and on a newer one; where a guest is the point, one is enough."""
+    if "git_program" in metafunc.fixturenames:
+        about_git = metafunc.module.__name__.rpartition(".")[2].startswith(ABOUT_GIT)
+        once = "guests" in metafunc.fixturenames or metafunc.definition.get_closest_marker("one_git")
+        which = ["installed"] if once or not about_git else ["installed", "newer"]
+        metafunc.parametrize("git_program", which, indirect=True, ids=[git_id(w) for w in which], scope="session")
+
+
+def git_id(which: str) -> str:
+    """`git-2.39`, or `git-newer` when there is none."""
+    try:
+        return "git-" + ".".join(map(str, newergit.version_of(git_called(which))))
+    except (newergit.NotOffered, OSError):
+        return f"git-{which}"
+
+
+def git_called(which: str) -> Path:
+    return Path(GIT) if which == "installed" else newergit.find()
+
+
+@pytest.fixture(scope="session")
+def git_program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The git of this run of the test, for the product and its controls alike."""
+    try:
+        found = git_called(request.param)
+    except newergit.NotOffered as absent:
+        pytest.skip(str(absent))  # in CI too: nobody can change what an archive offers
+    except FileNotFoundError as missing:
+        unavailable(str(missing))
+    if request.param == "installed":
+        return str(found)
+    # The product refuses a git in a folder that a group may write to, which a checkout may well be.
+    starter = tmp_path_factory.mktemp("git") / "git"
+    starter.write_text(f"#!/bin/sh\nexec '{found}' \"$@\"\n")
+    starter.chmod(0o755)
+    return str(starter)
 
 
 @pytest.fixture(scope="session")
@@ -37,12 +73,14 @@ def homes() -> list[Path]:
 
 
 @pytest.fixture
-def make_arena(tmp_path_factory: pytest.TempPathFactory, homes: list[Path]) -> Iterator[Callable[..., Arena]]:
+def make_arena(
+    tmp_path_factory: pytest.TempPathFactory, homes: list[Path], git_program: str
+) -> Iterator[Callable[..., Arena]]:
     """Victims with settings, environment or files of the test's own."""
     made: list[Arena] = []
 
     def make(**options: Any) -> Arena:
-        arena = Arena(tmp_path_factory.mktemp("arena"), **options)
+        arena = Arena(tmp_path_factory.mktemp("arena"), git_program=git_program, **options)
         made.append(arena)
         homes.append(arena.home)
         return arena

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from tests.attack.arena import Arena, refused, remove
+from tests.attack.arena import FILES, Arena, refused, remove, seed
 
 pytestmark = pytest.mark.must
 FSMONITOR = "[core]\n\tfsmonitor = {script}\n"
@@ -146,6 +146,70 @@ def test_a10_repository_where_none_was(arena: Arena) -> None:
     listing = arena.must("ls-tree", "-r", "--name-only", tree, cwd=arena.root, git_dir=arena.cache)
     assert listing.split() == ["README.md", "d/x", "f.txt", "g.txt"]
     assert arena.marks() == set()
+
+
+BARE = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = {top}\n\tfsmonitor = {script}\n"
+
+
+@pytest.mark.parametrize("place", ["worktree", "remote"])
+def test_a11_bare_layout_in_the_tree(arena: Arena, place: str) -> None:
+    """`HEAD`, `config`, `objects`, `refs` under a harmless name are ordinary files, so a commit may hold them.
+
+    Control: `git status` typed in that directory takes it for a repository; `safe.bareRepository=explicit`, which the
+    product always sets, makes git refuse it.
+    """
+    layout = {
+        "b/HEAD": "ref: refs/heads/main\n",
+        "b/config": BARE.format(top=arena.wt, script=arena.script("a11")),
+        "b/objects/x": "",
+        "b/refs/x": "",
+    }
+    if place == "remote":
+        seed(arena, arena.remote, {**FILES, **{name: text.encode() for name, text in layout.items()}})
+        arena.new_task()
+    else:
+        for name, text in layout.items():
+            (arena.wt / name).parent.mkdir(parents=True, exist_ok=True)
+            (arena.wt / name).write_text(text)
+    arena.fires("a11", lambda: arena.git("status", cwd=arena.wt / "b"))
+    belted = arena.git("-c", "safe.bareRepository=explicit", "status", cwd=arena.wt / "b")
+    assert b"bare repository" in belted.stderr
+    assert arena.wb.status(arena.task.id).rejected == ()
+    assert arena.whole_life() == []
+    assert arena.marks() == set()
+
+
+def test_a11_patch_that_makes_a_bare_layout(arena: Arena) -> None:
+    """As above, brought by a patch, and applied by the product. Control: once written, plain git obeys it."""
+    config = BARE.format(top=arena.wt, script=arena.script("a11"))
+    new = {"b/HEAD": "ref: refs/heads/main\n", "b/config": config, "b/objects/x": "x\n", "b/refs/x": "x\n"}
+    patch = "".join(
+        f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,{text.count(chr(10))} @@\n"
+        + "".join(f"+{line}\n" for line in text.splitlines())
+        for name, text in new.items()
+    )
+    arena.wb.apply_patch(arena.task.id, patch.encode(), dict.fromkeys(new))
+    assert arena.marks() == set()
+    arena.fires("a11", lambda: arena.git("status", cwd=arena.wt / "b"))
+    assert arena.whole_life() == []
+    assert arena.marks() == set()
+
+
+def test_a12_doctor_warns_of_trust_in_every_directory(arena: Arena) -> None:
+    """Control: with it plain git obeys a foreign owner's `.git`, which it refuses without."""
+    git = arena.replace_pointer(poisoned(arena, "a12"))
+    shutil.chown(git, 64000, 64000)
+    arena.git("-c", "safe.directory=", "status", cwd=arena.wt)
+    assert arena.marks() == set(), "void: refused without the trust"
+    assert level_of(arena, "safe.directory") == "ok"
+    (arena.operator / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
+    env = {"GIT_CONFIG_GLOBAL": str(arena.operator / ".gitconfig")}
+    arena.fires("a12", lambda: arena.git("-c", "core.pager=cat", "status", cwd=arena.wt, env=env))
+    assert level_of(arena, "safe.directory") == "warn"
+
+
+def level_of(arena: Arena, line: str) -> str:
+    return next(str(probe.level) for probe in arena.wb.doctor() if probe.name == line)
 
 
 def test_a12_a18_foreign_owner_needs_no_safe_directory(arena: Arena) -> None:

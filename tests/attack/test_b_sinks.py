@@ -6,19 +6,26 @@ Control: plain git in a copy of that worktree.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from tests.attack.arena import GIT, Arena
+from sandbox.git import process
+from sandbox.git.process import Git
+from tests.attack.arena import GIT, Arena, remove
+from tests.attack.test_q_process import wait_until
 
 pytestmark = pytest.mark.must
+CONFIGURED_HOOKS, DAEMON = (2, 54), (2, 55)
 
 
 @dataclass(frozen=True)
@@ -114,16 +121,11 @@ def set_off(arena: Arena, name: str, top: Path) -> None:
     shutil.copytree(top, copy, symlinks=True)
     script = SINKS[name].commands.replace("{p}", str(arena.root / "scripts" / name)).replace("git ", "$git ")
     environ = {
-        "git": f"{GIT} -c safe.directory=* -c user.name=a -c user.email=a@b",
+        "git": f"{arena.git_program} -c safe.directory=* -c user.name=a -c user.email=a@b",
         "PATH": "/usr/bin:/bin", "HOME": str(arena.root), "GIT_CONFIG_NOSYSTEM": "1",
     }  # fmt: skip
     subprocess.run(["/bin/sh", "-c", script], cwd=copy, env=environ, capture_output=True, timeout=30, check=False)
     shutil.rmtree(copy)
-
-
-def git_version() -> tuple[int, ...]:
-    text = subprocess.run([GIT, "version"], capture_output=True, check=True).stdout.decode()
-    return tuple(int(n) for n in re.findall(r"\d+", text)[:2])
 
 
 @pytest.mark.parametrize("place", ["pointer", "nested"])
@@ -136,7 +138,7 @@ def test_b01_to_b21_sink_in_the_worktree(arena: Arena, name: str, place: str) ->
         top = arena.wt / "sub"
         top.mkdir()
     plant(arena, name, top)
-    if SINKS[name].newest_only and git_version() < (2, 54):
+    if SINKS[name].newest_only and arena.git_version < CONFIGURED_HOOKS:
         set_off(arena, name, top)
         assert arena.marks() == set()  # nothing to prove with this git; the product's half still runs
     else:
@@ -153,7 +155,7 @@ def test_b_e12_sink_in_the_remote_itself(arena: Arena, name: str) -> None:
     hostile = arena.root / "hostile"
     hostile.mkdir()
     plant(arena, name, hostile)
-    if not (SINKS[name].newest_only and git_version() < (2, 54)):
+    if not (SINKS[name].newest_only and arena.git_version < CONFIGURED_HOOKS):
         arena.fires(name, lambda: set_off(arena, name, hostile))
     repository = arena.wb.clone(str(hostile)).repository
     task = arena.wb.create_task(repository.id)
@@ -163,6 +165,63 @@ def test_b_e12_sink_in_the_remote_itself(arena: Arena, name: str) -> None:
         arena.wb.run(str(hostile), profile="generic")
     assert caught.value.code is ErrorCode.INVALID_INPUT  # nothing to run
     assert arena.marks() == set()
+
+
+def test_b25_tampered_configuration_of_ours_runs_no_hook(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No way is known to write there. Control: the product's own commands, without that part of the belt."""
+    events = "".join(f"\tevent = {event}\n" for event in ("reference-transaction", "post-index-change", "pre-push"))
+    with (arena.cache / "config").open("a") as stream:
+        stream.write(f'[hook "e"]\n{events}\tcommand = {arena.script("b25")}\n')
+    git = Git(arena.cache, arena.git_program if arena.git_program != GIT else "")
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "_BELT", tuple(c for c in process._BELT if not c.startswith("hook.")))
+        for words in (
+            ("update-ref", "refs/sandbox/x", "refs/remotes/origin/main"),
+            ("read-tree", "refs/remotes/origin/main"),
+        ):
+            run = partial(git.run, *words, env={"GIT_INDEX_FILE": str(arena.root / "index")})
+            if arena.git_version >= CONFIGURED_HOOKS:
+                arena.fires("b25", run)
+    (arena.wt / "f.txt").write_text("changed\n")
+    arena.wb.commit(arena.task.id, "x")
+    arena.wb.push(arena.task.id)
+    assert 'hook "e"' in (arena.cache / "config").read_text(), "void: not in force any more"
+    assert arena.marks() == set()
+
+
+@pytest.mark.parametrize("place", ["pointer", "nested", "remote"])
+def test_b27_no_daemon_is_left_behind(arena: Arena, place: str) -> None:
+    """Control: one plain `git status` starts a daemon that stays (on Linux since git 2.55)."""
+    top = {"pointer": arena.wt, "nested": arena.wt / "sub", "remote": arena.root / "hostile"}[place]
+    top.mkdir(exist_ok=True)
+    remove(top / ".git")
+    arena.evil_git_dir(top / ".git", "[core]\n\tfsmonitor = true\n")
+    (top / "f.txt").write_text("changed\n")
+    copy = arena.root / "copy"
+    shutil.copytree(top, copy, symlinks=True)
+    arena.git("status", cwd=copy)
+    if arena.git_version >= DAEMON:
+        assert len(left_behind(arena)) == 1, "void"
+    for pid in left_behind(arena):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: left_behind(arena) == [])
+    assert arena.whole_life() == []
+    if place == "remote":
+        arena.wb.create_task(arena.wb.clone(str(top)).repository.id)
+    assert left_behind(arena) == []
+
+
+def left_behind(arena: Arena) -> list[int]:
+    """Processes in the arena that live on although nobody runs a command there. (The dead, not yet reaped, do not.)"""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            where = (path / "cwd").readlink()
+        except OSError:
+            continue
+        if where.is_relative_to(arena.root):
+            found.append(int(path.name))
+    return found
 
 
 def test_b_check_run_snapshot_runs_nothing(guests: Callable[..., Arena]) -> None:

@@ -68,6 +68,7 @@ def test_e01_e02_e03_hostile_tree_names(arena: Arena, name: str) -> None:
     assert not list((arena.home / "repositories" / "rooms").iterdir())
 
 
+@pytest.mark.one_git
 @pytest.mark.parametrize("name", NAMES)
 def test_e01_writer_refuses_what_a_fetch_let_through(arena: Arena, name: str) -> None:
     """Defence in depth: the objects are already in the cache (an older git, a check that was forgotten)."""
@@ -119,6 +120,7 @@ UNWRITABLE = {
 }
 
 
+@pytest.mark.one_git
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_e01_names_that_no_file_system_takes(arena: Arena, name: str) -> None:
     """Control: the naive writer dies of them."""
@@ -149,6 +151,7 @@ def test_e04_control_files_as_links_are_not_followed(arena: Arena, name: bytes) 
     assert [c.path for c in arena.wb.status(arena.task.id).changes] == ["new"]  # `*` would have hidden it
 
 
+@pytest.mark.one_git
 def test_e06_git_bomb_is_refused_before_checkout(arena: Arena) -> None:
     """Control: `ls-tree -r` of the 7 objects does list a million paths."""
     plumbing = Plumbing(arena, arena.remote)
@@ -182,6 +185,7 @@ def zeros(remote: Path, arena: Arena, size: int) -> str:
     return oid
 
 
+@pytest.mark.one_git
 @pytest.mark.parametrize(("size", "copies"), [(516 * 1024**2, 1), (64 * 1024**2, 140)], ids=["one blob", "many paths"])
 def test_e07_zip_bomb_is_refused_before_checkout(arena: Arena, size: int, copies: int) -> None:
     """Control: what git would write, by `ls-tree -l`. (The large one is put into the cache: a fetch is slow.)"""
@@ -220,7 +224,7 @@ def peak_mib(arena: Arena, body: str, seconds: float = 60) -> int:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=seconds, check=False,
         preexec_fn=limit,
-        env={"PATH": os.environ["PATH"], "HOME": str(arena.operator)},
+        env=arena.surroundings(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return int(done.stdout)
@@ -229,6 +233,7 @@ def peak_mib(arena: Arena, body: str, seconds: float = 60) -> int:
 TYPED = "from sandbox.errors import SandboxError"
 
 
+@pytest.mark.one_git
 def test_e07_huge_readme_does_not_fill_the_controller(arena: Arena) -> None:
     """A variant: the orientation envelope shows 4 KB of the README; it must not load 128 MB for that.
 
@@ -242,6 +247,7 @@ def test_e07_huge_readme_does_not_fill_the_controller(arena: Arena) -> None:
     assert peak_mib(arena, f"workbench.clone({str(arena.remote)!r})") < 100
 
 
+@pytest.mark.one_git
 def test_e07_ignore_files_do_not_fill_the_controller(arena: Arena) -> None:
     """A variant: one blob of 1 MB as the `.gitignore` of 300 directories. Control: 600 MB when all are read."""
     plumbing = Plumbing(arena, arena.remote)
@@ -260,6 +266,7 @@ def test_e07_ignore_files_do_not_fill_the_controller(arena: Arena) -> None:
     assert peak_mib(arena, body) < 200
 
 
+@pytest.mark.one_git
 @pytest.mark.parametrize(
     ("rules", "path"),
     [
@@ -417,6 +424,7 @@ def test_e16_smudge_filters_do_not_run_at_checkout(arena: Arena) -> None:
     assert arena.marks() == set()
 
 
+@pytest.mark.one_git
 def test_e19_spellings_of_one_remote_share_one_cache(arena: Arena) -> None:
     """Control: as strings they all differ."""
     spellings = [str(arena.remote), f"file://{arena.remote}", f"{arena.remote}/", f"{arena.root}/x/../remote.git"]

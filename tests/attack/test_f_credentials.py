@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from sandbox.errors import ErrorCode, SandboxError
-from tests.attack.arena import GIT, Arena, refused
+from tests.attack.arena import Arena, refused
 from tests.attack.httpstub import ENCODED, TOKEN, USER, Stub, serving
 
 pytestmark = pytest.mark.must
@@ -82,7 +82,14 @@ def test_f08_f09_f10_f11_canary_token_is_nowhere(
 ) -> None:
     """A whole life over https: clone, commit, push, failures, with git's own tracing switched on by the caller."""
     with watching() as hits:
-        argv = [GIT, "-c", f"http.extraHeader=X: {TOKEN}", "-c", f"http.sslCAInfo={arena.root}/ca.pem", "ls-remote"]
+        argv = [
+            arena.git_program,
+            "-c",
+            f"http.extraHeader=X: {TOKEN}",
+            "-c",
+            f"http.sslCAInfo={arena.root}/ca.pem",
+            "ls-remote",
+        ]
         subprocess.run([*argv, trusted.url], capture_output=True, check=False)
         slow = [sys.executable, "-c", "import time; time.sleep(1)", TOKEN]
         subprocess.run(slow, check=False)

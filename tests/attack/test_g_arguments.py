@@ -169,6 +169,7 @@ def test_g16_o02_commit_message_and_author_are_data(make_arena: Callable[..., Ar
         arena.wb.commit(arena.task.id, "x" * (1 << 20))
 
 
+@pytest.mark.one_git
 def test_g17_profiles_of_the_repository_are_not_read(arena: Arena) -> None:
     """A repository cannot bring checks of its own. Control: the operator's folder can."""
     text = (

@@ -10,18 +10,22 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.errors import ErrorCode
+from sandbox.git import process
 from sandbox.git.process import Git
-from tests.attack.arena import GIT, Arena, refused
+from tests.attack.arena import Arena, refused
 
 pytestmark = pytest.mark.must
+NAP = f"31.{os.getpid()}"  # by which our sleepers are told from those of another test process
 
 LIFE = """
 import sys
 from pathlib import Path
+from typing import Any
 sys.path.insert(0, {checkout!r})
 from sandbox.workbench import Workbench
 with Workbench(Path({home!r}), allow_file=True) as wb:
@@ -85,7 +89,7 @@ def hostile(arena: Arena) -> dict[str, str]:
 
 def life(arena: Arena, **env: str) -> subprocess.CompletedProcess[str]:
     program = LIFE.format(checkout=str(Path.cwd()), home=str(arena.home), remote=str(arena.remote))
-    environ = {"PATH": os.environ["PATH"], "HOME": str(arena.operator), **env}
+    environ = {**arena.surroundings(), **env}
     return subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
@@ -132,13 +136,14 @@ def test_q03_only_git_on_the_fixed_path_is_run(arena: Arena, how: str) -> None:
     arena.fires("path", lambda: subprocess.run(argv, cwd=where, env={"PATH": path}, check=True, capture_output=True))
     program = LIFE.format(checkout=str(Path.cwd()), home=str(arena.home), remote=str(arena.remote))
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=where, env={"PATH": path, "HOME": str(arena.operator), **extra},
+        [sys.executable, "-c", program], cwd=where, env={**arena.surroundings(), "PATH": path, **extra},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.stdout == "whole\n", done.stderr
     assert arena.marks() == set()
 
 
+@pytest.mark.one_git
 def test_q04_children_inherit_no_descriptor(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program in place of git lists its own. Control: an inheritable descriptor does reach a careless child."""
     lister = arena.root / "lister"
@@ -148,7 +153,7 @@ def test_q04_children_inherit_no_descriptor(arena: Arena, monkeypatch: pytest.Mo
     os.set_inheritable(secret.fileno(), True)
     careless = subprocess.run([lister], close_fds=False, capture_output=True, text=True, check=True).stdout
     assert str(arena.outside) in careless, "void"
-    monkeypatch.setattr("sandbox.git.process.git_executable", lambda: str(lister))
+    monkeypatch.setattr("sandbox.git.process.git_executable", lambda _: str(lister))
     listing = Git(arena.cache).run("x").decode()
     secret.close()
     entries = [line.split(" ", 8)[-1].split() for line in listing.splitlines() if "->" in line]
@@ -157,10 +162,11 @@ def test_q04_children_inherit_no_descriptor(arena: Arena, monkeypatch: pytest.Mo
     assert "/dev/null" in listing
 
 
+@pytest.mark.one_git
 def test_q05_the_whole_group_dies_at_the_deadline(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: killing only the first process leaves its children."""
     spawner = arena.root / "spawner"
-    spawner.write_text("#!/bin/sh\nsleep 31.7 & sleep 31.7\n")
+    spawner.write_text(f"#!/bin/sh\nsleep {NAP} & sleep {NAP}\n")
     spawner.chmod(0o755)
     control = subprocess.Popen([spawner], start_new_session=True)
     wait_until(lambda: len(sleepers()) >= 2)
@@ -169,7 +175,7 @@ def test_q05_the_whole_group_dies_at_the_deadline(arena: Arena, monkeypatch: pyt
     assert sleepers(), "void"
     os.killpg(control.pid, 9)
     wait_until(lambda: not sleepers())
-    monkeypatch.setattr("sandbox.git.process.git_executable", lambda: str(spawner))
+    monkeypatch.setattr("sandbox.git.process.git_executable", lambda _: str(spawner))
     started = time.monotonic()
     with refused(ErrorCode.TIMEOUT):
         Git(arena.cache).run("x", deadline_s=0.5)
@@ -188,13 +194,14 @@ def sleepers() -> list[str]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if path.read_bytes() == b"sleep\x0031.7\0":
+            if path.read_bytes() == f"sleep\0{NAP}\0".encode():
                 found.append(path.parent.name)
         except OSError:
             continue
     return found
 
 
+@pytest.mark.one_git
 def test_q07_home_is_private_whatever_the_umask(make_arena: Callable[..., Arena]) -> None:
     """Control: with this umask an ordinary file is open to all."""
     old = os.umask(0)
@@ -228,12 +235,12 @@ def test_q05_interrupt_leaves_no_git_behind(arena: Arena) -> None:
     """
     hook = arena.remote / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\nsleep 31.7\n")
+    hook.write_text(f"#!/bin/sh\nsleep {NAP}\n")
     hook.chmod(0o755)
     (arena.wt / "f.txt").write_text("changed\n")
     arena.wb.commit(arena.task.id, "x")
     command = [str(Path(sys.executable).with_name("sandbox")), "--home", str(arena.home), "push", arena.task.id]
-    environ = {"PATH": os.environ["PATH"], "HOME": str(arena.operator)}
+    environ = arena.surroundings()
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wait_until(sleepers)
     process.terminate()
@@ -243,8 +250,17 @@ def test_q05_interrupt_leaves_no_git_behind(arena: Arena) -> None:
     wait_until(lambda: not sleepers())
 
 
-def test_git_used_by_the_controls_is_the_products() -> None:
-    """The controls prove something about the git that the product runs."""
-    from sandbox.git.process import git_executable  # noqa: PLC0415
+def test_git_used_by_the_controls_is_the_products(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controls prove something about the git that the product runs, in every command of a task's life."""
+    programs: set[str] = set()
+    real = process.command_line
 
-    assert Path(GIT).resolve() == Path(git_executable()).resolve()
+    def recorded(*args: Any) -> list[str]:
+        argv = real(*args)
+        programs.add(next(word for word in argv[2:] if "=" not in word))  # behind `env -i NAME=VALUE...`
+        return argv
+
+    monkeypatch.setattr(process, "command_line", recorded)
+    assert arena.whole_life() == []
+    assert {Path(program).resolve() for program in programs} == {Path(arena.git_program).resolve()}
+    assert arena.must("version", cwd=arena.root) == process.git_version(arena.home, arena.git_program)
