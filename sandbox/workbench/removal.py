@@ -57,7 +57,7 @@ def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
     """What would be lost for good, in words. Raises: `dirty_workspace` unless `discard`."""
     clone = parts.home.clone(repo_id)
     try:
-        lost = (*_unpushed(clone), *_uncommitted(parts, repo_id))
+        lost = (*_unpushed(clone, parts.settings.git.executable), *_uncommitted(parts, repo_id))
     except SandboxError:
         if not discard:
             raise
@@ -72,11 +72,11 @@ def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
     return lost
 
 
-def _unpushed(clone: Path) -> Iterator[str]:
+def _unpushed(clone: Path, git_program: str) -> Iterator[str]:
     """Branches of tasks with a commit that neither the remote's branches and tags nor any push of ours reach."""
     if not (clone / "HEAD").is_file():
         return
-    git = Git(clone)
+    git = Git(clone, git_program)
     known = ("--not", "--remotes", "--tags", "--glob=refs/sandbox/*/pushed")
     ours = set(git.run("rev-list", f"--branches={_BRANCHES}", *known).decode().split())
     listed = git.run("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads/space-agent/")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+import sandbox
 from sandbox.config import load_settings
 from sandbox.errors import ErrorCode
 from sandbox.git.cache import open_cache
@@ -44,6 +46,15 @@ def test_the_configured_git_is_the_one_that_runs(other_git: Path, upstream: Upst
     open_cache(upstream.git_dir, str(other_git)).run("rev-parse", "HEAD")
     assert git_version(upstream.root, str(other_git)).startswith("git version 2.")
     assert ran.read_text() == "ran\n" * 3
+
+
+def test_no_part_of_the_product_forgets_the_choice() -> None:
+    """It has a default, for tests; in the product `Git(path)` alone would run the wrong one."""
+    forgetful = re.compile(r"\b(?:Git|open_cache)\((?:[^(),]|\([^()]*\))*\)")
+    assert forgetful.search("git = open_cache(parts.home.clone(repo_id))")  # control
+    assert not forgetful.search("git = open_cache(parts.home.clone(repo_id), chosen)")
+    sources = {path: path.read_text() for path in Path(sandbox.__file__).parent.rglob("*.py")}
+    assert {path.name: found[0] for path, text in sources.items() if (found := forgetful.search(text))} == {}
 
 
 def test_the_setting_comes_from_file_and_variable(tmp_path: Path) -> None:
