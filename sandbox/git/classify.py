@@ -14,8 +14,26 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 # First match wins: (pattern, code, brief, hint).
 _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), code, brief, hint)
+    (re.compile(pattern, re.IGNORECASE | re.MULTILINE), code, brief, hint)
     for pattern, code, brief, hint in (
+        (
+            r"died of signal 25\b|file size limit exceeded|file too large",  # SIGXFSZ, EFBIG: see `process.Ceiling`
+            ErrorCode.QUOTA_EXCEEDED,
+            "The remote sent more than it may",
+            "Nothing of it was kept.",
+        ),
+        (
+            r"^fatal: out of memory, \w+ failed",
+            ErrorCode.QUOTA_EXCEEDED,
+            "The remote's answer needs more memory than git may use for it",
+            "It advertises too many refs, or sends objects that are too large.",
+        ),
+        (
+            r"not our ref|does not allow request for unadvertised object",
+            ErrorCode.NOT_FOUND,
+            "The remote does not hand out an object that we asked for",
+            "Its history may have changed; if it serves no partial clones, clone it without --partial.",
+        ),
         (
             r"detected dubious ownership",
             ErrorCode.UNSAFE_REPOSITORY,
@@ -85,6 +103,12 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             ErrorCode.INVALID_INPUT,
             "This transport is not allowed",
             "",
+        ),
+        (
+            r"unable to create '': file name too long|'' exists; cannot create ''",
+            ErrorCode.UNSAFE_REPOSITORY,
+            "The remote has branch or tag names that cannot be kept",
+            "One is too long, or one is a directory of another.",
         ),
         (
             r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)",

@@ -31,6 +31,9 @@ LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
+_MARGIN = 4 * 1024  # where the beginning was cut off, a secret may have been halved; longer than any
+_LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
+_LIMITED = 'ulimit -c 0 && ulimit -f "$0" && ulimit -d "$1" && shift && exec "$@"'  # no core: SIGXFSZ would dump one
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that the next replaces; anchored: linear time
 
 _ENVIRONMENT = {
@@ -93,10 +96,28 @@ _BELT = (
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """What a remote can make git and its children use, held by the kernel: no server can outrun it.
+
+    `file_bytes`: of one file, so of the one pack that a fetch writes; reached: SIGXFSZ, `quota_exceeded`.
+    `memory_bytes`: of data in one process (mapped packs do not count); reached: git gives up, `quota_exceeded`.
+    """
+
+    file_bytes: int
+    memory_bytes: int
+
+    def wrap(self, argv: Sequence[str]) -> list[str]:
+        """argv under the limits: `ulimit` counts files in blocks of 512 bytes and data in KiB (POSIX, dash(1))."""
+        limits = (str(-(-self.file_bytes // 512)), str(-(-self.memory_bytes // 1024)))
+        return ["/bin/sh", "-c", _LIMITED, *limits, *argv]
+
+
+@dataclass(frozen=True)
 class Grant:
     """What a network command gets on top: one protocol, and the means to authenticate for one URL.
 
     `progress` hears git's own lines of progress, remote text among them, from another thread.
+    `redact` is applied to all text that git prints on stderr, before anything is cut off or told to anybody.
     """
 
     protocol: str
@@ -104,6 +125,8 @@ class Grant:
     config: tuple[str, ...] = ()
     fds: tuple[int, ...] = ()
     progress: Callable[[str], None] | None = None
+    redact: Callable[[str], str] = str
+    ceiling: Ceiling | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +136,12 @@ class Result:
     code: int
     stdout: bytes
     stderr: str
+
+    def required(self, name: str) -> Result:
+        """Itself. Raises: the classified error when git exited non-zero."""
+        if self.code != 0:
+            raise classify(name, self.code, self.stderr)
+        return self
 
 
 @dataclass(frozen=True)
@@ -132,9 +161,7 @@ class Git:
     ) -> bytes:
         """Run to the end and return stdout. Raises: the classified error when git exits non-zero."""
         result = self.attempt(*args, stdin=stdin, env=env, grant=grant, deadline_s=deadline_s)
-        if result.code != 0:
-            raise classify(args[0], result.code, result.stderr)
-        return result.stdout
+        return result.required(args[0]).stdout
 
     def attempt(
         self,
@@ -143,10 +170,11 @@ class Git:
         env: Mapping[str, str] | None = None,
         grant: Grant | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
+        output_limit: int = OUTPUT_LIMIT,
     ) -> Result:
         """Like `run`, for commands whose exit code is an answer."""
         with spooled(stdin) as spool, self.stream(*args, stdin=spool, env=env, grant=grant, deadline_s=deadline_s) as p:
-            stdout = p.read_all(OUTPUT_LIMIT)
+            stdout = p.read_all(output_limit)
         return Result(p.code, stdout, p.stderr)
 
     @contextmanager
@@ -161,7 +189,7 @@ class Git:
         """Run with stdout as a stream. On leaving, the whole process group is gone and `code` is known."""
         argv = command_line(self.git_dir, args, env or {}, grant, self.executable)
         popen = _start(argv, stdin, grant.fds if grant else ())
-        process = Process(popen, args[0], deadline_s, grant.progress if grant else None)
+        process = Process(popen, args[0], deadline_s, grant)
         try:
             yield process
             process.finish()
@@ -181,10 +209,11 @@ def command_line(
     if grant is not None:
         variables |= {"GIT_ALLOW_PROTOCOL": grant.protocol, **grant.env}
         config += [f"protocol.{grant.protocol}.allow=always", *grant.config]
-    argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), git_executable(executable)]
-    for item in config:
-        argv += ["-c", item]
-    argv += [f"--git-dir={git_dir}", *args]
+    words = (word for item in config for word in ("-c", item))
+    command = [git_executable(executable), *words, f"--git-dir={git_dir}", *args]
+    if grant is not None and grant.ceiling is not None:
+        command = grant.ceiling.wrap(command)
+    argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), *command]
     if any("\0" in part for part in argv):
         raise SandboxError(ErrorCode.INVALID_INPUT, "A value given to git contains a NUL byte")
     return argv
@@ -193,13 +222,15 @@ def command_line(
 class Process:
     """A running git with its deadline armed. stderr is collected on the side, bounded."""
 
-    def __init__(self, popen: Any, name: str, deadline_s: float, progress: Callable[[str], None] | None = None) -> None:
+    def __init__(self, popen: Any, name: str, deadline_s: float, grant: Grant | None = None) -> None:
         self._popen = popen
-        self._progress = progress
+        self._grant = grant or Grant("none")
+        self._lines = Lines()
         self._name = name
         self._deadline_s = deadline_s
         self._expired = False
         self._errors = bytearray()
+        self._cut = False
         self._timer = threading.Timer(deadline_s, self._expire)
         self._timer.daemon = True
         self._timer.start()
@@ -211,7 +242,8 @@ class Process:
     @property
     def stderr(self) -> str:
         """What git said so far; evidence, never shown to an agent raw."""
-        return _OVERWRITTEN.sub("", bytes(self._errors).decode("utf-8", errors="replace"))
+        text = self._grant.redact(bytes(self._errors).decode("utf-8", errors="replace"))
+        return _OVERWRITTEN.sub("", text[_MARGIN:] if self._cut else text)
 
     def read_all(self, limit: int) -> bytes:
         """All of stdout. Raises: `quota_exceeded` past `limit` bytes."""
@@ -259,14 +291,33 @@ class Process:
         with suppress(OSError, ValueError):
             while chunk := self._popen.stderr.read1(_CHUNK):
                 self._errors += chunk
+                self._cut = self._cut or len(self._errors) > _STDERR_LIMIT
                 del self._errors[:-_STDERR_LIMIT]  # the reason comes last
                 self._report(chunk)
             self._popen.stderr.close()
 
     def _report(self, chunk: bytes) -> None:
-        lines = chunk.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
-        if self._progress is not None and (last := next((line for line in reversed(lines) if line.strip()), "")):
-            self._progress(last.strip())
+        lines = self._lines.of(chunk)
+        if self._grant.progress is not None and lines:
+            self._grant.progress(self._grant.redact(lines[-1]))
+
+
+class Lines:
+    """Whole lines of a stream that arrives in pieces: a piece may end within a word that must not be shown."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._too_long = False
+
+    def of(self, chunk: bytes) -> list[str]:
+        """Lines that end in this piece, without blank ones and without any longer than the limit."""
+        *ended, rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
+        if self._too_long and ended:
+            ended, self._too_long = ended[1:], False
+        self._too_long = self._too_long or len(rest) > _LINE_LIMIT
+        self._rest = b"" if self._too_long else rest
+        texts = (line.decode("utf-8", errors="replace").strip() for line in ended if len(line) <= _LINE_LIMIT)
+        return [text for text in texts if text]
 
 
 def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...]) -> Any:

@@ -127,3 +127,94 @@ def test_scrubbed_text_has_no_control_characters_and_stays_so(text: str) -> None
 
 def test_details_are_bounded() -> None:
     assert len(classify("fetch", 1, "x" * 100_000).details) <= 4000
+
+
+# --- what a fetch may use, what a remote does not have
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("error: index-pack died of signal 25\nfatal: index-pack failed", ErrorCode.QUOTA_EXCEEDED),
+        ("fatal: write error: File too large\nfatal: index-pack failed", ErrorCode.QUOTA_EXCEEDED),
+        ("fatal: Out of memory, realloc failed (tried to allocate 536870912 bytes)", ErrorCode.QUOTA_EXCEEDED),
+        ("fatal: remote error: upload-pack: not our ref 343f9d66d72b143214c8e3bf4426153ccfdf6782", ErrorCode.NOT_FOUND),
+        ("error: Server does not allow request for unadvertised object 343f9d66", ErrorCode.NOT_FOUND),
+        ("error: cannot lock ref 'a': Unable to create '/x/a.lock': File name too long", ErrorCode.UNSAFE_REPOSITORY),
+        ("error: cannot lock ref 'a/b': 'a' exists; cannot create 'a/b'", ErrorCode.UNSAFE_REPOSITORY),
+        ("error: index-pack died of signal 9\nfatal: index-pack failed", ErrorCode.UNSAFE_REPOSITORY),
+        ("remote: fatal: Out of memory, malloc failed", ErrorCode.INTERNAL),
+    ],
+)
+def test_limits_and_refusals_have_their_codes(said: str, code: ErrorCode) -> None:
+    assert classify("fetch", 128, said).code is code
+
+
+# --- worth another try
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fatal: unable to access 'https://h/o/r/': The requested URL returned error: 429",
+        "fatal: unable to access 'https://h/o/r/': GnuTLS recv error (-54): Error in the pull function.",
+        "fatal: unable to access 'https://h/o/r/': GnuTLS recv error (-110): "
+        "The TLS connection was non-properly terminated.",
+        "fatal: unable to access 'https://h/o/r/': GnuTLS, handshake failed: Error in the push function.",
+        "error: RPC failed; curl 56 GnuTLS recv error (-9): Error decoding the received TLS packet.\n"
+        "fatal: early EOF\nfatal: fetch-pack: invalid index-pack output",
+        "fatal: unable to access 'https://h/o/r/': OpenSSL SSL_read: Connection reset by peer, errno 104",
+    ],
+    ids=["429", "gnutls-pull", "gnutls-terminated", "gnutls-handshake", "gnutls-mid-pack", "openssl-reset"],
+)
+def test_a_slow_down_and_a_broken_tls_stream_are_worth_another_try(said: str) -> None:
+    error = classify("fetch", 128, said)
+    assert error.code is ErrorCode.NETWORK_ERROR
+    assert is_transient(error)
+
+
+def test_429_says_to_wait_and_its_neighbours_are_not_tried_again() -> None:
+    assert "slow down" in classify("fetch", 128, f"{ACCESS}: The requested URL returned error: 429").brief
+    for status in (418, 428, 430, 451):
+        assert not is_transient(classify("fetch", 128, f"{ACCESS}: The requested URL returned error: {status}"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "server certificate verification failed. CAfile: none CRLfile: none",
+        "GnuTLS, handshake failed: An unexpected TLS packet was received.",
+        "OpenSSL/3.0.15: error:0A00010B:SSL routines::wrong version number",
+    ],
+)
+def test_a_wrong_certificate_or_protocol_is_not(said: str) -> None:
+    error = classify("fetch", 128, f"{ACCESS}: {said}")
+    assert error.code is ErrorCode.NETWORK_ERROR
+    assert not is_transient(error)
+
+
+# --- quoted names decide nothing
+
+ACCESS = "fatal: unable to access 'https://h/o/r/'"
+LOUD = "certificate-redirect-fsck-timed out-repository not found-returned error: 404-stale info-permission denied ("
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "transient"),
+    [
+        ("fatal: unable to access 'https://h/o/{}/': Connection refused", ErrorCode.NETWORK_ERROR, True),
+        ("fatal: unable to access 'https://h/o/{}/': returned error: 500", ErrorCode.NETWORK_ERROR, True),
+        ("fatal: unable to access 'https://h/o/{}/': returned error: 401", ErrorCode.AUTH_FAILED, False),
+        ("fatal: '{}' does not appear to be a git repository", ErrorCode.REMOTE_NOT_FOUND, False),
+        ("fatal: unable to create '/x/{}/index.lock'", ErrorCode.INTERNAL, False),
+    ],
+)
+def test_quoted_names_decide_nothing(frame: str, code: ErrorCode, transient: bool) -> None:
+    error = classify("fetch", 128, frame.format(LOUD))
+    assert error.code is code
+    assert is_transient(error) is transient
+    assert LOUD in error.details  # control: it was there to be read
+
+
+def test_the_same_words_without_quotes_do_decide() -> None:
+    assert classify("fetch", 128, f"fatal: {LOUD}").code is not ErrorCode.INTERNAL

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.process import SAFE_PATH, Git, Grant, command_line, git_executable, git_version
+from sandbox.git.process import SAFE_PATH, Ceiling, Git, Grant, Lines, command_line, git_executable, git_version
 from tests.unit.conftest import Upstream, refused
 
 ENVIRONMENT = {
@@ -356,3 +357,71 @@ def test_the_version_is_text_even_without_git(tmp_path: Path, monkeypatch: pytes
     assert git_version(tmp_path) == ""
     monkeypatch.undo()
     git_executable.cache_clear()
+
+
+# --- text of a remote that repeats our secret
+
+SECRET = "hunter2-s3cr3t"
+
+
+def hidden(text: str) -> str:
+    return text.replace(SECRET, "***")
+
+
+@pytest.mark.parametrize("pieces", [[3], [10], [14], [1] * 40, [20]], ids=str)
+def test_lines_are_told_whole_however_they_arrive(pieces: list[int]) -> None:
+    text = f"remote: {SECRET}\rremote: done\r\n\nrest".encode()
+    lines, told, at = Lines(), [], 0
+    for length in [*pieces, len(text)]:
+        told += lines.of(text[at : at + length])
+        at += length
+    assert told == [f"remote: {SECRET}", "remote: done"]
+
+
+def test_a_line_past_the_limit_is_not_told_in_part() -> None:
+    lines = Lines()
+    assert lines.of(b"x" * 9000) == []
+    assert lines.of(b"y" * 9000 + b"\nnext\nz") == ["next"]
+    assert lines.of(b"z" * 9000 + b"\n") == []
+    assert lines.of(b"last\n") == ["last"]
+
+
+def test_f11_a_secret_that_the_remote_repeats_is_redacted_in_progress_and_evidence(upstream: Upstream) -> None:
+    """Control: without the redaction both have it."""
+    for redact, shown in ((str, True), (hidden, False)):
+        heard: list[str] = []
+        slowly = f"printf 'remote: {SECRET[:5]}' >&2; printf '{SECRET[5:]}\\nend\\n' >&2; exit 1"
+        grant = replace(ssh(slowly), redact=redact, progress=heard.append)
+        result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
+        assert (SECRET in result.stderr) is shown
+        assert "end" in result.stderr
+        assert heard
+        assert shown or SECRET[5:] not in "".join(heard)
+
+
+@pytest.mark.parametrize("half", [3, 7, 13])
+def test_f11_no_half_of_a_secret_is_left_where_the_beginning_is_cut_off(
+    half: int, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: without the margin the second half is there, and no redaction knows it."""
+    git, run = Git(upstream.git_dir), ("ls-remote", "--", SSH_URL)
+    last_words = len(git.attempt(*run, grant=ssh("exit 1")).stderr)
+    fill = "head -c %d /dev/zero | tr '\\0' x >&2"
+    words = f"{fill % 5000}; printf '{SECRET}' >&2; {fill % (64 * 1024 - last_words - half)}; exit 1"
+    for margin, shown in ((0, True), (4096, False)):
+        monkeypatch.setattr("sandbox.git.process._MARGIN", margin)
+        stderr = git.attempt(*run, grant=replace(ssh(words), redact=hidden), deadline_s=20).stderr
+        assert len(stderr) > 32 * 1024
+        assert (SECRET[-half:] in stderr) is shown
+
+
+# --- the ceiling
+
+
+def test_the_ceiling_is_on_git_and_its_children(upstream: Upstream, tmp_path: Path) -> None:
+    """Control: without it the child has no limit."""
+    for ceiling, limits in ((None, "unlimited unlimited"), (Ceiling(1_000_000, 2**30), "1954 1048576")):
+        out = tmp_path / "limits"
+        grant = replace(ssh(f'echo "$(ulimit -f) $(ulimit -d)" > {out}; exit 1'), ceiling=ceiling)
+        Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
+        assert out.read_text().strip() == limits
