@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -25,12 +25,14 @@ class RemoteSettings(_Section):
     """Which remotes may be used. The command line may always use paths; agent tools follow `allow_file`.
 
     `timeout_s`: of each git command; reached: it is killed, `timeout`.
+    `max_fetch_bytes`: of the one pack that a fetch brings; reached: it is killed, `quota_exceeded`.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     """
 
     allow_file: bool = False
     allow_http: bool = False
     timeout_s: PositiveFloat = 900.0
+    max_fetch_bytes: PositiveInt = 8 * 1024**3
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
 

@@ -11,9 +11,10 @@ import logging
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,16 +23,28 @@ import tenacity
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify, is_transient
+from sandbox.git.incoming import sweep
 from sandbox.git.objects import check_ref_name, is_object_id, peel
-from sandbox.git.process import Git, Grant
+from sandbox.git.process import Ceiling, Git, Grant, Result
+from sandbox.git.throttle import MAX_PAUSE_S, Throttled, retry_after
 from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
 ATTEMPTS = 3
+MAX_FETCH_BYTES = 8 * 1024**3
+MEMORY_BYTES = 4 * 1024**3
+MAX_REFS = 250_000
+_ANSWER_BYTES = 64 * 1024**2  # of `ls-remote`: a million ordinary refs
+_TRACE_BYTES = 16 * 1024**2  # of all that `ls-remote` writes to files: headers in memory, a line of known_hosts
+_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5)
 _BRANCHES = "+refs/heads/*:refs/remotes/origin/*"
 _TAGS = "+refs/tags/*:refs/tags/*"
+PROMISER = "sandbox"
+PROMISE = {f"remote.{PROMISER}.promisor": "true", f"remote.{PROMISER}.partialCloneFilter": "blob:none"}
+_QUIET = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance", "--force")
+_ONE_PACK = {"fetch.unpackLimit": "1"}  # never loose files: the limit on one file is then the limit on the fetch
 _ASKPASS = """#!/bin/sh
 # Answers git's two questions for one host; anything else fails.
 exec 0<"/proc/self/fd/$SANDBOX_SECRET_FD"
@@ -55,6 +68,7 @@ class Access:
     progress: Callable[[str], None] | None = None
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the operator's choice of git
+    max_fetch_bytes: int = MAX_FETCH_BYTES
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,7 @@ def granted(access: Access) -> Iterator[Grant]:
         yield Grant("ssh", env=_ssh_environment(access))
     else:
         with _askpass(access) as grant:
-            yield grant
+            yield replace(grant, redact=lambda text: _without_secret(text, access.credential))
 
 
 def _ssh_environment(access: Access) -> dict[str, str]:
@@ -125,25 +139,33 @@ def _askpass(access: Access) -> Iterator[Grant]:
         os.close(secret)
 
 
-def _read_remote(git: Git, access: Access, *args: str, deadline_s: float) -> bytes:
+def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
     """A command that only reads: repeated, with growing and jittered pauses, while the network fails."""
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5),
-        retry=tenacity.retry_if_exception(is_transient),
+        wait=_pause,
+        retry=tenacity.retry_if_exception(_worth_another_try),
         before_sleep=_log_retry,
         reraise=True,
     )
     with granted(access) as plain:
-        grant = replace(plain, progress=access.progress)
         try:
-            return attempts(git.run, *args, grant=grant, deadline_s=min(deadline_s, access.timeout_s))
+            return attempts(once, replace(plain, progress=access.progress))
         except SandboxError as error:
             made = attempts.statistics.get("attempt_number", 1)
-            error.details = _without_secret(error.details, access.credential)
             if made > 1:
                 error.details += f"\n(tried {made} times)"
             raise
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Our own pause, or the longer one that the server asks for."""
+    error = state.outcome.exception() if state.outcome else None
+    return max(float(_BACKOFF(state)), error.wait_s if isinstance(error, Throttled) else 0.0)
+
+
+def _worth_another_try(error: BaseException) -> bool:
+    return is_transient(error) and not (isinstance(error, Throttled) and error.wait_s > MAX_PAUSE_S)
 
 
 def _without_secret(text: str, credential: Credential | None) -> str:
@@ -163,16 +185,23 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
 
 
 def remote_head(git: Git, access: Access) -> RemoteHead:
-    """Ask the remote for its default branch. Raises: network errors; `not_found` for an empty remote."""
-    question = ("ls-remote", "--symref", "--", access.remote.url, "HEAD")
-    out = _read_remote(git, access, *question, deadline_s=120)
-    branch, commit = "", ""
-    for line in out.decode("utf-8", errors="replace").splitlines():
-        value, _, name = line.partition("\t")
+    """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
+
+    The list costs nothing: git asks for all of it anyway. Raises: network errors; `not_found` for an empty remote,
+    `quota_exceeded` for too many refs.
+    """
+    branch, commit, refs = "", "", 0
+    for value, name in _listed(git, access, "--symref", "--", access.remote.url, "HEAD", "refs/heads/*", "refs/tags/*"):
         if name == "HEAD" and value.startswith("ref: refs/heads/"):
             branch = value.removeprefix("ref: refs/heads/")
         elif name == "HEAD" and is_object_id(value):
             commit = value
+        refs += name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}")
+    if refs > MAX_REFS:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED, f"The remote has {refs} branches and tags, more than {MAX_REFS}",
+            hint="Nothing was fetched. Such a repository cannot be used.",
+        )  # fmt: skip
     if not commit:
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
@@ -180,22 +209,79 @@ def remote_head(git: Git, access: Access) -> RemoteHead:
     return RemoteHead(check_ref_name(branch) if branch else "", commit)
 
 
-def fetch(git: Git, access: Access) -> None:
-    """Bring all branches and tags into the cache, forgetting those the remote dropped."""
+def _listed(git: Git, access: Access, *question: str) -> list[tuple[str, str]]:
+    """Value and name of each line of `ls-remote`. The server's wish for a pause is heard here: this comes first."""
+    ceiling = Ceiling(_TRACE_BYTES, MEMORY_BYTES)
+    deadline_s = min(120.0, access.timeout_s)
+
+    def once(plain: Grant) -> Result:
+        with _headers() as trace:
+            fd, env = trace
+            grant = replace(plain, ceiling=ceiling, fds=(*plain.fds, fd), env={**plain.env, **env})
+            result = git.attempt("ls-remote", *question, grant=grant, deadline_s=deadline_s, output_limit=_ANSWER_BYTES)
+            wait_s = retry_after(os.pread(fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
+        if result.code != 0 and wait_s is not None:
+            raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
+        return result.required("ls-remote")
+
+    lines = _read_remote(access, once).stdout.decode("utf-8", errors="replace").splitlines()
+    return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
+
+
+@contextmanager
+def _headers() -> Iterator[tuple[int, dict[str, str]]]:
+    """Where git is to note HTTP headers, which it shows nowhere else: anonymous memory, gone after the command.
+
+    git leaves out what authenticates us; what is read from it is one number.
+    """
+    fd = os.memfd_create("sandbox-headers", os.MFD_CLOEXEC)
+    try:
+        trace = {"GIT_TRACE_CURL": f"/proc/self/fd/{fd}", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
+        yield fd, trace
+    finally:
+        os.close(fd)
+
+
+def fetch(git: Git, access: Access, *, promised: bool = False) -> str:
+    """Bring all branches and tags into the cache, forgetting those the remote dropped; returns what git said.
+
+    `promised`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`.
+    """
+    return _fetch(git, access, ("--prune",), (_BRANCHES, _TAGS), promised=promised)
+
+
+def fetch_blobs(git: Git, access: Access, oids: Sequence[str]) -> None:
+    """Bring exactly these objects, in one pack. Raises: `not_found`, `quota_exceeded`, network errors."""
+    wanted = "".join(f"{oid}\n" for oid in oids).encode()
+    _fetch(git, access, ("--stdin",), (), promised=True, stdin=wanted)
+
+
+def _fetch(
+    git: Git, access: Access, options: Sequence[str], refspecs: Sequence[str], *, promised: bool, stdin: bytes = b""
+) -> str:
     talk = "--progress" if access.progress else "--quiet"
-    _read_remote(
-        git, access, "fetch", talk, "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-        "--no-auto-maintenance", "--force", "--", access.remote.url, _BRANCHES, _TAGS,
-        deadline_s=access.timeout_s,
-    )  # fmt: skip
+    config = {**_ONE_PACK, "fetch.negotiationAlgorithm": "noop"} if stdin else _ONE_PACK
+    source = access.remote.url
+    if promised:
+        source, options = PROMISER, (*options, "--filter=blob:none")
+        config = {**config, **PROMISE, f"remote.{PROMISER}.url": access.remote.url}
+
+    def once(plain: Grant) -> Result:
+        ceiling = Ceiling(access.max_fetch_bytes, MEMORY_BYTES)
+        grant = replace(plain, ceiling=ceiling, config=(*plain.config, *(f"{k}={v}" for k, v in config.items())))
+        with sweep(git.git_dir, access.max_fetch_bytes):
+            return git.attempt(
+                "fetch", talk, *_QUIET, *options, "--", source, *refspecs,
+                stdin=stdin, grant=grant, deadline_s=access.timeout_s,
+            ).required("fetch")  # fmt: skip
+
+    return _read_remote(access, once).stderr
 
 
 def remote_branch(git: Git, access: Access, branch: str) -> str | None:
     """Commit a remote branch points to right now, or None."""
     ref = f"refs/heads/{check_ref_name(branch)}"
-    out = _read_remote(git, access, "ls-remote", "--", access.remote.url, ref, deadline_s=120)
-    for line in out.decode("utf-8", errors="replace").splitlines():
-        oid, _, name = line.partition("\t")
+    for oid, name in _listed(git, access, "--", access.remote.url, ref):
         if name == ref and is_object_id(oid):
             return oid
     return None

@@ -125,6 +125,7 @@ class Parts:
             progress=self.progress,
             timeout_s=self.settings.remotes.timeout_s,
             git=self.settings.git.executable,
+            max_fetch_bytes=self.settings.remotes.max_fetch_bytes,
         )
 
     def authenticated(self, remote: Remote, action: Callable[[transport.Access], _ResultT]) -> _ResultT:

@@ -76,9 +76,9 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
     wishes = [time.time() for _ in range(20)]
     fetches: list[Path] = []
 
-    def counted(git: Git, reach: Access) -> None:
+    def counted(git: Git, reach: Access, *, promised: bool) -> str:
         fetches.append(git.git_dir)
-        fetch(git, reach)
+        return fetch(git, reach, promised=promised)
 
     monkeypatch.setattr(cache, "fetch", counted)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -99,7 +101,7 @@ def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: Access, cac
 def test_a_clone_that_fails_at_any_step_leaves_nothing(
     step: str, access: Access, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"sandbox.git.cache.{step}", interrupted)
@@ -439,8 +441,167 @@ def test_a_read_is_repeated_while_the_network_fails_and_says_so(
     assert f"tried {transport.ATTEMPTS} times" in caught.value.details
 
 
+@pytest.mark.parametrize(("seconds", "attempts"), [("2", 3), ("31", 1), ("86400", 1)])
+def test_a_pause_that_the_server_asks_for_is_kept_or_named(
+    seconds: str, attempts: int, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    with http_server(429, {"Retry-After": seconds}) as (url, heard), refused(ErrorCode.NETWORK_ERROR) as caught:
+        transport.remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+    assert len(heard.paths) == attempts
+    assert all(pause >= float(seconds) for pause in slept)
+    assert len(slept) == attempts - 1
+    assert (f"{seconds} s" in caught.value.hint) == (attempts == 1)
+
+
 def test_a_push_is_sent_once(work: tuple[Git, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     with http_server(503, {}) as (url, heard), refused(ErrorCode.NETWORK_ERROR):
         transport.push(work[0], access_to(f"{url}/o/r", tmp_path / "k"), work[1], "x", None)
     assert len(heard.paths) == 1
+
+
+# --- what a remote may cost
+
+
+def incoming(cache: Path) -> list[str]:
+    return [p.name for p in (cache / "objects" / "pack").glob("tmp_*")]
+
+
+def test_e08_a_pack_past_the_limit_is_refused_and_leaves_nothing(
+    upstream: Upstream, access: Access, cache: Path
+) -> None:
+    upstream.write("noise", os.urandom(3_000_000))
+    upstream.commit()
+    small, large = (replace(access, max_fetch_bytes=size) for size in (1_000_000, 4_000_000))
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        refresh(cache, small)
+    assert "max_fetch_bytes" in caught.value.hint
+    assert leftovers(cache) == []
+    assert refresh(cache, large).commit == upstream.oid("HEAD")  # control
+    before = upstream.oid("HEAD")
+    upstream.write("noise", os.urandom(3_000_000))
+    upstream.commit()
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        refresh(cache, small)
+    assert incoming(cache) == []
+    assert resolve_commit(open_cache(cache), "main", "main") == before
+    refresh(cache, large)
+    assert resolve_commit(open_cache(cache), "main", "main") == upstream.oid("HEAD")
+
+
+def test_e08_few_objects_are_held_to_the_limit_together(upstream: Upstream, access: Access, cache: Path) -> None:
+    """git would unpack so few into one file each; control: each alone is below the limit."""
+    refresh(cache, access)
+    for number in range(4):
+        upstream.write(f"noise{number}", os.urandom(400_000))
+    upstream.commit()
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        refresh(cache, replace(access, max_fetch_bytes=1_000_000))
+    assert incoming(cache) == []
+
+
+def test_p_an_unfinished_pack_is_removed_unless_somebody_writes_it(access: Access, cache: Path) -> None:
+    refresh(cache, access)
+    packs = cache / "objects" / "pack"
+    with (packs / "tmp_pack_held").open("wb"):
+        for name in ("tmp_pack_held", "tmp_pack_old", "tmp_pack_new"):
+            (packs / name).touch()
+        for name in ("tmp_pack_held", "tmp_pack_old"):
+            os.utime(packs / name, (0, 0))
+        refresh(cache, access)
+        assert sorted(incoming(cache)) == ["tmp_pack_held", "tmp_pack_new"]
+
+
+@contextmanager
+def advertising(refs: int, name: str) -> Iterator[str]:
+    """An HTTP server whose list of refs is `refs` long, in protocol version 0."""
+
+    def packet(text: bytes) -> bytes:
+        return b"%04x" % (len(text) + 4) + text
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
+            self.end_headers()
+            oid = b"1" * 40
+            with suppress(OSError):
+                self.wfile.write(packet(b"# service=git-upload-pack\n") + b"0000")
+                self.wfile.write(packet(oid + b" HEAD\0symref=HEAD:refs/heads/main agent=x\n"))
+                for start in range(0, refs, 1000):
+                    lines = ((oid + f" {name}{i:09}\n".encode()) for i in range(start, min(start + 1000, refs)))
+                    self.wfile.write(b"".join(map(packet, lines)))
+                self.wfile.write(packet(oid + b" refs/heads/main\n") + b"0000")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/o/r"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_list_of_refs_is_bounded_by_the_memory_of_git(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = Git(upstream.git_dir)
+    with advertising(100_000, "refs/pull/" + "n" * 200) as url:
+        assert transport.remote_head(git, access_to(url, tmp_path / "k")).branch == "main"  # control: 20 MB of names
+        monkeypatch.setattr(transport, "MEMORY_BYTES", 24 * 1024**2)
+        with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+            transport.remote_head(git, access_to(url, tmp_path / "k"))
+    assert "memory" in caught.value.brief
+
+
+def test_an_endless_list_of_refs_ends(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MEMORY_BYTES", 128 * 1024**2)
+    with advertising(10**9, "refs/heads/" + "n" * 200) as url, refused(ErrorCode.QUOTA_EXCEEDED):
+        transport.remote_head(Git(upstream.git_dir), access_to(url, tmp_path / "k"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("MAX_REFS", 299), ("_ANSWER_BYTES", 10_000)], ids=["number", "bytes of the answer"]
+)
+def test_too_many_branches_are_refused_before_the_fetch(
+    limit: str, value: int, upstream: Upstream, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with advertising(300, "refs/heads/x") as url:
+        git, access = Git(upstream.git_dir), access_to(url, tmp_path / "k")
+        assert transport.remote_head(git, access).branch == "main"  # control
+        monkeypatch.setattr(transport, limit, value)
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            refresh(cache, access)
+    assert leftovers(cache) == []
+
+
+def test_twenty_thousand_branches_become_a_few_files(upstream: Upstream, access: Access, cache: Path) -> None:
+    head = upstream.oid("HEAD")
+    names = [f"refs/heads/b{number:05}" for number in range(20_000)]
+    (upstream.git_dir / "packed-refs").write_text("".join(f"{head} {name}\n" for name in names))
+    started = time.monotonic()
+    assert refresh(cache, access).branch == "main"
+    assert time.monotonic() - started < 60
+    assert sum(1 for p in cache.rglob("*") if p.is_file()) < 30
+    assert resolve_commit(open_cache(cache), "b19999", "main") == head
+    upstream.git("branch", "-D", "b00000")
+    refresh(cache, access)
+    assert objects.resolve_ref(open_cache(cache), "refs/remotes/origin/b00000") is None
+
+
+@pytest.mark.parametrize("names", [["n" * 300], ["a", "a/b"]], ids=["long", "directory of another"])
+def test_names_that_cannot_be_kept_are_a_typed_error(
+    names: list[str], upstream: Upstream, access: Access, cache: Path
+) -> None:
+    packed = sorted(f"refs/heads/{name}" for name in [*names, "main"])
+    (upstream.git_dir / "packed-refs").write_text("".join(f"{upstream.oid('HEAD')} {name}\n" for name in packed))
+    with refused(ErrorCode.UNSAFE_REPOSITORY):
+        refresh(cache, access)
+    assert leftovers(cache) == []
