@@ -26,6 +26,7 @@ from sandbox.git.classify import classify, is_transient
 from sandbox.git.incoming import sweep
 from sandbox.git.objects import check_ref_name, is_object_id, peel
 from sandbox.git.process import Ceiling, Git, Grant, Result
+from sandbox.git.receiving import receiver
 from sandbox.git.throttle import MAX_PAUSE_S, Throttled, retry_after
 from sandbox.remotes import Remote
 
@@ -298,7 +299,8 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
     with granted(access) as grant:
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
-            "--", access.remote.url, f"{commit}:{ref}", grant=grant, deadline_s=access.timeout_s,
+            *receiver(git, access.remote), "--", access.remote.url, f"{commit}:{ref}",
+            grant=grant, deadline_s=access.timeout_s,
         )  # fmt: skip
     if result.code != 0:  # with --porcelain the reason is on stdout
         said = f"{result.stderr}\n{result.stdout.decode(errors='replace')}"

@@ -1,0 +1,34 @@
+"""A push to a local path: git on this host receives it, in a repository whose configuration somebody else wrote.
+
+Left alone, it runs that repository's hooks as us, checks out with its filters, and does its housekeeping.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from sandbox.git.process import Git, git_executable
+from sandbox.remotes import Remote
+
+_EVENTS = (
+    "pre-receive", "update", "proc-receive", "reference-transaction", "post-receive", "post-update",
+    "push-to-checkout", "post-index-change", "post-checkout", "pre-auto-gc",
+)  # fmt: skip
+_OFF = (
+    "core.hooksPath=/dev/null",
+    *(f"hook.{event}.enabled=false" for event in _EVENTS),  # hooks in the configuration: git 2.54
+    "core.fsmonitor=false",
+    "core.alternateRefsCommand=/bin/false",
+    "receive.denyCurrentBranch=refuse",  # `updateInstead` checks out
+    "receive.autogc=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+
+
+def receiver(git: Git, remote: Remote) -> tuple[str, ...]:
+    """Options of `git push` that turn all of it off where the remote is a local path; none elsewhere."""
+    if remote.protocol != "file":
+        return ()
+    config = (word for item in _OFF for word in ("-c", item))
+    return (f"--receive-pack={shlex.join([git_executable(git.executable), *config, 'receive-pack'])}",)

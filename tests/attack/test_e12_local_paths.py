@@ -1,0 +1,151 @@
+"""THREATS E12: a local path as a remote is somebody's repository; git would run what is in it on this host, as us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from devtools import newergit
+from tests.attack.arena import FILES, Arena, hash_of, outcome
+from tests.attack.conftest import unavailable
+
+pytestmark = pytest.mark.must
+
+HOOKS = ("pre-receive", "update", "post-receive", "post-update", "reference-transaction")
+PATCH = b"--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+host\n g2\n"
+
+
+@dataclass(frozen=True)
+class Trap:
+    """What the owner of the repository put into it. `{p}` is the payload, `{b}` the branch that will be pushed."""
+
+    config: str = ""
+    hooks: tuple[str, ...] = ()
+    alternates: bool = False
+    checked_out: bool = False  # HEAD is the branch that will be pushed, not born yet
+
+
+TRAPS = {
+    **{f"e12_{hook}": Trap(hooks=(f"hooks/{hook}",)) for hook in HOOKS},
+    "e12_hooks_path": Trap("[core]\n\thooksPath = elsewhere\n", hooks=("elsewhere/update",)),
+    "e12_proc_receive": Trap("[receive]\n\tprocReceiveRefs = refs/heads\n", hooks=("hooks/proc-receive",)),
+    "e12_alternates": Trap("[core]\n\talternateRefsCommand = {p}\n", alternates=True),
+    "e12_push_to_checkout": Trap(
+        "[core]\n\tbare = false\n\tworktree = ..\n[receive]\n\tdenyCurrentBranch = updateInstead\n",
+        hooks=("hooks/push-to-checkout",),
+        checked_out=True,
+    ),
+    "e12_fsmonitor": Trap(
+        "[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = {p}\n[receive]\n\tdenyCurrentBranch = updateInstead\n",
+        checked_out=True,
+    ),
+    "e12_gc": Trap(
+        "[gc]\n\tauto = 1\n\tautoDetach = false\n[receive]\n\tautogc = true\n", hooks=("hooks/pre-auto-gc",)
+    ),
+}
+
+
+def set_trap(arena: Arena, name: str, trap: Trap, branch: str) -> None:
+    payload = arena.script(name)
+    with (arena.remote / "config").open("a") as stream:
+        stream.write(trap.config.replace("{p}", payload))
+    for hook in trap.hooks:
+        (arena.remote / hook).parent.mkdir(exist_ok=True)
+        shutil.copy(payload, arena.remote / hook)
+    if trap.alternates:
+        other = arena.root / "other.git"
+        shutil.copytree(arena.remote, other)
+        (arena.remote / "objects" / "info" / "alternates").write_text(f"{other}/objects\n")
+    if trap.checked_out:
+        (arena.remote / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+    if "gc" in name:  # gc.auto counts loose objects in this one directory
+        full = arena.remote / "objects" / "17"
+        full.mkdir(exist_ok=True)
+        for number in range(40):
+            (full / f"{number:038x}").touch()
+
+
+def plain_push(arena: Arena, branch: str, git: str) -> None:
+    """What somebody would type, at a copy of the repository in a directory of its own."""
+    around = arena.root / "copy"
+    around.mkdir()
+    shutil.copytree(arena.remote, around / "remote.git")
+    environ = {"PATH": os.environ["PATH"], "HOME": str(arena.root), "GIT_CONFIG_NOSYSTEM": "1"}
+    argv = [git, f"--git-dir={arena.cache}", "push", str(around / "remote.git"), f"+refs/heads/{branch}"]
+    subprocess.run(argv, env=environ, capture_output=True, timeout=30, check=False)
+    shutil.rmtree(around)
+
+
+def committed(arena: Arena) -> str:
+    """A task with a commit; its branch."""
+    arena.new_task()
+    arena.wb.apply_patch(arena.task.id, PATCH, {"g.txt": hash_of(FILES["g.txt"])})
+    arena.wb.commit(arena.task.id, "work")
+    return arena.task.branch
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_e12_push_to_a_local_path_runs_nothing_of_it(arena: Arena, name: str) -> None:
+    """Control: plain git pushes the same branch to a copy."""
+    branch = committed(arena)
+    set_trap(arena, name, TRAPS[name], branch)
+    arena.fires(name, lambda: plain_push(arena, branch, "git"))
+
+    refusal = outcome(lambda: arena.wb.push(arena.task.id))
+
+    assert arena.marks() == set()
+    if not (TRAPS[name].checked_out or "proc_receive" in name):  # those repositories accept no push without their traps
+        assert refusal is None
+        assert (
+            arena.must("rev-parse", branch, cwd=arena.root, git_dir=arena.remote)
+            == arena.wb.task(arena.task.id).head_commit
+        )
+
+
+def test_e12_hooks_in_the_configuration_of_a_newer_git(make_arena: Callable[..., Arena]) -> None:
+    """git 2.54 runs commands that the configuration names as hooks, wherever core.hooksPath leads."""
+    try:
+        newer = newergit.find()
+    except FileNotFoundError as error:
+        unavailable(str(error))
+    except newergit.NotOffered as absent:
+        pytest.skip(str(absent))
+    arena = make_arena(settings={"git": {"executable": str(newer)}})
+    branch = committed(arena)
+    for event in HOOKS:
+        with (arena.remote / "config").open("a") as stream:
+            stream.write(f'[hook "{event}-x"]\n\tevent = {event}\n\tcommand = {arena.script(event)}\n')
+    plain_push(arena, branch, str(newer))
+    assert arena.marks() == set(HOOKS), "void"
+    arena.forget()
+
+    arena.wb.push(arena.task.id)
+
+    assert arena.marks() == set()
+
+
+def test_e12_clone_from_a_local_path_runs_nothing_of_it(make_arena: Callable[..., Arena]) -> None:
+    """git takes `uploadpack.packObjectsHook` from the operator only. Control: from there it fires."""
+    arena = make_arena()
+    payload = arena.script("pack")
+    config = f"[uploadpack]\n\tpackObjectsHook = {payload}\n"
+    (arena.operator / ".gitconfig").write_text(config)
+    env = {"GIT_CONFIG_GLOBAL": str(arena.operator / ".gitconfig")}
+    arena.fires("pack", lambda: arena.git("clone", "-q", f"file://{arena.remote}", "c", cwd=arena.root, env=env))
+    for name, trap in TRAPS.items():
+        if not trap.checked_out:
+            set_trap(arena, name, trap, "main")
+    with (arena.remote / "config").open("a") as stream:
+        stream.write(config)
+
+    arena.wb.clone(str(arena.remote))
+    arena.must("update-ref", "refs/heads/topic", "refs/heads/main", cwd=arena.root, git_dir=arena.remote)
+    arena.forget()  # that was plain git
+    arena.wb.clone(str(arena.remote))
+
+    assert arena.marks() == set()
