@@ -31,6 +31,8 @@ class _OpenHow(ctypes.Structure):
 
 def openat2(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
     """Open `path` below `directory`. Raises: OSError like os.open; ELOOP or EXDEV for what would leave the tree."""
+    if b"\0" in path:  # C would stop reading there: another path than the one that was checked
+        raise OSError(errno.EINVAL, "NUL in a path")
     how = _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE)
     for _ in range(_ATTEMPTS):
         fd: int = _libc.syscall(_SYS_OPENAT2, directory, path, ctypes.byref(how), ctypes.sizeof(how))

@@ -2,7 +2,8 @@
 
 Rules (THREATS H): resolution by `openat2` only; open as a path handle, look at it, then reopen exactly that inode and
 only if it is a regular file; content and hash come from one descriptor and one pass; writes go to an exclusive
-temporary name in the resolved parent and are renamed into place.
+temporary name in the resolved parent and are renamed into place. A file with further names (hard links) that belongs to
+somebody else than the tree is one from outside, however it got here: it is not read, replaced or listed as a file.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import openat2
-from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
+from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, refusal, show_path
+from sandbox.policy.writes import RESERVED_PREFIX
 
 READ_CAP = 10 * 1024**2
+"""Most bytes of a file held at once by default."""
+
+STREAM_CAP = 512 * 1024**2
+"""Most bytes of a file that is read piece by piece: about a second."""
+
 _CHUNK = 1 << 20
-_TEMPORARY = b".sandbox-write-"
+_LINK_HINT = "Have the guest copy the file instead."
 
 
 class EntryKind(StrEnum):
@@ -60,6 +68,7 @@ class WorktreeFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._fd = -1
+        self._owner = -1
 
     def __enter__(self) -> WorktreeFiles:
         try:
@@ -68,6 +77,7 @@ class WorktreeFiles:
             raise SandboxError(
                 ErrorCode.NOT_FOUND, "The task's worktree is missing", details=f"{self._root.name}: {error.strerror}"
             ) from error
+        self._owner = os.fstat(self._fd).st_uid
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +91,14 @@ class WorktreeFiles:
     def read_with_mode(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, bool]:
         """Content and whether the owner may execute it."""
         with _translated(path), self._regular(path_bytes(path)) as (fd, info):
-            return _read_all(fd, cap, path), bool(info.st_mode & stat.S_IXUSR)
+            return b"".join(_chunks(fd, cap, path)), bool(info.st_mode & stat.S_IXUSR)
+
+    def stream(self, path: RepoPath, cap: int = STREAM_CAP) -> Generator[bytes, None, None]:
+        """A regular file piece by piece, all from one descriptor; close it when not read to the end. Raises: as `read`,
+        at the first piece, or on the way when the file grows past `cap`.
+        """
+        with _translated(path), self._regular(path_bytes(path)) as (fd, _):
+            yield from _chunks(fd, cap, path)
 
     def link_target(self, path: bytes) -> bytes:
         """Target text of a symlink, never followed."""
@@ -108,12 +125,17 @@ class WorktreeFiles:
         return True
 
     def write(self, path: RepoPath, content: bytes, *, executable: bool, owner: tuple[int, int] | None) -> None:
-        """Create or replace a regular file, durably; missing directories are made. A link at the end is refused."""
+        """Create or replace a regular file, durably; missing directories are made. A link at the end is refused.
+
+        A hard link is replaced, never written through; one of another owner's file is refused.
+        """
         raw = path_bytes(path)
         parent, name = os.path.split(raw)
         with _translated(path), self._directory(parent, create=True, owner=owner) as folder:
-            _refuse_non_regular(folder, name, path)
-            temporary = _TEMPORARY + secrets.token_hex(8).encode()
+            info = _regular_or_absent(folder, name, path)
+            if info is not None:
+                self._require_ours(info, path)
+            temporary = RESERVED_PREFIX + secrets.token_hex(8).encode()
             try:
                 _write_new(folder, temporary, content, 0o755 if executable else 0o644, owner)
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -129,7 +151,7 @@ class WorktreeFiles:
         parent, name = os.path.split(raw)
         with _translated(path):
             with self._directory(parent, create=False, owner=None) as folder:
-                _refuse_non_regular(folder, name, path)
+                _regular_or_absent(folder, name, path)
                 os.unlink(name, dir_fd=folder)
                 os.fsync(folder)
             self._remove_empty(parent)
@@ -147,25 +169,47 @@ class WorktreeFiles:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:
                 raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The worktree is nested too deeply")
-            for entry in self._list(folder):
-                seen += 1
-                if seen > limits.entries:
-                    raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {limits.entries} entries")
+            listed = self._list(folder, limits.entries - seen)
+            seen += len(listed)
+            if seen > limits.entries:
+                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {limits.entries} entries")
+            for entry in listed:
                 if entry.kind is not EntryKind.DIRECTORY:
                     yield entry
                 elif not skip(entry.path):
                     pending.append(entry.path)
 
-    def _list(self, folder: bytes) -> list[Entry]:
+    def _list(self, folder: bytes, most: int) -> list[Entry]:
+        """Entries of one directory, sorted; of more than `most` only one more, so that it costs no more to refuse."""
         try:
             fd = openat2(self._fd, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:  # vanished, replaced by a link, or unreadable since it was listed
             return [Entry(folder, EntryKind.REJECTED, executable=False, size=0)]
         try:
-            names = sorted(os.fsencode(name) for name in os.listdir(fd))
-            return [e for e in (_entry(fd, folder, name) for name in names) if e is not None]
+            with os.scandir(fd) as found:
+                names = sorted(os.fsencode(entry.name) for entry in islice(found, most + 1))
+            return [e for e in (self._entry(fd, folder, name) for name in names) if e is not None]
         finally:
             os.close(fd)
+
+    def _entry(self, folder_fd: int, folder: bytes, name: bytes) -> Entry | None:
+        path = folder + b"/" + name if folder else name
+        try:
+            info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+        except OSError:
+            return None  # gone again
+        kind = EntryKind.REJECTED if self._is_foreign(info) else _kind(name, info.st_mode)
+        return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size)
+
+    def _is_foreign(self, info: os.stat_result) -> bool:
+        """Whether this is a hard link of a file that is not the tree's. A guest without protected_hardlinks (sysctl)
+        can link any file of its mount; the tree's own files may have several names.
+        """
+        return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and info.st_uid != self._owner
+
+    def _require_ours(self, info: os.stat_result, path: str) -> None:
+        if self._is_foreign(info):
+            raise refusal(path, "hard-link", "it is a hard link of a file that is not the task's", _LINK_HINT)
 
     @contextmanager
     def _regular(self, path: bytes) -> Iterator[tuple[int, os.stat_result]]:
@@ -174,6 +218,7 @@ class WorktreeFiles:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode):
                 raise _not_regular(show_path(path))
+            self._require_ours(info, show_path(path))
             fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
             os.close(handle)
@@ -222,18 +267,8 @@ def sha256_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _entry(folder_fd: int, folder: bytes, name: bytes) -> Entry | None:
-    path = folder + b"/" + name if folder else name
-    try:
-        info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-    except OSError:
-        return None  # gone again
-    kind = _kind(name, info.st_mode)
-    return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size)
-
-
 def _kind(name: bytes, mode: int) -> EntryKind:
-    if is_dotgit(name) or name.startswith(_TEMPORARY):
+    if is_dotgit(name) or name.startswith(RESERVED_PREFIX):
         return EntryKind.REJECTED
     if stat.S_ISREG(mode):
         return EntryKind.FILE
@@ -242,21 +277,19 @@ def _kind(name: bytes, mode: int) -> EntryKind:
     return EntryKind.DIRECTORY if stat.S_ISDIR(mode) else EntryKind.REJECTED
 
 
-def _read_all(fd: int, cap: int, path: str) -> bytes:
+def _chunks(fd: int, cap: int, path: str) -> Iterator[bytes]:
     if os.fstat(fd).st_size > cap:  # a sparse file costs its maker nothing
         raise _too_large(path, cap)
-    chunks, total = [], 0
+    total = 0
     while chunk := os.read(fd, _CHUNK):
         total += len(chunk)
         if total > cap:
             raise _too_large(path, cap)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        yield chunk
 
 
 def _too_large(path: str, cap: int) -> SandboxError:
-    brief = f"{path} is larger than the limit of {cap} bytes"
-    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Read a line range.")
+    return SandboxError(ErrorCode.QUOTA_EXCEEDED, f"{path} is larger than the limit of {cap} bytes")
 
 
 def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
@@ -272,14 +305,18 @@ def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple
         os.close(fd)
 
 
-def _refuse_non_regular(folder: int, name: bytes, path: str) -> None:
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise _not_regular(path)
+def _regular_or_absent(folder: int, name: bytes, path: str) -> os.stat_result | None:
+    try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(info.st_mode):
+        raise _not_regular(path)
+    return info
 
 
 def _not_regular(path: str) -> SandboxError:
-    return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'regular': not a regular file", details=path)
+    return refusal(path, "regular", "not a regular file")
 
 
 @contextmanager
@@ -294,11 +331,11 @@ def _refused(path: str, error: OSError) -> SandboxError:
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
         return SandboxError(ErrorCode.NOT_FOUND, f"There is no file {path}")
     if error.errno == errno.ENAMETOOLONG:  # every name fits, the whole path does not: the guest went down step by step
-        return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'length': the kernel takes none so long")
+        return refusal(path, "length", "the kernel takes none so long")
     if error.errno in {errno.ELOOP, errno.EXDEV, errno.ENXIO, errno.EISDIR}:
-        return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'link': it leads through a link", details=path)
+        return refusal(path, "link", "it leads through a link or to another file system")
     if error.errno == errno.EAGAIN:
-        return SandboxError(ErrorCode.CONFLICT, f"{path} kept changing while we opened it", hint="Try again.")
+        return SandboxError(ErrorCode.CONFLICT, f"{path} is leased, or kept changing", hint="Try again.")
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return SandboxError(ErrorCode.UNSAFE_PATH, "Path refused by rule 'mode': it cannot be accessed", details=path)
+        return refusal(path, "mode", "it cannot be accessed")
     return SandboxError(ErrorCode.INTERNAL, f"Cannot access {path}", details=error.strerror or str(error))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -88,8 +93,12 @@ TRAPS: dict[str, Callable[[Path], None]] = {
 }
 
 
+def stream(files: WorktreeFiles, name: RepoPath, cap: int = 1 << 20) -> bytes:
+    return b"".join(files.stream(name, cap))
+
+
 @pytest.mark.parametrize("make", TRAPS.values(), ids=TRAPS)
-@pytest.mark.parametrize("operation", ["read", "write", "remove"])
+@pytest.mark.parametrize("operation", ["read", "stream", "write", "remove"])
 def test_what_is_no_regular_file_is_refused_at_once_and_left_alone(
     make: Callable[[Path], None], operation: str, root: Path, files: WorktreeFiles, tmp_path: Path
 ) -> None:
@@ -98,6 +107,7 @@ def test_what_is_no_regular_file_is_refused_at_once_and_left_alone(
     before, kind = snapshot(tmp_path), (root / "trap").lstat().st_mode
     acts: dict[str, Callable[[RepoPath], object]] = {
         "read": files.read,
+        "stream": partial(stream, files),
         "remove": files.remove,
         "write": lambda p: write(files, p),
     }
@@ -112,23 +122,30 @@ def test_what_is_no_regular_file_is_refused_at_once_and_left_alone(
 ANCESTORS = {
     "h03-out": "../outside",
     "h03-inside": "real",
-    "h03-absolute": "/etc",
-    "h04-root": "/proc/self/root",
+    "h03-absolute": "{outside}",
+    "h04-root": "/proc/self/root{outside}",
     "h04-cwd": "/proc/self/cwd",
 }
+"""All lead to directories of the test: were the protection gone, nothing else could be written."""
 
 
 @pytest.mark.parametrize("target", ANCESTORS.values(), ids=ANCESTORS)
-@pytest.mark.parametrize("operation", ["read", "write", "write-new", "write-deep", "remove", "exists", "list"])
+@pytest.mark.parametrize(
+    "operation", ["read", "stream", "write", "write-new", "write-deep", "remove", "exists", "list"]
+)
 def test_a_path_through_a_link_is_refused(
-    target: str, operation: str, root: Path, files: WorktreeFiles, tmp_path: Path
+    target: str, operation: str, root: Path, files: WorktreeFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Control: the link leads to a file that a plain open reads."""
+    monkeypatch.chdir(tmp_path / "outside")
     (root / "real").mkdir()
     (root / "real" / "secret").write_bytes(b"x")
-    (root / "l").symlink_to(target)
+    (root / "l").symlink_to(target.format(outside=tmp_path / "outside"))
+    assert (root / "l" / "secret").read_bytes()
     name = {"write-new": "l/new", "write-deep": "l/a/b/new", "list": "l"}.get(operation, "l/secret")
     acts: dict[str, Callable[[RepoPath], object]] = {
         "read": files.read,
+        "stream": partial(stream, files),
         "remove": files.remove,
         "exists": files.exists,
         "list": files.require_directory,
@@ -178,6 +195,7 @@ def test_h05_a_swapped_ancestor_never_leads_out(root: Path, files: WorktreeFiles
         while time.monotonic() < deadline:
             try:
                 seen.add(files.read(path("d/secret")))
+                seen.add(stream(files, path("d/secret")))
             except SandboxError as error:
                 seen.add(error.code.value.encode())
             try:
@@ -221,6 +239,7 @@ def test_a_file_is_read_whole_and_hashed_as_it_is(content: bytes, root: Path, fi
     (root / "f").write_bytes(content)
     (root / "f").chmod(0o755)
     assert files.read_with_mode(path("f")) == (content, True)
+    assert stream(files, path("f"), 4 << 20) == content
     (root / "f").chmod(0o4644)
     assert files.read_with_mode(path("f")) == (content, False)
 
@@ -228,14 +247,80 @@ def test_a_file_is_read_whole_and_hashed_as_it_is(content: bytes, root: Path, fi
 def test_h16_a_file_over_the_cap_is_refused_however_sparse(root: Path, files: WorktreeFiles) -> None:
     (root / "f").write_bytes(b"x" * 11)
     assert len(files.read(path("f"), cap=11)) == 11
-    with refused(ErrorCode.QUOTA_EXCEEDED):
-        files.read(path("f"), cap=10)
-    with (root / "sparse").open("wb") as stream:
-        stream.truncate(1 << 30)
+    assert len(stream(files, path("f"), 11)) == 11
+    for act in (files.read, partial(stream, files)):
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            act(path("f"), 10)
+    with (root / "sparse").open("wb") as sparse:
+        sparse.truncate(1 << 30)
     started = time.monotonic()
     with refused(ErrorCode.QUOTA_EXCEEDED):
         files.read(path("sparse"))
     assert time.monotonic() - started < 2
+
+
+def test_h16_a_file_that_grows_while_it_is_read_is_refused_at_the_cap(root: Path, files: WorktreeFiles) -> None:
+    (root / "f").write_bytes(b"x" * (1 << 20))
+    pieces = files.stream(path("f"), 3 << 20)
+    next(pieces)
+    with (root / "f").open("ab") as more:
+        more.write(b"x" * (4 << 20))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        list(pieces)
+
+
+def test_h17_a_stream_stays_with_the_file_it_opened(root: Path, files: WorktreeFiles) -> None:
+    """Control: opening the name again gives the other file."""
+    (root / "f").write_bytes(b"a" * (2 << 20))
+    pieces = files.stream(path("f"), 4 << 20)
+    first = next(pieces)
+    (root / "other").write_bytes(b"b" * (2 << 20))
+    (root / "other").rename(root / "f")
+    assert (root / "f").read_bytes()[:1] == b"b"
+    assert first + b"".join(pieces) == b"a" * (2 << 20)
+
+
+def test_a_stream_that_is_given_up_closes_its_file(root: Path, files: WorktreeFiles) -> None:
+    (root / "f").write_bytes(b"a" * (2 << 20))
+    before = open_descriptors()
+    pieces = files.stream(path("f"), 4 << 20)
+    next(pieces)
+    assert open_descriptors() == before + 1
+    pieces.close()
+    assert open_descriptors() == before
+
+
+HOLDER = """
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)  # how the kernel asks a holder to give up
+with open(sys.argv[1], "rb+") as held:
+    fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_h09_a_lease_on_a_file_blocks_nobody(root: Path, files: WorktreeFiles) -> None:
+    """fcntl(2): a blocking open waits for the holder, up to lease-break-time. Control: a plain open does."""
+    (root / "f").write_bytes(b"x")
+    argv = [sys.executable, "-c", HOLDER, str(root / "f")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        if holder.stdout.readline() != b"held\n":
+            pytest.skip("this file system has no leases")
+        started = time.monotonic()
+        for act in (files.read, partial(stream, files)):
+            with refused(ErrorCode.CONFLICT):
+                act(path("f"))
+        assert time.monotonic() - started < 1
+        naive = threading.Thread(target=(root / "f").read_bytes, daemon=True)
+        naive.start()
+        naive.join(0.3)
+        assert naive.is_alive(), "the control did not wait: this test proves nothing"
+        write(files, "f", b"replaced")
+        holder.communicate(b"")
+        naive.join(10)
+    assert files.read(path("f")) == b"replaced"
 
 
 def test_a_link_target_is_text_and_never_followed(root: Path, files: WorktreeFiles) -> None:
@@ -277,6 +362,47 @@ def test_h15_a_hard_linked_target_is_replaced_not_written_through(
     write(files, "f", b"new")
     assert (root / "f").read_bytes() == b"new"
     assert (tmp_path / "outside" / "secret").read_bytes() == b"TOPSECRET"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("operation", ["read", "stream", "write"])
+def test_h15_a_hard_link_of_somebody_elses_file_is_refused(
+    operation: str, root: Path, files: WorktreeFiles, tmp_path: Path
+) -> None:
+    """Controls: a plain open reads it; with no further name the same file is the tree's; so is a link of its own."""
+    secret = tmp_path / "outside" / "secret"
+    os.chown(secret, 64001, 64001)
+    os.link(secret, root / "f")
+    assert (root / "f").read_bytes() == b"TOPSECRET"
+    acts: dict[str, Callable[[RepoPath], object]] = {
+        "read": files.read,
+        "stream": partial(stream, files),
+        "write": lambda p: write(files, p),
+    }
+    act = acts[operation]
+    before = snapshot(tmp_path)
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        act(path("f"))
+    assert "'hard-link'" in caught.value.brief
+    assert snapshot(tmp_path) == before
+    assert walked(files) == {b"f": EntryKind.REJECTED}
+    secret.unlink()
+    assert walked(files) == {b"f": EntryKind.FILE}
+    os.link(root / "f", root / "twin")
+    os.chown(root / "f", 0, 0)
+    act(path("f"))
+    assert set(walked(files).values()) == {EntryKind.FILE}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_h15_a_hard_link_of_somebody_elses_file_can_be_removed(
+    root: Path, files: WorktreeFiles, tmp_path: Path
+) -> None:
+    os.chown(tmp_path / "outside" / "secret", 64001, 64001)
+    os.link(tmp_path / "outside" / "secret", root / "f")
+    files.remove(path("f"))
+    assert (tmp_path / "outside" / "secret").read_bytes() == b"TOPSECRET"
+    assert not list(root.iterdir())
 
 
 def test_a_reader_sees_the_old_or_the_new_file_never_a_part(root: Path, files: WorktreeFiles) -> None:
@@ -435,6 +561,22 @@ def test_a_directory_that_becomes_a_link_while_we_walk_is_not_followed(
     assert walked(files, swap) == {b"d": EntryKind.REJECTED}
 
 
+def test_h19_a_wide_directory_is_refused_before_it_is_listed_whole(root: Path, files: WorktreeFiles) -> None:
+    """Control: a listing of all of it takes a hundred times the memory."""
+    for n in range(5_000):
+        os.close(os.open(root / f"{n:0200}", os.O_CREAT | os.O_WRONLY))
+    tracemalloc.start()
+    try:
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            list(files.walk(lambda _: False, Limits(entries=100)))
+        ours = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        assert len(list(root.iterdir())) == 5_000
+        assert tracemalloc.get_traced_memory()[1] > 10 * ours
+    finally:
+        tracemalloc.stop()
+
+
 @settings(max_examples=40)
 @given(st.binary(min_size=1, max_size=12).filter(lambda n: not set(n) & {0, 0x2F, 0x5C} and n not in {b".", b".."}))
 def test_h20_h21_any_name_is_walked_and_read_back(root: Path, name: bytes) -> None:
@@ -452,6 +594,18 @@ def test_h20_h21_any_name_is_walked_and_read_back(root: Path, name: bytes) -> No
 
 
 # --- openat2
+
+
+def test_a_path_is_never_cut_at_a_nul(root: Path) -> None:
+    """Control: what a C library does with it."""
+    (root / "f").write_bytes(b"x")
+    assert ctypes.string_at(b"f\0x") == b"f"
+    handle = os.open(root, os.O_PATH)
+    try:
+        with pytest.raises(OSError, match="NUL"):
+            openat2(handle, b"f\0x", os.O_RDONLY)
+    finally:
+        os.close(handle)
 
 
 def open_descriptors() -> int:
@@ -481,7 +635,7 @@ def test_handles_are_closed_on_every_path(root: Path, files: WorktreeFiles) -> N
     write(files, "f")
     before = open_descriptors()
     for name in ("f", "l", "fifo", "none", "l/x"):
-        for act in (files.read, files.exists, lambda p: write(files, p), files.remove):
+        for act in (files.read, partial(stream, files), files.exists, lambda p: write(files, p), files.remove):
             try:
                 act(path(name))
             except SandboxError:
