@@ -157,10 +157,16 @@ class Workbench:
         return records.find_task(self._parts.home, task_id, allow_closed=True)
 
     def read_file(
-        self, task_id: str, path: str, start_line: int | None = None, end_line: int | None = None
+        self,
+        task_id: str,
+        path: str,
+        start_line: int | None = None,
+        end_line: int | None = None,
+        *,
+        max_bytes: int = 10 * 1024**2,
     ) -> FileContent:
-        """A file of the task, or a range of its lines."""
-        return reading.read_file(self._parts, task_id, path, start_line, end_line)
+        """A file of the task, or a range of its lines; at most `max_bytes` of them, then `truncated`."""
+        return reading.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""

@@ -3,58 +3,64 @@
 from __future__ import annotations
 
 import base64
+from contextlib import closing
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import WorktreeFiles, sha256_of
+from sandbox.files.tree import READ_CAP, STREAM_CAP, WorktreeFiles
+from sandbox.files.window import Lines, Window, read_window
 from sandbox.models import FileContent
 from sandbox.policy.paths import check_path
 from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 
 
-def read_file(parts: Parts, task_id: str, path: str, start: int | None, end: int | None) -> FileContent:
-    """A whole file, or lines `start` to `end` (1-based, inclusive) of a text file."""
+def read_file(
+    parts: Parts, task_id: str, path: str, start: int | None, end: int | None, max_bytes: int = READ_CAP
+) -> FileContent:
+    """A file, or lines `start` to `end` (1-based, inclusive) of a text file; at most `max_bytes` of content.
+
+    More than that is `truncated`: text after a whole line where one fits. Raises: `quota_exceeded` for a file past
+    `STREAM_CAP`, which is not even hashed; `invalid_input`, `unsafe_path`, `not_found`.
+    """
+    lines = _lines(start, end)
+    if not 1 <= max_bytes <= STREAM_CAP:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"The most bytes to read are 1 to {STREAM_CAP}")
     task = find_task(parts.home, task_id)
     checked = check_path(path)
-    with WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files:
-        content = files.read(checked)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        return _binary(checked, content, ranged=start is not None or end is not None)
-    lines = text.splitlines(keepends=True)
-    first, last = _range(len(lines), start, end)
-    return FileContent(
-        path=checked,
-        sha256=sha256_of(content),
-        size=len(content),
-        content="".join(lines[first - 1 : last]),
-        encoding="utf-8",
-        start_line=first,
-        end_line=last,
-        total_lines=len(lines),
-        truncated=first > 1 or last < len(lines),
-    )
+    with (
+        WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files,
+        closing(files.stream(checked)) as chunks,
+    ):
+        window = read_window(chunks, lines, max_bytes)
+    if lines != Lines():
+        _require_lines(checked, lines, window.total_lines)
+    return _content(checked, window)
 
 
-def _range(total: int, start: int | None, end: int | None) -> tuple[int, int]:
-    first, last = start or 1, end if end is not None else total
-    if first < 1 or last < first - 1:
+def _lines(start: int | None, end: int | None) -> Lines:
+    lines = Lines(1 if start is None else start, end)
+    if lines.first < 1 or (end is not None and end < lines.first):
         raise SandboxError(ErrorCode.INVALID_INPUT, "A line range starts at 1 and ends at or after its start")
-    return first, min(last, total)
+    return lines
 
 
-def _binary(path: str, content: bytes, *, ranged: bool) -> FileContent:
-    if ranged:
+def _require_lines(path: str, lines: Lines, total: int | None) -> None:
+    if total is None:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} is not UTF-8 text, so it has no line ranges")
+    if lines.first > max(total, 1):
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} has {total} lines", hint="Read a range that starts there.")
+
+
+def _content(path: str, window: Window) -> FileContent:
+    is_text = window.total_lines is not None
     return FileContent(
         path=path,
-        sha256=sha256_of(content),
-        size=len(content),
-        content=base64.b64encode(content).decode(),
-        encoding="base64",
-        start_line=None,
-        end_line=None,
-        total_lines=None,
-        truncated=False,
+        sha256=window.sha256,
+        size=window.size,
+        content=window.content.decode("utf-8") if is_text else base64.b64encode(window.content).decode(),
+        encoding="utf-8" if is_text else "base64",
+        start_line=window.first,
+        end_line=window.last,
+        total_lines=window.total_lines,
+        truncated=window.truncated,
     )

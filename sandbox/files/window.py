@@ -1,0 +1,116 @@
+"""A window of a file's lines, in one pass over its bytes: the hash of all of it, the content of some.
+
+A file may be larger than what we hold, and may be rewritten while it is read: hash, size, line numbers and content all
+come from the bytes of this one pass, so they belong together whatever the guest does (THREATS H17).
+A line ends at LF and nowhere else, as for git and editors: `str.splitlines` also ends one at FF, VT, NEL or U+2028,
+and line numbers that differ from git's put a patch in the wrong place.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines `first` to `last`, 1-based and inclusive; None: to the end."""
+
+    first: int = 1
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """UTF-8 text: whole lines `first` to `last` (`last` < `first`: none). Else the start of the file, and no numbers.
+
+    `sha256`, `size` and `total_lines` are of the whole file. `truncated`: the file has more than `content`. A line that
+    is longer than the cap is cut, between characters.
+    """
+
+    sha256: str
+    size: int
+    content: bytes
+    first: int | None
+    last: int | None
+    total_lines: int | None
+    truncated: bool
+
+
+def read_window(chunks: Iterable[bytes], lines: Lines, cap: int) -> Window:
+    """At most `cap` bytes of some lines. Holds that and one chunk, however large the file.
+
+    Of a file that is not text the content is its first `cap` bytes when all lines were asked for, else nothing.
+    """
+    scan = _Scan(lines, cap)
+    for chunk in chunks:
+        scan.take(chunk)
+    return scan.window()
+
+
+class _Scan:
+    """What is known of the file so far."""
+
+    def __init__(self, lines: Lines, cap: int) -> None:
+        self._lines, self._cap = lines, cap
+        self._digest = hashlib.sha256()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
+        self._is_text = True
+        self._held = bytearray()  # up to one byte more than the cap, to know whether there was more
+        self._size = self._newlines = 0
+        self._tail = b""
+
+    def take(self, chunk: bytes) -> None:
+        """The next bytes of the file."""
+        self._digest.update(chunk)
+        self._size += len(chunk)
+        self._is_text = self._is_text and self._decodes(chunk, final=False)
+        newlines = chunk.count(b"\n")
+        first, last = self._lines.first, self._lines.last
+        start = _after(chunk, first - 1 - self._newlines, newlines)
+        end = len(chunk) if last is None else _after(chunk, last - self._newlines, newlines)
+        self._held += chunk[start : min(end, start + self._cap + 1 - len(self._held))]
+        self._newlines += newlines
+        self._tail = chunk[-1:]
+
+    def window(self) -> Window:
+        """Once all bytes were taken."""
+        if not (self._is_text and self._decodes(b"", final=True)):
+            content = bytes(self._held[: self._cap]) if self._lines == Lines() else b""
+            return self._window(content, None, None, None)
+        content = self._whole_lines()
+        first = self._lines.first
+        last = first - 1 + content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
+        total = self._newlines + (self._tail not in {b"", b"\n"})
+        return self._window(content, first, last, total)
+
+    def _whole_lines(self) -> bytes:
+        content = bytes(self._held)
+        if len(content) <= self._cap:
+            return content
+        content = content[: self._cap]
+        ends = content.rfind(b"\n") + 1
+        return content[:ends] if ends else content.decode("utf-8", errors="ignore").encode()
+
+    def _window(self, content: bytes, first: int | None, last: int | None, total: int | None) -> Window:
+        digest, truncated = f"sha256:{self._digest.hexdigest()}", len(content) < self._size
+        return Window(digest, self._size, content, first, last, total, truncated)
+
+    def _decodes(self, chunk: bytes, *, final: bool) -> bool:
+        try:
+            self._decoder.decode(chunk, final)
+        except UnicodeDecodeError:
+            return False
+        return True
+
+
+def _after(chunk: bytes, wanted: int, newlines: int) -> int:
+    """Where the text after the `wanted`-th newline begins; the end of the chunk when that is further on."""
+    if wanted > newlines:
+        return len(chunk)
+    position = 0
+    for _ in range(wanted):
+        position = chunk.index(b"\n", position) + 1
+    return position

@@ -1,0 +1,123 @@
+"""Reading a task's files through the workbench."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.files.tree import STREAM_CAP, sha256_of
+from sandbox.models import FileContent
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream, refused
+
+THREE = b"one\ntwo\nthree"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A task and the place of its files."""
+
+    workbench: Workbench
+    task_id: str
+    root: Path
+
+    def read(self, content: bytes, start: int | None = None, end: int | None = None, **more: Any) -> FileContent:
+        (self.root / "f").write_bytes(content)
+        return self.workbench.read_file(self.task_id, "f", start, end, **more)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, upstream: Upstream) -> Iterator[Bench]:
+    upstream.write("f", THREE)
+    upstream.commit()
+    with Workbench(tmp_path / "home", environ={"PATH": "/usr/bin:/bin"}, allow_file=True) as workbench:
+        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        assert task.worktree_path is not None
+        yield Bench(workbench, task.id, task.worktree_path)
+
+
+def shown(content: FileContent) -> tuple[str, int | None, int | None, int | None, bool]:
+    return content.content, content.start_line, content.end_line, content.total_lines, content.truncated
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (None, None, ("one\ntwo\nthree", 1, 3, 3, False)),
+        (1, 3, ("one\ntwo\nthree", 1, 3, 3, False)),
+        (2, 2, ("two\n", 2, 2, 3, True)),
+        (2, None, ("two\nthree", 2, 3, 3, True)),
+        (None, 1, ("one\n", 1, 1, 3, True)),
+        (3, 100, ("three", 3, 3, 3, True)),
+    ],
+)
+def test_a_range_of_lines(bench: Bench, start: int | None, end: int | None, expected: tuple[object, ...]) -> None:
+    found = bench.read(THREE, start, end)
+    assert shown(found) == expected
+    assert (found.size, found.encoding) == (len(THREE), "utf-8")
+    assert found.sha256 == sha256_of(THREE), "of the whole file"
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (-1, None), (2, 1), (1, 0), (4, None), (4, 9)])
+def test_a_range_that_is_none_or_not_there_is_invalid(bench: Bench, start: int, end: int | None) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        bench.read(THREE, start, end)
+
+
+def test_an_empty_file_has_no_lines_and_is_text(bench: Bench) -> None:
+    assert shown(bench.read(b"")) == ("", 1, 0, 0, False)
+    assert shown(bench.read(b"", 1, 5)) == ("", 1, 0, 0, False)
+
+
+def test_a_binary_file_is_base64_and_has_no_lines(bench: Bench) -> None:
+    found = bench.read(b"\x89PNG\r\n\x00")
+    assert (found.encoding, base64.b64decode(found.content)) == ("base64", b"\x89PNG\r\n\x00")
+    assert shown(found)[1:] == (None, None, None, False)
+    with refused(ErrorCode.INVALID_INPUT):
+        bench.read(b"\xff\n", 1, 1)
+
+
+def test_line_ends_and_byte_order_marks_are_content(bench: Bench) -> None:
+    text = "\ufeffone\r\ntwo\x0cstill two\u2028too\r\n"
+    found = bench.read(text.encode())
+    assert (found.content, found.total_lines) == (text, 2)
+    assert bench.read(text.encode(), 2, 2).content == "two\x0cstill two\u2028too\r\n"
+
+
+def test_more_than_the_cap_is_cut_and_said(bench: Bench) -> None:
+    assert shown(bench.read(THREE, max_bytes=9)) == ("one\ntwo\n", 1, 2, 3, True)
+    assert shown(bench.read(THREE, 2, 3, max_bytes=4)) == ("two\n", 2, 2, 3, True)
+    assert shown(bench.read(THREE, max_bytes=2)) == ("on", 1, 1, 3, True)
+    cut = bench.read(b"\xff" * 10, max_bytes=4)
+    assert (base64.b64decode(cut.content), cut.truncated, cut.size) == (b"\xff" * 4, True, 10)
+    with refused(ErrorCode.INVALID_INPUT):
+        bench.read(THREE, max_bytes=0)
+
+
+def test_the_default_cap_is_ten_megabytes_and_a_range_reaches_behind_it(bench: Bench) -> None:
+    content = b"x" * 99 + b"\n"
+    many = content * 150_000
+    found = bench.read(many)
+    assert (len(found.content), found.size, found.truncated) == (10 * 1024**2 // 100 * 100, len(many), True)
+    behind = bench.read(many + b"last\n", 150_001)
+    assert (behind.content, behind.sha256) == ("last\n", sha256_of(many + b"last\n"))
+
+
+def test_h16_what_is_too_large_to_hash_is_refused(bench: Bench) -> None:
+    with (bench.root / "f").open("wb") as stream:
+        stream.truncate(STREAM_CAP + 1)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        bench.workbench.read_file(bench.task_id, "f", 1, 1)
+
+
+def test_the_hash_is_what_an_edit_has_to_give(bench: Bench) -> None:
+    sha256 = bench.read(THREE, 2, 2).sha256
+    patch = b"--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n\\ No newline at end of file\n"
+    bench.workbench.apply_patch(bench.task_id, patch, {"f": sha256})
+    assert (bench.root / "f").read_bytes() == b"one\n2\nthree"
