@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.diff import diff_trees
 from sandbox.git.process import Git, Result
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
@@ -40,18 +41,6 @@ class TreeChange:
     path: bytes
     mode: str
     content: bytes | None
-
-
-@dataclass(frozen=True)
-class RawChange:
-    """One line of `diff-tree --raw`: modes are '000000' and oids None where the side does not exist."""
-
-    path: bytes
-    old_mode: str
-    new_mode: str
-    old_oid: str | None
-    new_oid: str | None
-    status: str
 
 
 @dataclass(frozen=True)
@@ -246,38 +235,6 @@ def _require_intended(git: Git, before: str, after: str, changes: Sequence[TreeC
 
 def _not_intended(path: bytes) -> SandboxError:
     return SandboxError(ErrorCode.INTERNAL, "git stored another tree than intended", details=ascii(path))
-
-
-def diff_trees(git: Git, before: str, after: str) -> list[RawChange]:
-    """Changed leaves between two trees, renames not detected."""
-    out = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", before, after)
-    fields = out.split(b"\0")
-    return [_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
-
-
-def _raw_change(head: bytes, path: bytes) -> RawChange:
-    old_mode, new_mode, old, new, status = head.decode().lstrip(":").split()
-    return RawChange(
-        path, old_mode, new_mode, None if set(old) == {"0"} else old, None if set(new) == {"0"} else new, status
-    )
-
-
-def diff_text(git: Git, before: str, after: str) -> bytes:
-    """Unified diff of two trees, without external programs, attributes or renames."""
-    return git.run(
-        "diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index",
-        "--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", before, after,
-    )  # fmt: skip
-
-
-def diff_counts(git: Git, before: str, after: str) -> dict[bytes, tuple[int | None, int | None]]:
-    """Added and deleted lines per path; (None, None) for content git takes for binary."""
-    out = git.run("diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", before, after)
-    counts: dict[bytes, tuple[int | None, int | None]] = {}
-    for record in out.split(b"\0")[:-1]:
-        added, deleted, path = record.split(b"\t", 2)
-        counts[path] = (None, None) if added == b"-" else (int(added), int(deleted))
-    return counts
 
 
 def commit_tree(git: Git, tree: str, parent: str, message: str, identity: dict[str, str]) -> str:

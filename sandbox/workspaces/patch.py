@@ -17,7 +17,8 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.git.classify import scrub
-from sandbox.git.objects import EXECUTABLE, REGULAR, RawChange, diff_trees, list_tree, read_blobs
+from sandbox.git.diff import RawChange, diff_trees
+from sandbox.git.objects import EXECUTABLE, REGULAR, list_tree, read_blobs
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import RepoPath, check_path, path_bytes, show_path

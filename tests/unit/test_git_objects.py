@@ -335,52 +335,6 @@ def test_a_file_that_would_sweep_away_a_directory_is_not_built(upstream: Upstrea
     assert "d/" in caught.value.details
 
 
-# --- comparing
-
-
-def test_diff_trees_tells_each_kind_of_change(upstream: Upstream) -> None:
-    before = written(upstream, BASE)
-    after = written(
-        upstream,
-        {
-            b"a": (REGULAR, b"2"),
-            b"run": (REGULAR, b"#!/bin/sh\n"),
-            b"link": (REGULAR, b"a"),
-            b"d/one": (REGULAR, b"1"),
-            b"n\new": (REGULAR, b""),
-        },
-    )
-    found = objects.diff_trees(Git(upstream.git_dir), before, after)
-    assert {c.path: (c.status, c.old_mode, c.new_mode) for c in found} == {
-        b"a": ("M", REGULAR, REGULAR),
-        b"run": ("M", EXECUTABLE, REGULAR),
-        b"link": ("T", SYMLINK, REGULAR),
-        b"d/deep/two": ("D", REGULAR, "000000"),
-        b"n\new": ("A", "000000", REGULAR),
-    }
-    assert {c.path for c in found if c.new_oid is None} == {b"d/deep/two"}
-    assert {c.path for c in found if c.old_oid is None} == {b"n\new"}
-
-
-def test_diff_counts_are_lines_or_none_for_binary(upstream: Upstream) -> None:
-    before = written(upstream, {b"t": (REGULAR, b"1\n2\n"), b"b": (REGULAR, b"\0a")})
-    after = written(upstream, {b"t": (REGULAR, b"1\n3\n4\n"), b"b": (REGULAR, b"\0b"), b"\xff\t": (REGULAR, b"x\n")})
-    assert objects.diff_counts(Git(upstream.git_dir), before, after) == {
-        b"t": (2, 1),
-        b"b": (None, None),
-        b"\xff\t": (1, 0),
-    }
-
-
-def test_i01_attributes_of_the_tree_hide_nothing_from_the_diff(upstream: Upstream) -> None:
-    attributes = (REGULAR, b"* -diff\n*.c diff=evil ident\n")
-    before = written(upstream, {b".gitattributes": attributes, b"x.c": (REGULAR, b"good\n")})
-    after = written(upstream, {b".gitattributes": attributes, b"x.c": (REGULAR, b"evil()\n")})
-    text = objects.diff_text(Git(upstream.git_dir), before, after)
-    assert b"+evil()" in text
-    assert b"--- a/x.c\n+++ b/x.c\n" in text
-
-
 # --- commits and refs
 
 

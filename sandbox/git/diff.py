@@ -1,0 +1,195 @@
+"""Differences of two trees: which leaves, how many lines, and the text.
+
+Only trees are compared, never files on disk, and neither attributes nor external programs have a say. What a guest can
+make large is bounded before git looks at it: `plan` decides from object sizes which contents are compared line by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sandbox.git.process import Git
+
+_PLAIN = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
+_NOTHING = {"0"}
+ARGUMENT_BYTES = 64 * 1024
+"""Of names that one command line takes; the kernel's own limit is at least twice that."""
+
+
+@dataclass(frozen=True)
+class RawChange:
+    """One line of `diff-tree --raw`: modes are '000000' and oids None where the side does not exist."""
+
+    path: bytes
+    old_mode: str
+    new_mode: str
+    old_oid: str | None
+    new_oid: str | None
+    status: str
+    old_path: bytes | None = None  # of a rename (status R)
+
+
+@dataclass(frozen=True)
+class DiffLimits:
+    """How much one diff looks at and says."""
+
+    file_bytes: int = 1024**2  # a larger side: the file is shown like a binary one, its lines are not compared
+    compared_bytes: int = 16 * 1024**2  # of both sides of all files: the largest files go first, as above
+    text_bytes: int = 1024**2  # the text is cut at the end of a line
+    renames: int = 400  # more added or deleted files: only exact renames are found
+    deadline_s: float = 30.0  # of each git command: `timeout`
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Contents over `line_bytes` are not compared line by line; `similar`: renames with edits are looked for."""
+
+    line_bytes: int
+    similar: bool
+    complete: bool
+
+
+@dataclass(frozen=True)
+class TreeDiff:
+    """`counts`: added and deleted lines by path, (None, None) for binary content. `complete`: nothing was left out."""
+
+    changes: tuple[RawChange, ...]
+    counts: dict[bytes, tuple[int | None, int | None]]
+    text: bytes
+    complete: bool
+
+
+def diff_trees(git: Git, before: str, after: str) -> list[RawChange]:
+    """Changed leaves between two trees, renames not detected."""
+    out = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", before, after)
+    fields = out.split(b"\0")
+    return [_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
+
+
+def leaves_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, tuple[str, str]]:
+    """Mode and object id of those of these paths that are leaves of a tree, or of a commit's."""
+    found: dict[bytes, tuple[str, str]] = {}
+    for part in _argument_lists(paths):
+        out = git.run("ls-tree", "-z", "--full-tree", treeish, "--", *part)
+        for record in out.split(b"\0")[:-1]:
+            head, path = record.split(b"\t", 1)
+            mode, kind, oid = head.decode().split()
+            if kind == "blob":
+                found[path] = (mode, oid)
+    return found
+
+
+def _argument_lists(paths: Iterable[bytes]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for path in paths:
+        if size + len(path) > ARGUMENT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(path.decode("utf-8", "surrogateescape"))
+        size += len(path) + 1
+    if part:
+        yield part
+
+
+def _raw_change(head: bytes, path: bytes) -> RawChange:
+    old_mode, new_mode, old, new, status = head.decode().lstrip(":").split()
+    return RawChange(
+        path,
+        old_mode,
+        new_mode,
+        None if set(old) == _NOTHING else old,
+        None if set(new) == _NOTHING else new,
+        status[:1],  # R and C carry a score
+    )
+
+
+def compare_trees(git: Git, before: str, after: str, limits: DiffLimits | None = None) -> TreeDiff:
+    """The whole difference, renames detected, within limits. Raises: `timeout`."""
+    limits = limits or DiffLimits()
+    changes = diff_trees(git, before, after)
+    if not changes:
+        return TreeDiff((), {}, b"", complete=True)
+    oids = {oid for c in changes for oid in (c.old_oid, c.new_oid) if oid is not None}
+    chosen = plan(changes, blob_sizes(git, oids), limits)
+    renamed, counts = _summary(git, before, after, chosen, limits)
+    text = diff_text(git, before, after, chosen, limits)
+    shown = whole_lines(text, limits.text_bytes)
+    return TreeDiff(tuple(renamed), counts, shown, complete=chosen.complete and len(shown) == len(text))
+
+
+def plan(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits) -> Plan:
+    """Choose what to compare from sizes alone. Pure. Objects without a size (submodules) cost nothing."""
+
+    def size(oid: str | None) -> int:
+        return sizes.get(oid, 0) if oid is not None else 0
+
+    sides = sorted((max(size(c.old_oid), size(c.new_oid)), size(c.old_oid) + size(c.new_oid)) for c in changes)
+    compared, line_bytes, complete = 0, limits.file_bytes, True
+    for largest, both in sides:
+        compared += both
+        if largest > limits.file_bytes or compared > limits.compared_bytes:
+            line_bytes, complete = min(limits.file_bytes, max(largest - 1, 1)), False
+            break
+    moved = [max(size(c.old_oid), size(c.new_oid)) for c in changes if c.status in {"A", "D"}]
+    small = sum(moved) <= limits.compared_bytes and max(moved, default=0) <= limits.file_bytes
+    return Plan(line_bytes, similar=small and len(moved) <= limits.renames, complete=complete)
+
+
+def whole_lines(text: bytes, limit: int) -> bytes:
+    """At most `limit` bytes, cut at the end of a line."""
+    return text if len(text) <= limit else text[: text.rfind(b"\n", 0, limit) + 1]
+
+
+def blob_sizes(git: Git, oids: Iterable[str]) -> dict[str, int]:
+    """Sizes of blobs from their headers. An object that is no blob here, as a submodule's commit, has no entry."""
+    asked = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
+    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
+    fields = (line.split() for line in out.decode().splitlines())
+    return {f[0]: int(f[2]) for f in fields if len(f) == 3 and f[1] == "blob"}
+
+
+def diff_text(git: Git, before: str, after: str, chosen: Plan, limits: DiffLimits) -> bytes:
+    """Unified diff; bounded by the plan, not yet cut. Binary files are named, never encoded."""
+    # No -z here: it would print names unquoted, and a line break in one could pass for lines of the diff.
+    return git.run(
+        "diff-tree", "-p", *_PLAIN, *_renames(chosen, limits), "--no-color", "--full-index",
+        "--src-prefix=a/", "--dst-prefix=b/", before, after,
+        env=_threshold(chosen), deadline_s=limits.deadline_s,
+    )  # fmt: skip
+
+
+def _summary(
+    git: Git, before: str, after: str, chosen: Plan, limits: DiffLimits
+) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]]]:
+    out = git.run(
+        "diff-tree", "--raw", "--numstat", "-z", "--no-abbrev", *_PLAIN, *_renames(chosen, limits), before, after,
+        env=_threshold(chosen), deadline_s=limits.deadline_s,
+    )  # fmt: skip
+    fields = iter(out.split(b"\0")[:-1])
+    changes: list[RawChange] = []
+    counts: dict[bytes, tuple[int | None, int | None]] = {}
+    for head in fields:
+        if head.startswith(b":"):
+            change = _raw_change(head, next(fields))
+            changes.append(replace(change, old_path=change.path, path=next(fields)) if change.status == "R" else change)
+        else:
+            added, deleted, path = head.split(b"\t", 2)
+            if not path:  # a rename: old and new name follow
+                path = (next(fields), next(fields))[1]
+            counts[path] = (None, None) if added == b"-" else (int(added), int(deleted))
+    return changes, counts
+
+
+def _renames(chosen: Plan, limits: DiffLimits) -> tuple[str, str]:
+    return ("--find-renames=50%" if chosen.similar else "--find-renames=100%"), f"-l{limits.renames}"
+
+
+def _threshold(chosen: Plan) -> dict[str, str]:
+    """Contents over this size are binary for git, found from their header alone (git-config, core.bigFileThreshold)."""
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.bigFileThreshold",
+        "GIT_CONFIG_VALUE_0": str(chosen.line_bytes),
+    }
