@@ -98,6 +98,12 @@ class AuthorSettings(_Section):
     email: str = "sandbox@localhost"
 
 
+class CommitSettings(_Section):
+    """`max_file_bytes`: a larger new file is committed only when it is named."""
+
+    max_file_bytes: PositiveInt = 5 * 1024**2
+
+
 class Settings(_Section):
     """All settings of one controller."""
 
@@ -110,6 +116,7 @@ class Settings(_Section):
     workspaces: WorkspaceSettings = WorkspaceSettings()
     gate: GateSettings = GateSettings()
     author: AuthorSettings = AuthorSettings()
+    commit: CommitSettings = CommitSettings()
 
 
 def default_home(environ: Mapping[str, str]) -> Path:

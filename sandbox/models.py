@@ -23,6 +23,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 TaskId = Annotated[str, StringConstraints(pattern=TASK_ID_PATTERN)]
 RepoId = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
+SnapshotId = Annotated[str, StringConstraints(pattern=r"^snap-[0-9a-f]{13}-[0-9a-f]{6}$")]
 CheckId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
 
@@ -264,21 +265,43 @@ class Status(Model):
 
 
 class DiffFile(Model):
-    """One file of a diff. `additions`/`deletions` are None for binary content."""
+    """One file of a diff. `additions`/`deletions` are None for binary content and for files too large to compare."""
 
     path: str
     kind: ChangeKind
+    old_path: str | None = None
     additions: int | None
     deletions: int | None
     sha256: Sha256 | None = None
 
 
 class Diff(Model):
-    """A unified diff and its files."""
+    """A unified diff and its files. `truncated`: lines are missing; `files` is complete in any case."""
 
     text: str
     files: tuple[DiffFile, ...]
     truncated: bool
+
+
+class Snapshot(Model):
+    """A kept working state of a task: a commit on its head, never pushed.
+
+    `rejected`: names that no tree can hold and that were left out; known only to who takes it.
+    """
+
+    id: SnapshotId
+    tree: ObjectId
+    commit: ObjectId
+    created_at: datetime
+    label: str = ""
+    rejected: tuple[str, ...] = ()
+
+
+class Restored(Status):
+    """The status after a restore to `tree`. `previous`: the snapshot that keeps the state before it."""
+
+    tree: ObjectId
+    previous: Snapshot
 
 
 class PatchedFile(Model):
@@ -311,6 +334,34 @@ class PushResult(Model):
     branch: str
     commit: ObjectId
     forced: bool
+
+
+class Actor(StrEnum):
+    """Who asked for an operation: the command line, a program, or an agent."""
+
+    CLI = "cli"
+    PYTHON = "python"
+    AGENT = "agent"
+
+
+class JournalEntry(Model):
+    """One operation on a task, refused ones too. Never holds contents, messages or secrets.
+
+    `arguments`: digest of the canonical JSON of all arguments. `names`: the first paths, checks or ids it was about.
+    `before`, `after`: working trees, where the operation had them; an edit has its `files` instead.
+    `result`: `ok`, or the code of the error.
+    """
+
+    at: datetime
+    actor: Actor
+    operation: str
+    arguments: Sha256
+    names: tuple[str, ...] = ()
+    before: ObjectId | None = None
+    after: ObjectId | None = None
+    files: tuple[PatchedFile, ...] = ()
+    result: str
+    duration_s: float
 
 
 class Readme(Model):

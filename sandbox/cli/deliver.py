@@ -12,12 +12,18 @@ from sandbox.text import neutral
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option("-m", "--message", required=True, help="The commit message.")
+@click.option(
+    "--allow", multiple=True, metavar="PATH", help="Take in this new file or folder though it looks built; `.`: all."
+)
 @global_options
 @click.pass_obj
-def commit(invocation: Invocation, task_id: str, message: str) -> None:
-    """Commit everything TASK changed on its branch."""
+def commit(invocation: Invocation, task_id: str, message: str, allow: tuple[str, ...]) -> None:
+    """Commit everything TASK changed on its branch.
+
+    New files that look built (objects, archives, core dumps, caches) or are large are refused unless allowed.
+    """
     with invocation.workbench() as workbench:
-        result = workbench.commit(task_id, message)
+        result = workbench.commit(task_id, message, allow)
     invocation.emit(result, lambda: _show(result))
 
 
@@ -25,7 +31,8 @@ def _show(result: CommitResult) -> None:
     click.echo(f"commit {result.commit}")
     click.echo(f"  tree {result.tree}")
     for change in result.files:
-        click.echo(f"  {change.kind.value:<12} {neutral(change.path)}")
+        origin = f"{neutral(change.old_path)} -> " if change.old_path else ""
+        click.echo(f"  {change.kind.value:<12} {origin}{neutral(change.path)}")
 
 
 @click.command()

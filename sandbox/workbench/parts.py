@@ -14,7 +14,8 @@ from sandbox.config import Settings, default_home, load_settings, resources
 from sandbox.credentials import Credential, credential_for, load_credentials
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
-from sandbox.models import Host
+from sandbox.models import Actor, Host
+from sandbox.policy.commit import CommitPolicy, load_commit_policy
 from sandbox.policy.container import ShippedPolicy, load_container_policy
 from sandbox.policy.writes import PathPolicy, load_path_policy
 from sandbox.profiles import Profile, load_profiles
@@ -45,6 +46,7 @@ class Parts:
     environ: Mapping[str, str]
     allow_file: bool
     progress: Callable[[str], None] | None = None
+    actor: Actor = Actor.PYTHON
     _engines: list[connection.Engine] = field(default_factory=list)
 
     @cached_property
@@ -57,6 +59,11 @@ class Parts:
         """Which paths edits may write: as shipped, with the operator's `$SANDBOX_HOME/policies/paths.toml` on top."""
         name = Path("paths.toml")
         return load_path_policy(resources("policies") / name, self.home.root / "policies" / name)
+
+    @cached_property
+    def commit_policy(self) -> CommitPolicy:
+        """What a commit does not take in unasked."""
+        return load_commit_policy(resources("policies"))
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
@@ -157,10 +164,11 @@ def build_parts(
     *,
     allow_file: bool,
     progress: Callable[[str], None] | None = None,
+    actor: Actor = Actor.PYTHON,
 ) -> Parts:
     """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
     require_openat2()
     root = (home or default_home(environ)).expanduser().absolute()
     place = Home(root)
     place.prepare()
-    return Parts(place, load_settings(root, environ, flags), environ, allow_file, progress)
+    return Parts(place, load_settings(root, environ, flags), environ, allow_file, progress, actor)

@@ -3,35 +3,60 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git import objects
+from sandbox.git.diff import RawChange, compare_trees
 from sandbox.git.process import Git
-from sandbox.models import ChangeKind, CommitResult, Diff, DiffFile, Status, TaskStatus
+from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
+from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.tasks import editing, looking
+from sandbox.workbench.tasks import OpenTask, editing, looking
+from sandbox.workspaces.renames import with_exact_renames
 
-DIFF_BYTES = 1024 * 1024
 MESSAGE_BYTES = 64 * 1024
+_KINDS = {
+    "A": ChangeKind.ADDED,
+    "D": ChangeKind.DELETED,
+    "T": ChangeKind.TYPE_CHANGED,
+    "R": ChangeKind.RENAMED,
+}
 
 
 def status(parts: Parts, task_id: str) -> Status:
     """Branch, commits and uncommitted changes."""
     task = find_task(parts.home, task_id, allow_closed=True)
     with looking(parts, task) as opened:
-        return Status(
-            branch=task.branch,
-            head_commit=task.head_commit,
-            base_commit=task.base_commit,
-            ahead=objects.count_commits(opened.git, task.base_commit, task.head_commit),
-            dirty=bool(opened.changes.tree),
-            changes=opened.changes.shown,
-            rejected=opened.changes.rejected,
-        )
+        return status_of(opened)
+
+
+def status_of(opened: OpenTask) -> Status:
+    """The status as this look at the task found it."""
+    task = opened.task
+    return Status(
+        branch=task.branch,
+        head_commit=task.head_commit,
+        base_commit=task.base_commit,
+        ahead=_ahead(opened.git, task),
+        dirty=bool(opened.changes.tree),
+        changes=_shown(opened),
+        rejected=opened.changes.rejected,
+    )
+
+
+def _ahead(git: Git, task: Task) -> int:
+    if task.head_commit == task.base_commit:
+        return 0
+    return objects.count_commits(git, task.base_commit, task.head_commit)
+
+
+def _shown(opened: OpenTask) -> tuple[Change, ...]:
+    return with_exact_renames(opened.git, opened.task.head_commit, opened.changes)
 
 
 def diff(parts: Parts, task_id: str, against: str) -> Diff:
@@ -42,60 +67,70 @@ def diff(parts: Parts, task_id: str, against: str) -> Diff:
     with looking(parts, task) as opened:
         git = opened.git
         after = objects.build_tree(git, task.head_commit, opened.changes.tree)
+        at_hand = {c.path: c.sha256 for c in opened.changes.shown if c.sha256 is not None}
     before = objects.tree_of(git, task.base_commit if against == "base" else task.head_commit)
-    raw = objects.diff_text(git, before, after)
+    found = compare_trees(git, before, after)
+    hashes = at_hand | _hashes(git, [c for c in found.changes if show_path(c.path) not in at_hand])
     return Diff(
-        text=raw[:DIFF_BYTES].decode("utf-8", errors="replace"),
-        files=_diff_files(git, before, after),
-        truncated=len(raw) > DIFF_BYTES,
+        text=found.text.decode("utf-8", errors="replace"),
+        files=tuple(_diff_file(c, found.counts.get(c.path, (None, None)), hashes) for c in found.changes),
+        truncated=not found.complete,
     )
 
 
-def _diff_files(git: Git, before: str, after: str) -> tuple[DiffFile, ...]:
-    counts = objects.diff_counts(git, before, after)
-    changes = objects.diff_trees(git, before, after)
-    hashes = _hashes(git, changes)
-    return tuple(
-        DiffFile(
-            path=show_path(c.path),
-            kind=_change_kind(c),
-            additions=counts.get(c.path, (None, None))[0],
-            deletions=counts.get(c.path, (None, None))[1],
-            sha256=hashes.get(c.path),
-        )
-        for c in changes
+def _diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: dict[str, str]) -> DiffFile:
+    path = show_path(change.path)
+    return DiffFile(
+        path=path,
+        kind=_KINDS.get(change.status, ChangeKind.MODIFIED),
+        old_path=None if change.old_path is None else show_path(change.old_path),
+        additions=lines[0],
+        deletions=lines[1],
+        sha256=hashes.get(path) if change.new_oid else None,
     )
 
 
-def _hashes(git: Git, changes: list[objects.RawChange]) -> dict[bytes, str]:
+def _hashes(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
+    """Content hashes of what is committed, from one process."""
     present = [(c.path, c.new_oid) for c in changes if c.new_oid and c.new_mode != objects.GITLINK]
     contents = objects.read_blobs(git, [oid for _, oid in present])
-    return {path: sha256_of(content) for (path, _), content in zip(present, contents, strict=True)}
+    return {show_path(path): sha256_of(content) for (path, _), content in zip(present, contents, strict=True)}
 
 
-def _change_kind(change: objects.RawChange) -> ChangeKind:
-    kinds = {"A": ChangeKind.ADDED, "D": ChangeKind.DELETED, "T": ChangeKind.TYPE_CHANGED}
-    return kinds.get(change.status, ChangeKind.MODIFIED)
+def commit(parts: Parts, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
+    """Commit the whole working state on the task's branch.
 
-
-def commit(parts: Parts, task_id: str, message: str) -> CommitResult:
-    """Commit the whole working state on the task's branch. Raises: `nothing_to_commit`, `invalid_input`."""
+    `allow`: new files or folders to take in although they look built or are large; `.` is all of them.
+    Raises: `nothing_to_commit`, `invalid_input`, `policy_violation` before anything is written.
+    """
     cleaned = _message(message)
     with editing(parts, task_id) as task, looking(parts, task) as opened:
         if not opened.changes.tree:
             raise SandboxError(
                 ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file first; see `status`."
             )
+        shown = _shown(opened)
+        _require_sources(parts, opened, shown, allow)
         git = opened.git
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
         now = datetime.now(UTC)
-        oid = objects.commit_tree(git, tree, task.head_commit, cleaned, _identity(parts, now))
+        oid = objects.commit_tree(git, tree, task.head_commit, cleaned, identity(parts, now))
         objects.move_ref(git, f"refs/heads/{task.branch}", oid, task.head_commit)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
             update["status"] = TaskStatus.COMMITTED
         save_task(parts.home, task.model_copy(update=update))
-        return CommitResult(commit=oid, tree=tree, files=opened.changes.shown)
+        return CommitResult(commit=oid, tree=tree, files=shown)
+
+
+def _require_sources(parts: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:
+    added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
+    files = (
+        (path, c.content)
+        for c in opened.changes.tree
+        if c.content is not None and c.mode != objects.SYMLINK and (path := show_path(c.path)) in added
+    )
+    require_sources(files, allow, parts.commit_policy, parts.settings.commit.max_file_bytes)
 
 
 def _message(message: str) -> str:
@@ -106,7 +141,8 @@ def _message(message: str) -> str:
     return text + "\n"
 
 
-def _identity(parts: Parts, when: datetime) -> dict[str, str]:
+def identity(parts: Parts, when: datetime) -> dict[str, str]:
+    """Author and committer as configured, for git's environment."""
     author = parts.settings.author
     date = f"{int(when.timestamp())} +0000"
     clean = {k: re.sub(r"[<>\x00-\x1f\x7f]", "", v).strip() or "sandbox" for k, v in author.model_dump().items()}

@@ -1,0 +1,52 @@
+"""Renames in a working state: a new file with exactly the content of one that is gone.
+
+Found by object id alone, so it costs one git process, and none when nothing was both added and deleted. Renames with
+edits are the diff's business: they need the contents of both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandbox.git.diff import ARGUMENT_BYTES, leaves_at
+from sandbox.git.objects import SYMLINK, TreeChange, blob_id
+from sandbox.git.process import Git
+from sandbox.models import Change, ChangeKind
+from sandbox.policy.paths import show_path
+from sandbox.workspaces.worktree import Changes
+
+_Content = tuple[bool, str]
+"""Whether it is a link, and the object id."""
+
+
+def with_exact_renames(git: Git, head: str, changes: Changes) -> tuple[Change, ...]:
+    """The changes as shown, with pairs of a deleted and an added file of the same content joined into one."""
+    gone = [c.path for c in changes.tree if c.content is None]
+    new = [c for c in changes.tree if c.content]  # an empty file says nothing about where it came from
+    if not gone or not new or sum(len(path) + 1 for path in gone) > ARGUMENT_BYTES:  # a mass deletion is shown as it is
+        return changes.shown
+    origins = {path: (mode == SYMLINK, oid) for path, (mode, oid) in leaves_at(git, head, gone).items()}
+    return pair_up(changes.shown, new, origins, len(head))
+
+
+def pair_up(
+    shown: Sequence[Change], new: Sequence[TreeChange], gone: dict[bytes, _Content], oid_length: int
+) -> tuple[Change, ...]:
+    """Each deleted path is the origin of one added path at most, the first in order. Pure."""
+    origins: dict[_Content, list[str]] = {}
+    for raw in sorted(gone, reverse=True):
+        origins.setdefault(gone[raw], []).append(show_path(raw))
+    added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
+    renamed: dict[str, str] = {}
+    for change in new:
+        if (path := show_path(change.path)) in added and change.content is not None:
+            found = origins.get((change.mode == SYMLINK, blob_id(change.content, oid_length)))
+            if found:
+                renamed[path] = found.pop()
+    return tuple(_joined(c, renamed) for c in shown if c.path not in set(renamed.values()))
+
+
+def _joined(change: Change, renamed: dict[str, str]) -> Change:
+    if change.path not in renamed:
+        return change
+    return change.model_copy(update={"kind": ChangeKind.RENAMED, "old_path": renamed[change.path]})
