@@ -63,13 +63,16 @@ class Home:
         """Logs of a task, or of a repository for runs without one."""
         return self.repositories / "logs" / owner_id
 
+    def journal(self, task_id: str) -> Path:
+        return self.repositories / "journal" / f"{task_id}.jsonl"
+
     def prepare(self) -> None:
         """Make the home, private to us. Raises: `invalid_input` when it cannot be used."""
         try:
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
-            for name in ("clones", "pristine", "worktrees", "rooms", "tasks", "logs", "locks"):
+            for name in ("clones", "pristine", "worktrees", "rooms", "tasks", "logs", "journal", "locks"):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SandboxError(

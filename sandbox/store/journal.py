@@ -1,0 +1,68 @@
+"""The journal of a task: one JSON line an operation, only ever appended.
+
+A line is one write to a file opened with O_APPEND, then fsynced, so several processes can share it. What a crash tore
+is skipped when read, and the next append starts on a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+from pydantic import ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import JournalEntry
+from sandbox.store.home import SCHEMA_VERSION, Home
+
+_log = logging.getLogger(__name__)
+
+
+def append(home: Home, task_id: str, entry: JournalEntry) -> None:
+    """Add one entry, durably. The caller has checked the task id. Raises: `internal` when it cannot be written."""
+    document = {"schema_version": SCHEMA_VERSION, **entry.model_dump(mode="json", exclude_defaults=True)}
+    line = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(home.journal(task_id), flags, 0o600)
+        try:
+            _write_line(fd, line)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INTERNAL, f"The journal of {task_id} cannot be written", details=error.strerror or str(error)
+        ) from error
+
+
+def _write_line(fd: int, line: bytes) -> None:
+    size = os.fstat(fd).st_size
+    if size and os.pread(fd, 1, size - 1) != b"\n":
+        line = b"\n" + line
+    written = os.write(fd, line)
+    if written != len(line):
+        raise OSError(f"only {written} of {len(line)} bytes were taken")
+    os.fsync(fd)
+
+
+def read(home: Home, task_id: str) -> tuple[JournalEntry, ...]:
+    """All entries in the order they were written; damaged lines are left out, with a warning in our log."""
+    try:
+        lines = home.journal(task_id).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return ()
+    found = [_entry(line) for line in lines if line]
+    if None in found:
+        _log.warning("the journal of %s has %d damaged lines", task_id, found.count(None))
+    return tuple(entry for entry in found if entry is not None)
+
+
+def _entry(line: bytes) -> JournalEntry | None:
+    try:
+        document = json.loads(line)
+        if document.pop("schema_version") != SCHEMA_VERSION:
+            return None
+        return JournalEntry.model_validate(document)
+    except (ValueError, KeyError, AttributeError, TypeError, ValidationError):
+        return None
