@@ -30,10 +30,11 @@ class Invocation:
     def workbench(self) -> Iterator[Workbench]:
         """The workbench of this command; the command line may use local paths as remotes."""
         from sandbox.cli.logs import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
+        from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
         configure_logs()
-        with Workbench(self.home, allow_file=True, progress=_progress()) as workbench:
+        with Workbench(self.home, allow_file=True, progress=_progress(), actor=Actor.CLI) as workbench:
             yield workbench
 
     def emit(self, document: BaseModel | dict[str, Any], human: Callable[[], None]) -> None:

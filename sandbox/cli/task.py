@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table
-from sandbox.models import Diff, Status, Task
+from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.snapshots import fork, log, restore, snapshot, snapshots
+from sandbox.cli.tasklines import show_task
+from sandbox.models import Change, Diff, DiffFile, Status
 from sandbox.text import neutral
 
 
@@ -25,16 +27,7 @@ def create(invocation: Invocation, repo_id: str, prompt: str, base_branch: str |
     """Create a task on REPO with its own branch and worktree."""
     with invocation.workbench() as workbench:
         made = workbench.create_task(repo_id, prompt, base_branch)
-    invocation.emit({"task": made}, lambda: _show(made))
-
-
-def _show(found: Task) -> None:
-    click.echo(found.id)
-    click.echo(f"  branch    {found.branch}")
-    click.echo(f"  base      {found.base_branch} at {found.base_commit[:12]}")
-    click.echo(f"  head      {found.head_commit[:12]}")
-    click.echo(f"  status    {found.status}")
-    click.echo(f"  worktree  {found.worktree_path or 'removed'}")
+    invocation.emit({"task": made}, lambda: show_task(made))
 
 
 @task.command("list")
@@ -57,7 +50,7 @@ def show(invocation: Invocation, task_id: str) -> None:
     """Show one task."""
     with invocation.workbench() as workbench:
         found = workbench.task(task_id)
-    invocation.emit({"task": found}, lambda: _show(found))
+    invocation.emit({"task": found}, lambda: show_task(found))
 
 
 @task.command()
@@ -70,7 +63,7 @@ def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> 
     """End TASK. Its branch on the remote is kept."""
     with invocation.workbench() as workbench:
         closed = workbench.close_task(task_id, delete_worktree=delete, discard=discard)
-    invocation.emit({"task": closed}, lambda: _show(closed))
+    invocation.emit({"task": closed}, lambda: show_task(closed))
 
 
 @click.command()
@@ -87,11 +80,16 @@ def status(invocation: Invocation, task_id: str) -> None:
 def _show_status(found: Status) -> None:
     click.echo(f"on {found.branch}, {found.ahead} commit(s) ahead of {found.base_commit[:12]}")
     for change in found.changes:
-        click.echo(f"  {change.kind.value:<12} {neutral(change.path)}")
+        click.echo(f"  {change.kind.value:<12} {_named(change)}")
     for path in found.rejected:
         click.echo(f"  {'rejected':<12} {neutral(path)}  (never committed)")
     if not found.changes:
         click.echo("  no uncommitted changes")
+
+
+def _named(change: Change | DiffFile) -> str:
+    """The path of a change; of a rename both."""
+    return f"{neutral(change.old_path)} -> {neutral(change.path)}" if change.old_path else neutral(change.path)
 
 
 @click.command()
@@ -111,8 +109,10 @@ def diff(invocation: Invocation, task_id: str, against: str) -> None:
 def _show_diff(found: Diff) -> None:
     click.echo(neutral(found.text), nl=False)
     if found.truncated:
-        click.echo("... the diff is longer than what is shown", err=True)
+        note("... the diff is longer than what is shown; all its files:")
+        for file in found.files:
+            note(f"  {file.kind.value:<12} {_named(file)}")
 
 
-task.add_command(status)
-task.add_command(diff)
+for _command in (status, diff, snapshot, snapshots, restore, fork, log):
+    task.add_command(_command)

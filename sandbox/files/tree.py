@@ -124,20 +124,55 @@ class WorktreeFiles:
             raise _refused(path, error) from error
         return True
 
-    def write(self, path: RepoPath, content: bytes, *, executable: bool, owner: tuple[int, int] | None) -> None:
-        """Create or replace a regular file, durably; missing directories are made. A link at the end is refused.
-
-        A hard link is replaced, never written through; one of another owner's file is refused.
-        """
+    def kind(self, path: RepoPath) -> EntryKind | None:
+        """What has this name, never followed; None when nothing does. Raises: `unsafe_path` when a link leads there."""
         raw = path_bytes(path)
-        parent, name = os.path.split(raw)
+        try:
+            handle = openat2(self._fd, raw, os.O_PATH | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+                return None
+            raise _refused(path, error) from error
+        try:
+            return _kind(os.path.basename(raw), os.fstat(handle).st_mode)
+        finally:
+            os.close(handle)
+
+    def write(
+        self,
+        path: RepoPath,
+        content: bytes,
+        *,
+        executable: bool,
+        owner: tuple[int, int] | None,
+        over_link: bool = False,
+    ) -> None:
+        """Create or replace a regular file, durably; missing directories are made.
+
+        A link at the end is refused, or with `over_link` replaced itself; it is never followed. A hard link is
+        replaced, never written through; one of another owner's file is refused.
+        """
+        mode = 0o755 if executable else 0o644
+        self._publish(path, lambda folder, name: _write_new(folder, name, content, mode, owner), owner, links=over_link)
+
+    def write_link(self, path: RepoPath, target: bytes, *, owner: tuple[int, int] | None) -> None:
+        """Create a symlink, or replace a regular file or link by one; missing directories are made.
+
+        The caller decides which targets may be: nothing here follows them.
+        """
+        self._publish(path, lambda folder, name: _link_new(folder, name, target, owner), owner, links=True)
+
+    def _publish(
+        self, path: RepoPath, make: Callable[[int, bytes], None], owner: tuple[int, int] | None, *, links: bool
+    ) -> None:
+        parent, name = os.path.split(path_bytes(path))
         with _translated(path), self._directory(parent, create=True, owner=owner) as folder:
-            info = _regular_or_absent(folder, name, path)
+            info = _regular_or_absent(folder, name, path, links=links)
             if info is not None:
                 self._require_ours(info, path)
             temporary = RESERVED_PREFIX + secrets.token_hex(8).encode()
             try:
-                _write_new(folder, temporary, content, 0o755 if executable else 0o644, owner)
+                make(folder, temporary)
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with suppress(OSError):
@@ -145,13 +180,13 @@ class WorktreeFiles:
                 raise
             os.fsync(folder)
 
-    def remove(self, path: RepoPath) -> None:
-        """Delete a regular file and the directories that this leaves empty."""
+    def remove(self, path: RepoPath, *, link: bool = False) -> None:
+        """Delete a regular file, or with `link` a link itself, and the directories that this leaves empty."""
         raw = path_bytes(path)
         parent, name = os.path.split(raw)
         with _translated(path):
             with self._directory(parent, create=False, owner=None) as folder:
-                _regular_or_absent(folder, name, path)
+                _regular_or_absent(folder, name, path, links=link)
                 os.unlink(name, dir_fd=folder)
                 os.fsync(folder)
             self._remove_empty(parent)
@@ -305,12 +340,19 @@ def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple
         os.close(fd)
 
 
-def _regular_or_absent(folder: int, name: bytes, path: str) -> os.stat_result | None:
+def _link_new(folder: int, name: bytes, target: bytes, owner: tuple[int, int] | None) -> None:
+    os.symlink(target, name, dir_fd=folder)
+    if owner is not None:
+        os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
+
+
+def _regular_or_absent(folder: int, name: bytes, path: str, *, links: bool = False) -> os.stat_result | None:
+    """Stat of a regular file, or with `links` of a link; None when there is nothing."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(info.st_mode):
+    if not stat.S_ISREG(info.st_mode) and not (links and stat.S_ISLNK(info.st_mode)):
         raise _not_regular(path)
     return info
 

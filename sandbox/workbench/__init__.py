@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.errors import SandboxError
+from sandbox.models import Actor
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.parts import Parts, build_parts
 from sandbox.workbench.watch import Watch
@@ -30,13 +31,16 @@ if TYPE_CHECKING:
         FetchResult,
         FileContent,
         ImageInfo,
+        JournalEntry,
         PatchResult,
         Probe,
         PushResult,
         RepoMap,
         Repository,
         RepositoryRemoval,
+        Restored,
         RunSummary,
+        Snapshot,
         Status,
         Task,
         Verification,
@@ -50,8 +54,10 @@ if TYPE_CHECKING:
         keys,
         mapping,
         reading,
+        recording,
         removal,
         repositories,
+        snapshots,
         states,
         tasks,
     )
@@ -67,8 +73,10 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     keys = Lazy("sandbox.workbench.keys")
     mapping = Lazy("sandbox.workbench.mapping")
     reading = Lazy("sandbox.workbench.reading")
+    recording = Lazy("sandbox.workbench.recording")
     removal = Lazy("sandbox.workbench.removal")
     repositories = Lazy("sandbox.workbench.repositories")
+    snapshots = Lazy("sandbox.workbench.snapshots")
     states = Lazy("sandbox.workbench.states")
     tasks = Lazy("sandbox.workbench.tasks")
 
@@ -93,14 +101,15 @@ class Workbench:
         settings: Mapping[str, Any] | None = None,
         allow_file: bool = False,
         progress: Callable[[str], None] | None = None,
+        actor: Actor = Actor.PYTHON,
     ) -> None:
         """`home`: default as the command's. `settings`: overrides in the shape of config.toml.
 
         `allow_file`: local paths may be remotes. `progress` hears lines about long transfers, text of the remote among
-        them, from another thread.
+        them, from another thread. `actor`: who the journal says asked.
         """
         found = os.environ if environ is None else environ
-        self._parts = build_parts(home, found, settings, allow_file=allow_file, progress=progress)
+        self._parts = build_parts(home, found, settings, allow_file=allow_file, progress=progress, actor=actor)
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +153,9 @@ class Workbench:
 
     def create_task(self, repo_id: str, prompt: str = "", base_branch: str | None = None) -> Task:
         """A new task with its own branch and worktree."""
-        return tasks.create(self._parts, repo_id, prompt, base_branch)
+        arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch}
+        with recording.recorded(self._parts, None, "create", arguments) as done:
+            return done(tasks.create(self._parts, repo_id, prompt, base_branch))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, of one repository if named."""
@@ -170,7 +181,9 @@ class Workbench:
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""
-        return edits.patch(self._parts, task_id, patch, expected_hashes)
+        arguments = {"patch": patch, "expected_hashes": dict(expected_hashes)}
+        with recording.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
+            return done(edits.patch(self._parts, task_id, patch, expected_hashes))
 
     def status(self, task_id: str) -> Status:
         """What the task changed since its last commit."""
@@ -186,11 +199,13 @@ class Workbench:
 
     def run_checks(self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None) -> tuple[CheckRun, ...]:
         """Run checks in the task's worktree, with what they require before them."""
-        return checking.run_checks(self._parts, task_id, check_ids, watch or Watch())
+        with recording.recorded(self._parts, task_id, "check", {"ids": list(check_ids)}, names=check_ids) as done:
+            return done(checking.run_checks(self._parts, task_id, check_ids, watch or Watch()))
 
     def verify(self, task_id: str, watch: Watch | None = None) -> Verification:
         """Run all checks over the exact committed tree in a clean room."""
-        return checking.verify(self._parts, task_id, watch or Watch())
+        with recording.recorded(self._parts, task_id, "verify", {}) as done:
+            return done(checking.verify(self._parts, task_id, watch or Watch()))
 
     def run(
         self,
@@ -203,17 +218,44 @@ class Workbench:
         """The main job: clone, check out, verify in a clean room."""
         return checking.run_url(self._parts, url, ref, check_ids, profile, watch or Watch())
 
-    def commit(self, task_id: str, message: str) -> CommitResult:
-        """Commit the working state on the task's branch."""
-        return states.commit(self._parts, task_id, message)
+    def commit(self, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
+        """Commit the working state on the task's branch. `allow`: new files or folders that look built."""
+        with recording.recorded(self._parts, task_id, "commit", {"message": message, "allow": list(allow)}) as done:
+            return done(states.commit(self._parts, task_id, message, allow))
+
+    def snapshot(self, task_id: str, label: str = "") -> Snapshot:
+        """Keep the working state; the newest snapshot again when nothing changed since."""
+        with recording.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
+            return done(snapshots.take(self._parts, task_id, label))
+
+    def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
+        """The task's snapshots, oldest first."""
+        return snapshots.list_all(self._parts, task_id)
+
+    def restore(self, task_id: str, snapshot: str) -> Restored:
+        """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the state before is kept."""
+        with recording.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
+            return done(snapshots.restore(self._parts, task_id, snapshot))
+
+    def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
+        """A new task that goes on from a snapshot, or from the working state of now."""
+        arguments = {"snapshot": snapshot, "prompt": prompt}
+        with recording.recorded(self._parts, task_id, "fork", arguments, names=[snapshot or ""]) as done:
+            return done(snapshots.fork(self._parts, task_id, snapshot, prompt))
+
+    def log(self, task_id: str) -> tuple[JournalEntry, ...]:
+        """What was done to the task, oldest first, refused operations too."""
+        return recording.log(self._parts, task_id)
 
     def push(self, task_id: str) -> PushResult:
         """Push the task's commit to its own branch, verified."""
-        return delivery.push(self._parts, task_id)
+        with recording.recorded(self._parts, task_id, "push", {}) as done:
+            return done(delivery.push(self._parts, task_id))
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept."""
-        return tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard)
+        with recording.recorded(self._parts, task_id, "close", {"delete": delete_worktree, "discard": discard}) as done:
+            return done(tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard))
 
     def set_credential(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,11 +36,20 @@ class OpenTask:
     changes: Changes
 
 
-def create(parts: Parts, repo_id: str, prompt: str, base: str | None) -> Task:
+@dataclass(frozen=True)
+class Origin:
+    """What a fork starts from: its branch at `head` of the task, its files as `fill` leaves them."""
+
+    task: Task
+    head: str
+    fill: Callable[[Git, WorktreeFiles], object]
+
+
+def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
     """A new task on its own branch with its own worktree. On failure neither is left."""
     repository, git = cache_of(parts, repo_id)
     base_branch = base or repository.default_branch
-    commit = resolve_commit(git, base_branch, repository.default_branch)
+    commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
         id=task_id,
@@ -48,11 +57,12 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None) -> Task:
         prompt=prompt,
         base_branch=base_branch,
         branch=f"space-agent/{task_id}-{_slug(prompt)}",
-        base_commit=commit,
+        base_commit=origin.task.base_commit if origin else commit,
         workspace_kind=WorkspaceKind.WORKTREE,
         worktree_path=parts.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
         head_commit=commit,
+        forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
     root = parts.home.worktree(repo_id, task_id)
@@ -60,6 +70,9 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None) -> Task:
     objects.move_ref(git, f"refs/heads/{task.branch}", commit, "0" * len(commit))
     try:
         lay_out(git, objects.tree_of(git, commit), root, parts.file_owner, GIT_MASK)
+        if origin:
+            with WorktreeFiles(root) as files:
+                origin.fill(git, files)
         return save_new_task(parts.home, task)
     except BaseException:
         remove_tree(root)

@@ -1,0 +1,101 @@
+"""`sandbox task snapshot|snapshots|restore|fork|log`: kept states of a task, and what was done to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.tasklines import show_task
+from sandbox.text import neutral
+
+if TYPE_CHECKING:
+    from sandbox.models import JournalEntry, Restored, Snapshot
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@click.option("--label", default="", help="A name for people.")
+@global_options
+@click.pass_obj
+def snapshot(invocation: Invocation, task_id: str, label: str) -> None:
+    """Keep the working state of TASK, to restore it or to fork from it."""
+    with invocation.workbench() as workbench:
+        taken = workbench.snapshot(task_id, label)
+    invocation.emit(taken, lambda: _show_taken(taken))
+
+
+def _show_taken(taken: Snapshot) -> None:
+    click.echo(taken.id)
+    for path in taken.rejected:
+        note(f"left out: {neutral(path)}")
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def snapshots(invocation: Invocation, task_id: str) -> None:
+    """List the snapshots of TASK, oldest first."""
+    with invocation.workbench() as workbench:
+        found = workbench.snapshots(task_id)
+    rows = [[s.id, f"{s.created_at:%Y-%m-%d %H:%M:%S}", s.tree[:12], neutral(s.label)] for s in found]
+    invocation.emit({"snapshots": found}, lambda: table(["SNAPSHOT", "TAKEN (UTC)", "TREE", "LABEL"], rows))
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@click.argument("snapshot_id", metavar="SNAPSHOT|head|base")
+@global_options
+@click.pass_obj
+def restore(invocation: Invocation, task_id: str, snapshot_id: str) -> None:
+    """Make the files of TASK equal to a snapshot of it, or to its head or base commit.
+
+    The state before is kept as a snapshot; ignored files stay; the branch does not move.
+    """
+    with invocation.workbench() as workbench:
+        restored = workbench.restore(task_id, snapshot_id)
+    invocation.emit(restored, lambda: _show_restored(restored))
+
+
+def _show_restored(restored: Restored) -> None:
+    click.echo(f"restored tree {restored.tree[:12]}: {len(restored.changes)} uncommitted change(s)")
+    click.echo(f"  before it  {restored.previous.id}")
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@click.option("--snapshot", "snapshot_id", help="Start from this snapshot; default: the working state of now.")
+@click.option("--prompt", help="What the new task is for; default: the same.")
+@global_options
+@click.pass_obj
+def fork(invocation: Invocation, task_id: str, snapshot_id: str | None, prompt: str | None) -> None:
+    """Create a task that goes on from a state of TASK, on a branch of its own."""
+    with invocation.workbench() as workbench:
+        made = workbench.fork_task(task_id, snapshot_id, prompt)
+    invocation.emit({"task": made}, lambda: show_task(made))
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def log(invocation: Invocation, task_id: str) -> None:
+    """Show what was done to TASK, oldest first, refused operations too."""
+    with invocation.workbench() as workbench:
+        entries = workbench.log(task_id)
+    head = ["AT (UTC)", "ACTOR", "OPERATION", "RESULT", "SECONDS", "ABOUT"]
+    invocation.emit({"entries": entries}, lambda: table(head, [_row(e) for e in entries]))
+
+
+def _row(entry: JournalEntry) -> list[str]:
+    about = neutral(" ".join(entry.names)).replace("\n", " ")
+    return [
+        f"{entry.at:%Y-%m-%d %H:%M:%S}",
+        entry.actor.value,
+        entry.operation,
+        entry.result,
+        f"{entry.duration_s:.2f}",
+        about[:100],
+    ]
