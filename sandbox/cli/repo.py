@@ -16,13 +16,14 @@ def repo() -> None:
 
 @repo.command()
 @click.argument("url")
+@click.option("--partial", is_flag=True, help="Leave out file contents until a task, fetch or run needs them.")
 @global_options
 @click.pass_obj
-def clone(invocation: Invocation, url: str) -> None:
+def clone(invocation: Invocation, url: str, partial: bool) -> None:
     """Clone URL into the cache, or fetch what is new when it is there."""
     note("Cloning")
     with invocation.workbench() as workbench:
-        result = workbench.clone(url)
+        result = workbench.clone(url, partial=partial)
     invocation.emit(result, lambda: _show_clone(result))
 
 
@@ -70,6 +71,18 @@ def map_(invocation: Invocation, owner_id: str, token_budget: int, globs: tuple[
     with invocation.workbench() as workbench:
         found = workbench.map(owner_id, token_budget, globs)
     invocation.emit(found, lambda: click.echo(neutral(found.map), nl=False))
+
+
+@repo.command()
+@click.argument("repo_id", metavar="REPO")
+@global_options
+@click.pass_obj
+def materialize(invocation: Invocation, repo_id: str) -> None:
+    """Bring everything that a partial clone left out."""
+    note("Fetching what is missing")
+    with invocation.workbench() as workbench:
+        found = workbench.materialize(repo_id)
+    invocation.emit({"repository": found}, lambda: _show(found))
 
 
 @repo.command("list")

@@ -6,13 +6,15 @@ import json
 import logging
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import check_ref_name, is_object_id, peel, resolve_ref
+from sandbox.git.objects import check_ref_name, is_object_id, peel, resolve_ref, tree_of
+from sandbox.git.partial import PROMISED, complete, filter_ignored, forget_promise, is_partial, promise
 from sandbox.git.process import Git, Grant
 from sandbox.git.transport import Access, RemoteHead, fetch, remote_head
 
@@ -44,14 +46,15 @@ def open_cache(path: Path, executable: str = "") -> Git:
     return Git(path, executable)
 
 
-def refresh(path: Path, access: Access, wanted_since: float | None = None) -> RemoteHead:
+def refresh(path: Path, access: Access, wanted_since: float | None = None, *, partial: bool = False) -> RemoteHead:
     """Create the cache clone if need be and fetch into it. The caller holds the repository's lock.
 
     `wanted_since`: the time (seconds of the epoch) of the wish; a fetch that somebody else began after it already
     fulfils it, so many who wait for one lock do the work once. A corrupt clone is set aside and made again.
+    `partial`: of a new clone (see `git.partial`); one that is there stays as it is.
     """
     if not (path / "HEAD").is_file():
-        return _first_clone(path, access)
+        return _first_clone(path, access, partial=partial)
     last = _last_fetch(path)
     if last is not None and wanted_since is not None and last.began >= wanted_since:
         return last.head
@@ -65,7 +68,7 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None) -> Re
         return make_again(path, access)
 
 
-def _first_clone(path: Path, access: Access) -> RemoteHead:
+def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
     """Made beside and renamed, so a killed clone leaves nothing that the next one trips on."""
     beside = path.with_name(f".{path.name}.incoming")
     shutil.rmtree(beside, ignore_errors=True)
@@ -75,6 +78,8 @@ def _first_clone(path: Path, access: Access) -> RemoteHead:
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         (beside / "config").write_text(_CONFIG)
+        if partial:
+            promise(beside)
         head = _update(git, access)
         beside.rename(path)
     finally:
@@ -83,8 +88,9 @@ def _first_clone(path: Path, access: Access) -> RemoteHead:
 
 
 def intact(git: Git) -> bool:
-    """Whether everything that the refs reach is there and readable."""
-    return git.attempt("fsck", "--connectivity-only", "--no-dangling", "--no-progress", deadline_s=900).code == 0
+    """Whether everything that the refs reach is there and readable, or promised."""
+    question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+    return git.attempt(*question, env=PROMISED if is_partial(git) else {}, deadline_s=900).code == 0
 
 
 def make_again(path: Path, access: Access) -> RemoteHead:
@@ -92,20 +98,37 @@ def make_again(path: Path, access: Access) -> RemoteHead:
 
     The old clone stays beside, for whoever wants to look into it.
     """
+    partial = is_partial(Git(path))
     aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
     path.rename(aside)
     try:
-        head = _first_clone(path, access)
+        head = _first_clone(path, access, partial=partial)
     except BaseException:
         aside.rename(path)
         raise
-    _bring_over(Git(aside, access.git), Git(path, access.git))
+    old, new = Git(aside, access.git), Git(path, access.git)
+    refs = _our_refs(old)
+    for commit in _ground(old, list(refs.values())) if partial else ():
+        if peel(new, commit, "commit"):
+            complete(new, access, tree_of(new, commit))
+    _bring_over(old, new, list(refs))
     return head
 
 
-def _bring_over(old: Git, new: Git) -> None:
-    listed = old.attempt("for-each-ref", "--format=%(refname)", *_OURS)
-    for name in listed.stdout.decode("utf-8", errors="replace").split():
+def _our_refs(git: Git) -> dict[str, str]:
+    listed = git.attempt("for-each-ref", "--format=%(refname) %(objectname)", *_OURS)
+    return {name: oid for name, _, oid in (line.partition(" ") for line in listed.stdout.decode().splitlines())}
+
+
+def _ground(git: Git, tips: Sequence[str]) -> list[str]:
+    """Commits whose files tasks are built on: those the remote has too, at the tips or where they left it."""
+    grown = git.attempt("rev-list", "--boundary", *tips, "--not", "--remotes=origin") if tips else None
+    lines = grown.stdout.decode().splitlines() if grown else []
+    return list({line.removeprefix("-"): None for line in (*tips, *lines)})
+
+
+def _bring_over(old: Git, new: Git, names: Sequence[str]) -> None:
+    for name in names:
         moved = new.attempt(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
             f"file://{quote(str(old.git_dir))}", f"{name}:{name}", grant=Grant("file"),
@@ -117,10 +140,14 @@ def _bring_over(old: Git, new: Git) -> None:
 def _update(git: Git, access: Access) -> RemoteHead:
     began = time.time()
     head = remote_head(git, access)
-    fetch(git, access)
+    said = fetch(git, access, promised=is_partial(git))
     _pack_refs(git)
     if not head.branch:
         head = RemoteHead(_branch_at(git, head.commit), head.commit)
+    if filter_ignored(said):
+        forget_promise(git)
+    if is_partial(git):
+        complete(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
     record = {"began": began, "branch": head.branch, "commit": head.commit}
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")

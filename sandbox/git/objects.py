@@ -9,7 +9,7 @@ import hashlib
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -26,7 +26,7 @@ REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
 
 @dataclass(frozen=True)
 class TreeEntry:
-    """One leaf of a tree. `size` is None for a gitlink."""
+    """One leaf of a tree. `size` is None for a gitlink, or when nobody asked for it."""
 
     path: bytes
     mode: str
@@ -108,12 +108,15 @@ def tree_of(git: Git, commit: str) -> str:
     return tree
 
 
-def list_tree(git: Git, tree: str, budget: Budget | None = None) -> list[TreeEntry]:
-    """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is spent."""
+def list_tree(git: Git, tree: str, budget: Budget | None = None, *, sizes: bool = True) -> list[TreeEntry]:
+    """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is spent.
+
+    Sizes need the blobs: without them (`sizes=False`) a tree can be listed that is not here whole.
+    """
     budget = budget or Budget()
     entries: list[TreeEntry] = []
     total = 0
-    with git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", tree) as process:
+    with git.stream("ls-tree", "-r", *(["-l"] if sizes else []), "-z", "--full-tree", tree) as process:
         for record in _records(process.stdout):
             entry = _tree_entry(record)
             total += entry.size or 0
@@ -138,9 +141,13 @@ def _records(stream: IO[bytes]) -> Iterator[bytes]:
 
 def _tree_entry(record: bytes) -> TreeEntry:
     head, path = record.split(b"\t", 1)
-    mode, _, oid, size = head.split()
+    mode, _, oid, size = (*head.split(), b"-")[:4]
     if size == b"BAD":  # what ls-tree prints for an object that is not there
-        raise SandboxError(ErrorCode.NOT_FOUND, f"Object {oid[:12].decode()} is missing from the cache clone")
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"Object {oid[:12].decode()} is missing from the cache clone",
+            hint="If it is a partial clone: `sandbox repo materialize` brings all that is missing.",
+        )
     return TreeEntry(path, mode.decode(), oid.decode(), None if size == b"-" else int(size))
 
 
@@ -148,6 +155,22 @@ def _over_budget(what: str) -> SandboxError:
     return SandboxError(
         ErrorCode.QUOTA_EXCEEDED, f"This tree is too large to check out: {what}", hint="Nothing was written."
     )
+
+
+def missing_objects(git: Git, oids: Sequence[str]) -> list[str]:
+    """Which of these are not here."""
+    out = git.run("cat-file", "--batch-check", stdin="".join(f"{oid}\n" for oid in oids).encode(), deadline_s=600)
+    return [line.split()[0] for line in out.decode().splitlines() if line.endswith(" missing")]
+
+
+def absent_objects(git: Git) -> Generator[str, None, None]:
+    """All objects that our refs lead to and that are not here."""
+    with git.stream("rev-list", "--objects", "--all", "--missing=print", deadline_s=900) as process:
+        for line in process.stdout:
+            if line.startswith(b"?"):
+                yield line[1:].split()[0].decode()
+    if process.code != 0:
+        raise SandboxError(ErrorCode.INTERNAL, "The history cannot be walked", details=process.stderr[:2000])
 
 
 def read_blobs(git: Git, oids: Sequence[str], *, limit: int = 512 * 1024**2) -> Iterator[bytes]:

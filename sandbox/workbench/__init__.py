@@ -119,9 +119,16 @@ class Workbench:
     ) -> None:
         self._parts.close()
 
-    def clone(self, url: str) -> CloneResult:
-        """Clone a remote into the cache, or fetch what is new, and describe it."""
-        return repositories.clone(self._parts, url)
+    def clone(self, url: str, *, partial: bool = False) -> CloneResult:
+        """Clone a remote into the cache, or fetch what is new, and describe it.
+
+        `partial`: a new clone leaves out the contents of files until a task, fetch or run needs them.
+        """
+        return repositories.clone(self._parts, url, partial=partial)
+
+    def materialize(self, repo_id: str) -> Repository:
+        """Bring everything that a partial clone left out."""
+        return repositories.materialize(self._parts, repo_id)
 
     def fetch(self, url: str, ref: str = "HEAD", subpath: str | None = None) -> FetchResult:
         """An immutable checkout of a ref, or of one directory of it, with its envelope."""

@@ -21,7 +21,7 @@ from sandbox.profiles import Profile
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task, near, save_run
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.repositories import cache_of, named_profile, profile_at, register
+from sandbox.workbench.repositories import cache_of, named_profile, profile_at, register, whole_tree
 from sandbox.workbench.tasks import editing, looking
 from sandbox.workbench.watch import Watch
 from sandbox.workspaces.worktree import lay_out
@@ -80,7 +80,7 @@ def run_url(
     chosen = named_profile(parts, profile_name) if profile_name else None
     repository, git, _ = register(parts, url)
     commit = resolve_commit(git, ref, repository.default_branch)
-    tree = objects.tree_of(git, commit)
+    tree = whole_tree(parts, repository, git, commit)
     profile = chosen or _profile_of(parts, git, commit)
     checks = _in_order(profile, wanted or [c.id for c in profile.checks])
     runs = _clean_room(parts, git, tree, (profile, checks, repository.id), watch)

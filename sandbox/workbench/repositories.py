@@ -12,6 +12,8 @@ from sandbox.context import describe
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache import intact, make_again, open_cache, refresh, resolve_commit
 from sandbox.git.objects import SYMLINK, TreeEntry, list_tree, read_blobs, tree_of
+from sandbox.git.partial import complete, is_partial, missing_blobs
+from sandbox.git.partial import materialize as bring_the_rest
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteHead
 from sandbox.models import CloneResult, FetchResult, Repository
@@ -23,20 +25,23 @@ from sandbox.workbench.parts import Parts
 from sandbox.workspaces.pristine import ensure_pristine
 
 
-def clone(parts: Parts, url: str) -> CloneResult:
+def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
     """Clone a remote into the cache, or fetch what is new when it is there, and orient the caller."""
-    repository, git, entries = register(parts, url)
+    repository, git, entries = register(parts, url, partial=partial)
     return CloneResult(repository=repository, context=describe(entries, lambda oids: list(read_blobs(git, oids))))
 
 
-def register(parts: Parts, url: str) -> tuple[Repository, Git, list[TreeEntry]]:
-    """Bring the cache up to date and the registry with it. Returns also the leaves of the default branch's tree."""
+def register(parts: Parts, url: str, *, partial: bool = False) -> tuple[Repository, Git, list[TreeEntry]]:
+    """Bring the cache up to date and the registry with it. Returns also the leaves of the default branch's tree.
+
+    `partial`: a new clone leaves out file contents that are not on the default branch.
+    """
     remote = parts.remote(url)
     repo_id = _id_for(parts, remote)
     wanted_since = time.time()
     path = parts.home.clone(repo_id)
     with parts.home.locked(f"repository-{repo_id}"):
-        head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since))
+        head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since, partial=partial))
     git = open_cache(path, parts.settings.git.executable)
     entries = _default_entries(parts, remote, git, head)
     known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
@@ -76,7 +81,7 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
     """
     repository, git, _ = register(parts, url)
     commit = resolve_commit(git, ref, repository.default_branch)
-    tree = tree_of(git, commit)
+    tree = whole_tree(parts, repository, git, commit)
     entries = list_tree(git, tree)
     name = tree
     if subpath is not None and subpath.strip("/"):
@@ -88,6 +93,26 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
     context = describe(entries, lambda oids: list(read_blobs(git, oids)))
     path = pristine(parts, repository.id, git, entries, name)
     return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
+
+
+def whole_tree(parts: Parts, repository: Repository, git: Git, commit: str) -> str:
+    """The tree of a commit; what a partial clone lacks of it is fetched. Raises: network errors, `quota_exceeded`."""
+    tree = tree_of(git, commit)
+    if is_partial(git) and missing_blobs(git, tree):
+        remote = parts.remote(repository.remote_url)
+        with parts.home.locked(f"repository-{repository.id}"):
+            parts.authenticated(remote, lambda access: complete(git, access, tree))
+    return tree
+
+
+def materialize(parts: Parts, repo_id: str) -> Repository:
+    """Turn a partial clone whole. One that is whole already stays as it is, and the remote is not asked."""
+    repository, git = cache_of(parts, repo_id)
+    if is_partial(git):
+        remote = parts.remote(repository.remote_url)
+        with parts.home.locked(f"repository-{repo_id}"):
+            parts.authenticated(remote, lambda access: bring_the_rest(git, access))
+    return repository
 
 
 def pristine(parts: Parts, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str) -> Path:

@@ -19,7 +19,7 @@ from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.repositories import cache_of, profile_at
+from sandbox.workbench.repositories import cache_of, profile_at, whole_tree
 from sandbox.workspaces.worktree import Changes, base_ignore_rules, find_changes, lay_out
 
 EDIT_WAIT_S = 10.0
@@ -50,6 +50,7 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
     repository, git = cache_of(parts, repo_id)
     base_branch = base or repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
+    tree = whole_tree(parts, repository, git, commit)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
         id=task_id,
@@ -69,7 +70,7 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
     root.parent.mkdir(mode=0o700, exist_ok=True)
     objects.move_ref(git, f"refs/heads/{task.branch}", commit, "0" * len(commit))
     try:
-        lay_out(git, objects.tree_of(git, commit), root, parts.file_owner, GIT_MASK)
+        lay_out(git, tree, root, parts.file_owner, GIT_MASK)
         if origin:
             with WorktreeFiles(root) as files:
                 origin.fill(git, files)

@@ -302,6 +302,43 @@ def test_i07_ignore_rules_cannot_hang_the_controller(arena: Arena, rules: str, p
     assert peak_mib(arena, body, seconds=25) > 0
 
 
+def noisy(arena: Arena, size: int) -> None:
+    """A commit whose pack is as large as it looks."""
+    plumbing = Plumbing(arena, arena.remote)
+    plumbing.publish(plumbing.tree(("100644", b"f.txt", plumbing.blob(os.urandom(size)))))
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_e08_a_pack_past_the_limit_does_not_fill_the_disk(make_arena: Callable[..., Arena], partial: bool) -> None:
+    """The same server, first clone and later fetch. Control: without the limit the same pack is all written."""
+    size = 8 * 1024**2
+    arena = make_arena()
+    arena.git("config", "uploadpack.allowFilter", "true", cwd=arena.remote, git_dir=arena.remote)
+    before = arena.wb.clone(str(arena.remote), partial=partial).repository
+    noisy(arena, size)
+    strict = make_arena(settings={"remotes": {"max_fetch_bytes": 1024**2}})
+    seed = Plumbing(strict, strict.remote)
+    seed.publish(seed.tree(("100644", b"f.txt", seed.blob(b"small"))))
+    strict.git("config", "uploadpack.allowFilter", "true", cwd=strict.remote, git_dir=strict.remote)
+    clones = strict.home / "repositories" / "clones"
+    assert strict.wb.clone(str(strict.remote), partial=partial)
+    kept = disk(clones)
+    noisy(strict, size)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        strict.wb.clone(str(strict.remote), partial=partial)
+    assert disk(clones) < kept + 64 * 1024
+    assert not list(clones.rglob("tmp_*"))
+    with refused(ErrorCode.QUOTA_EXCEEDED):  # and as a first clone
+        strict.wb.clone(str(arena.remote), partial=partial)
+    assert len(list(clones.iterdir())) == 1
+    assert arena.wb.clone(str(arena.remote), partial=partial).repository == before
+    assert disk(arena.home / "repositories" / "clones") > size, "void"
+
+
+def disk(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
 HOSTILE_REFS = ["refs/heads/-x", "refs/heads/--upload-pack=touch", "refs/heads/`id`", "refs/heads/a'b\"c;d",
                 "refs/heads/HEAD", "refs/heads/@", "refs/heads/refs/heads/main"]  # fmt: skip
 

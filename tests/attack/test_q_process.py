@@ -257,7 +257,8 @@ def test_git_used_by_the_controls_is_the_products(arena: Arena, monkeypatch: pyt
 
     def recorded(*args: Any) -> list[str]:
         argv = real(*args)
-        programs.add(next(word for word in argv[2:] if "=" not in word))  # behind `env -i NAME=VALUE...`
+        words = argv[2:] if "/bin/sh" not in argv else argv[argv.index("/bin/sh") + 5 :]  # `sh -c SCRIPT LIMIT LIMIT`
+        programs.add(next(word for word in words if "=" not in word))  # behind `env -i NAME=VALUE...`
         return argv
 
     monkeypatch.setattr(process, "command_line", recorded)
