@@ -98,7 +98,7 @@ def make_again(path: Path, access: Access) -> RemoteHead:
 
     The old clone stays beside, for whoever wants to look into it.
     """
-    partial = is_partial(Git(path))
+    partial = is_partial(Git(path, access.git))
     aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
     path.rename(aside)
     try:
