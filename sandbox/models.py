@@ -305,18 +305,23 @@ class Restored(Status):
 
 
 class PatchedFile(Model):
-    """One file a patch changed; a None hash means absent on that side."""
+    """One file an edit changed; a None hash: absent on that side. `old_path`: what it was renamed or copied from."""
 
     path: str
     kind: ChangeKind
+    old_path: str | None = None
     sha256_before: Sha256 | None
     sha256_after: Sha256 | None
 
 
 class PatchResult(Model):
-    """What an edit did. `snapshot` is the id of the tree state before it, when one was taken."""
+    """What an edit did. `snapshot` is the id of the tree state before it, when one was taken.
+
+    `adjusted`: what a patch meant other than it was written, e.g. a hunk that fits at another line than it says.
+    """
 
     files: tuple[PatchedFile, ...]
+    adjusted: tuple[str, ...] = ()
     snapshot: str | None = None
 
 

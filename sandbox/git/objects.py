@@ -6,6 +6,7 @@ Everything is named by full object id or full ref name; no caller text becomes a
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import tempfile
@@ -171,6 +172,17 @@ def absent_objects(git: Git) -> Generator[str, None, None]:
                 yield line[1:].split()[0].decode()
     if process.code != 0:
         raise SandboxError(ErrorCode.INTERNAL, "The history cannot be walked", details=process.stderr[:2000])
+
+
+def blob_at(git: Git, tree: str, path: bytes) -> str | None:
+    """Object id of the regular file at a path, found along the path only; None for anything else."""
+    records = git.run("ls-tree", "-z", "--full-tree", tree, "--", os.fsdecode(path)).split(b"\0")
+    for record in records[:-1]:
+        head, name = record.split(b"\t", 1)
+        mode, _, oid = head.decode().split()
+        if name == path and mode in {REGULAR, EXECUTABLE}:
+            return oid
+    return None
 
 
 def read_blobs(git: Git, oids: Sequence[str], *, limit: int = 512 * 1024**2) -> Iterator[bytes]:

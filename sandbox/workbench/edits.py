@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
-from sandbox.files.tree import WorktreeFiles
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import WorktreeFiles, sha256_of
+from sandbox.git import objects
 from sandbox.models import PatchResult
+from sandbox.policy.paths import check_path, path_bytes
+from sandbox.policy.writes import check_writable
+from sandbox.store.edits import left_by_edit, record_edits
+from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing
-from sandbox.workspaces.patch import apply_patch, publish
+from sandbox.workspaces.gate import Gate, Outcome
+from sandbox.workspaces.patch import apply_patch
+from sandbox.workspaces.publish import publish
+from sandbox.workspaces.replace import replace_text, write_whole
 
 
 def patch(parts: Parts, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
     """Apply a hash-gated patch, all files or none. Raises: see `workspaces.patch`."""
+    return _edit(parts, task_id, lambda gate: apply_patch(gate, text, expected))
+
+
+def edit_file(parts: Parts, task_id: str, path: str, old: str | bytes, new: str | bytes, expected: str) -> PatchResult:
+    """Replace the one occurrence of a text."""
+    before, after = _bytes(old), _bytes(new)
+    return _edit(parts, task_id, lambda gate: replace_text(gate, path, before, after, expected))
+
+
+def write_file(
+    parts: Parts, task_id: str, path: str, content: str | bytes, expected: str | None, executable: bool | None
+) -> PatchResult:
+    """Replace or make a whole file."""
+    raw = _bytes(content)
+    return _edit(parts, task_id, lambda gate: write_whole(gate, path, raw, expected, executable=executable))
+
+
+def base_hash(parts: Parts, task_id: str, path: str) -> str | None:
+    """Hash of a file in the task's last commit, None when it has none there; from git's objects alone."""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    _, git = cache_of(parts, task.repo_id)
+    oid = objects.blob_at(git, objects.tree_of(git, task.head_commit), path_bytes(check_path(path)))
+    return None if oid is None else sha256_of(next(iter(objects.read_blobs(git, [oid]))))
+
+
+def _edit(parts: Parts, task_id: str, decide: Callable[[Gate], Outcome]) -> PatchResult:
     with editing(parts, task_id) as task:
-        _, git = cache_of(parts, task.repo_id)
         with WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files:
-            return publish(files, apply_patch(git, files, text, expected), parts.file_owner)
+            allowed = partial(check_writable, policy=parts.paths, repo_id=task.repo_id)
+            gate = Gate(files, allowed, partial(left_by_edit, parts.home, task.id))
+            result = publish(files, decide(gate), parts.file_owner)
+        record_edits(parts.home, task.id, result)
+        return result
+
+
+def _bytes(text: str | bytes) -> bytes:
+    try:
+        return text if isinstance(text, bytes) else text.encode()
+    except UnicodeEncodeError as error:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "Text has to be valid Unicode, without lone surrogates") from error

@@ -1,195 +1,192 @@
-"""Apply a patch away from the worktree, then publish its effect.
+"""What a patch does to gated files, without writing anything.
 
-Gate on effect, not on text: the patch is applied by git to a private index that holds only the contents whose hashes
-the caller gave, so a file that was not gated does not exist for it. What it did is read from the difference of two
-trees, never from the patch text, whose headers can disagree (THREATS J).
+Gate on effect, not on text: the patch is applied in memory to nothing but the contents whose hashes the caller gave, so
+a file that was not gated does not exist for it. What it did is the difference between the files before and after,
+never what its headers say (THREATS J). No process is started.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import WorktreeFiles, sha256_of
-from sandbox.git.classify import scrub
-from sandbox.git.diff import RawChange, diff_trees
-from sandbox.git.objects import EXECUTABLE, REGULAR, list_tree, read_blobs
-from sandbox.git.process import Git
-from sandbox.models import ChangeKind, PatchedFile, PatchResult
-from sandbox.policy.paths import RepoPath, check_path, path_bytes, show_path
+from sandbox.files.tree import READ_CAP
+from sandbox.git.objects import EXECUTABLE, REGULAR, blob_id
+from sandbox.policy.paths import RepoPath
+from sandbox.workspaces.binary import BinaryContent, too_large
+from sandbox.workspaces.gate import ABSENT, Edit, FileState, Gate, Outcome, rejected
+from sandbox.workspaces.hunks import Work, apply_hunks
+from sandbox.workspaces.naming import Kind, Target, require_no_overlap, target_of
+from sandbox.workspaces.unified import Section, parse_patch
 
 PATCH_BYTES = 10 * 1024**2
-_OFFSET = re.compile(r"^Hunk #\d+ succeeded at \d+ \(offset .*\)", re.MULTILINE)
+RESULT_BYTES = 256 * 1024**2
+"""Most bytes of files one patch may leave: few bytes of a patch can copy much."""
 
 
-@dataclass(frozen=True)
-class FileState:
-    """One file before or after an edit; `content` None: absent."""
+def apply_patch(gate: Gate, patch: bytes, expected: Mapping[str, str | None]) -> Outcome:
+    """The effect of a unified diff. `expected`: the hash of each file it touches; None: the file must not exist.
 
-    content: bytes | None
-    executable: bool = False
-
-    @property
-    def sha256(self) -> str | None:
-        return None if self.content is None else sha256_of(self.content)
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One file an edit touches, on both sides."""
-
-    path: RepoPath
-    before: FileState
-    after: FileState
-
-
-def apply_patch(git: Git, files: WorktreeFiles, patch: bytes, expected: Mapping[str, str | None]) -> list[Edit]:
-    """What the patch does to the gated files, without writing anything. A None hash: the file must not exist.
-
-    Raises: `stale_hash` with the current hash, `patch_rejected`, `unsafe_path`, `invalid_input`.
+    Raises: `stale_hash` with the current hash, `patch_rejected`, `unsafe_path`, `invalid_input`, `quota_exceeded`.
     """
     if len(patch) > PATCH_BYTES:
         raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A patch has at most {PATCH_BYTES} bytes")
     if not patch.strip():
-        raise _rejected("The patch is empty")
-    gated = {check_path(path): sha256 for path, sha256 in expected.items()}
-    before = {path: _gated_state(files, path, sha256) for path, sha256 in gated.items()}
-    changes = _effect(git, patch, before)
-    edits = _edits(git, files, changes, before)
-    unused = sorted(set(gated) - {e.path for e in edits})
+        raise rejected("The patch is empty")
+    before = gate.states(expected)
+    scratch = _Scratch(before)
+    sections = parse_patch(patch)
+    scratch.apply([(section, target_of(section, before)) for section in sections])
+    edits = tuple(scratch.edits())
+    _require_absent(gate, edits, before)
+    _require_use(edits, scratch, before)
+    require_no_overlap({**before, **{e.path: e.after for e in edits}})
+    return Outcome(edits, tuple(scratch.notes))
+
+
+def _require_absent(gate: Gate, edits: Iterable[Edit], before: Mapping[RepoPath, FileState]) -> None:
+    """A new file needs no hash: that it is not there is the same gate (docs/adr/0002)."""
+    for edit in edits:
+        if edit.path not in before and gate.files.exists(gate.writable(edit.path)):
+            raise rejected("The patch makes a file that exists already", edit.path)
+
+
+def _require_use(edits: Iterable[Edit], scratch: _Scratch, before: Mapping[RepoPath, FileState]) -> None:
+    unused = sorted(before.keys() - {e.path for e in edits} - scratch.sources)
     if unused:
-        raise _rejected("The patch does not touch a file that was given a hash", details=", ".join(unused))
-    return edits
+        raise rejected("The patch does not touch a file that was given a hash", ", ".join(unused))
+    if not edits:
+        raise rejected("The patch changes nothing")
 
 
-def _gated_state(files: WorktreeFiles, path: RepoPath, expected: str | None) -> FileState:
-    try:
-        state = FileState(*files.read_with_mode(path))
-    except SandboxError as error:
-        if error.code is not ErrorCode.NOT_FOUND:
-            raise
-        state = FileState(None)
-    if state.sha256 != expected:
-        raise SandboxError(
-            ErrorCode.STALE_HASH,
-            f"{path} is not what you last read",
-            details=f"expected {expected or 'no file'}, current {state.sha256 or 'no file'}",
-            hint="Read the file again and make the edit on its current content.",
-        )
-    return state
+class _Scratch:
+    """The gated files in memory, and sections applied to them in order."""
+
+    def __init__(self, before: Mapping[RepoPath, FileState]) -> None:
+        self._before = before
+        self._after: dict[RepoPath, FileState] = {}
+        self._from: dict[RepoPath, RepoPath] = {}
+        self._leaving: set[RepoPath] = set()
+        self._made: set[RepoPath] = set()
+        self._work = Work()
+        self._bytes = 0
+        self.notes: list[str] = []
+
+    @property
+    def sources(self) -> set[RepoPath]:
+        """Files that were renamed or copied from."""
+        return set(self._from.values())
+
+    def apply(self, steps: list[tuple[Section, Target]]) -> None:
+        """Raises: `patch_rejected`, `quota_exceeded`."""
+        self._leaving = {t.source for _, t in steps if t.kind in {Kind.DELETE, Kind.RENAME}}
+        actions = {Kind.CREATE: self._create, Kind.DELETE: self._delete, Kind.MODIFY: self._modify}
+        for section, target in steps:
+            actions.get(target.kind, self._move)(section, target)
+
+    def edits(self) -> Iterable[Edit]:
+        """The difference, by path."""
+        for path, after in sorted(self._after.items()):
+            before = self._before.get(path, ABSENT)
+            if after != before:
+                yield Edit(path, before, after, self._from.get(path))
+
+    def _now(self, path: RepoPath) -> FileState:
+        return self._after.get(path, self._before.get(path, ABSENT))
+
+    def _create(self, section: Section, target: Target) -> None:
+        self._require_free(target.path)
+        self._put(target.path, self._changed(section, target.path, FileState(b"")))
+        self._made.add(target.path)
+
+    def _modify(self, section: Section, target: Target) -> None:
+        path = target.path
+        state = self._now(path)
+        if state != ABSENT:
+            self._put(path, self._changed(section, path, state))
+        elif section.hunks and not any(hunk.old for hunk in section.hunks):
+            self._create(section, target)  # plain diffs may name a new file on both sides
+        else:
+            raise rejected("The patch changes a file that does not exist", path)
+
+    def _delete(self, section: Section, target: Target) -> None:
+        """A deletion without hunks is one too: its hash says that the caller knows what goes."""
+        path = target.path
+        state = self._now(path)
+        if state == ABSENT or path in self._made:
+            raise rejected("The patch deletes a file that does not exist", path)
+        if (section.hunks or section.binary) and self._changed(section, path, state).content:
+            raise rejected("The patch deletes a file and leaves content in it", path)
+        self._put(path, ABSENT)
+
+    def _move(self, section: Section, target: Target) -> None:
+        """Renames and copies start from the files before the patch, whatever the order, as git has it."""
+        source, path = target.source, target.path
+        state = self._before[source]
+        if state == ABSENT:
+            raise rejected("The patch changes a file that does not exist", source)
+        self._require_free(path)
+        if target.kind is Kind.RENAME:
+            if source in self._after and source not in self._made:
+                raise rejected("The patch changes a file in one place and renames it in another", source)
+            if source not in self._made:
+                self._put(source, ABSENT)
+        self._put(path, self._changed(section, path, state))
+        self._made.add(path)
+        self._from[path] = source
+
+    def _require_free(self, path: RepoPath) -> None:
+        """Nothing is there, or what is there goes in another section."""
+        if self._now(path) != ABSENT and (path in self._after or path not in self._leaving):
+            raise rejected("The patch makes a file that exists already", path)
+
+    def _put(self, path: RepoPath, state: FileState) -> None:
+        if state.content is not None:
+            self._bytes += len(state.content)
+            if len(state.content) > READ_CAP:
+                raise too_large(READ_CAP)
+            if self._bytes > RESULT_BYTES:
+                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A patch leaves at most {RESULT_BYTES} bytes")
+        self._after[path] = state
+
+    def _changed(self, section: Section, path: RepoPath, state: FileState) -> FileState:
+        content = state.content or b""
+        if section.binary is not None:
+            content = self._binary(section, section.binary, path, content)
+        elif section.hunks:
+            content, notes = self._hunks(section, path, content)
+            self.notes += [f"{path}: {note}" for note in notes]
+        return FileState(content, _executable(section, path, default=state.executable))
+
+    def _hunks(self, section: Section, path: RepoPath, content: bytes) -> tuple[bytes, list[str]]:
+        try:
+            return apply_hunks(content, section.hunks, self._work, crlf=section.crlf)
+        except SandboxError as error:
+            raise SandboxError(error.code, error.brief, details=f"{path}: {error.details}", hint=error.hint) from error
+
+    def _binary(self, section: Section, binary: BinaryContent, path: RepoPath, content: bytes) -> bytes:
+        self._work.spend(len(content))
+        old, new = _blob_ids(section)
+        if old and set(old) != {"0"} and blob_id(content, len(old)) != old:
+            raise rejected("The binary patch is for other content", path)
+        after = binary.apply(content, READ_CAP)
+        if new and set(new) != {"0"} and blob_id(after, len(new)) != new:
+            raise rejected("The binary patch is damaged", f"{path}: the result is not what its index line says")
+        return after
 
 
-def _effect(git: Git, patch: bytes, before: Mapping[RepoPath, FileState]) -> list[RawChange]:
-    with tempfile.TemporaryDirectory(prefix="sandbox-patch-") as folder:
-        env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-        git.run("read-tree", "--empty", env=env)
-        records = b"".join(_index_record(git, path, state) for path, state in before.items())
-        git.run("update-index", "-z", "--index-info", stdin=records, env=env)
-        base = git.run("write-tree", env=env).decode().strip()
-        applied = git.attempt("apply", "--cached", "--whitespace=nowarn", "-v", "-", stdin=patch, env=env)
-        if applied.code != 0:
-            raise _explain(applied.stderr)
-        if offset := _OFFSET.search(applied.stderr):
-            raise _rejected("A hunk fits only at another line than its header says", details=offset[0])
-        result = git.run("write-tree", env=env).decode().strip()
-    kept = {e.path for e in list_tree(git, base)}
-    if kept != {path_bytes(path) for path, state in before.items() if state.content is not None}:
-        raise _rejected("git ignored a path that was given a hash")
-    return diff_trees(git, base, result)
+def _blob_ids(section: Section) -> tuple[str, str]:
+    """Full object ids of an `index` line, else nothing."""
+    ids = section.extended.get("index", b"").partition(b" ")[0].decode("ascii", "replace").split("..")
+    return (ids[0], ids[1]) if len(ids) == 2 and {len(i) for i in ids} in ({40}, {64}) else ("", "")
 
 
-def _index_record(git: Git, path: RepoPath, state: FileState) -> bytes:
-    if state.content is None:
-        return b""
-    oid = git.run("hash-object", "-w", "--no-filters", "--stdin", stdin=state.content).strip()
-    mode = EXECUTABLE if state.executable else REGULAR
-    return mode.encode() + b" " + oid + b"\t" + path_bytes(path) + b"\0"
-
-
-def _edits(
-    git: Git, files: WorktreeFiles, changes: Sequence[RawChange], before: Mapping[RepoPath, FileState]
-) -> list[Edit]:
-    for change in changes:
-        if change.new_mode not in {REGULAR, EXECUTABLE, "000000"}:
-            raise _rejected("A patch may only make regular files", details=show_path(change.path))
-    paths = [check_path(show_path(c.path)) for c in changes]
-    contents = iter(read_blobs(git, [c.new_oid for c in changes if c.new_oid]))
-    edits = []
-    for change, path in zip(changes, paths, strict=True):
-        after = FileState(next(contents), change.new_mode == EXECUTABLE) if change.new_oid else FileState(None)
-        state = before.get(path, FileState(None))
-        if state.content is None and files.exists(path):
-            raise _rejected("The patch makes a file that exists already", details=path)
-        edits.append(Edit(path, state, after))
-    return edits
-
-
-def publish(files: WorktreeFiles, edits: Sequence[Edit], owner: tuple[int, int] | None) -> PatchResult:
-    """Write all edits or none: when one fails, those before it are taken back.
-
-    The caller holds the task's lock and nothing runs in the task. Raises: the file's error; `stale_hash` when a file
-    changed since the edit was computed.
-    """
-    done: list[Edit] = []
-    try:
-        for edit in edits:
-            if _current(files, edit.path) != edit.before:
-                raise SandboxError(ErrorCode.STALE_HASH, f"{edit.path} changed while the edit was made")
-            done.append(edit)
-            _put(files, edit.path, edit.after, owner)
-    except BaseException:
-        for edit in reversed(done):
-            with suppress(SandboxError):  # what could not be written cannot be taken back either; the others can
-                _put(files, edit.path, edit.before, owner)
-        raise
-    return PatchResult(files=tuple(_patched(edit) for edit in edits))
-
-
-def _current(files: WorktreeFiles, path: RepoPath) -> FileState:
-    try:
-        return FileState(*files.read_with_mode(path))
-    except SandboxError as error:
-        if error.code is ErrorCode.NOT_FOUND:
-            return FileState(None)
-        raise
-
-
-def _put(files: WorktreeFiles, path: RepoPath, state: FileState, owner: tuple[int, int] | None) -> None:
-    if state.content is not None:
-        files.write(path, state.content, executable=state.executable, owner=owner)
-    elif files.exists(path):
-        files.remove(path)
-
-
-def _patched(edit: Edit) -> PatchedFile:
-    kind = ChangeKind.MODIFIED
-    if edit.before.content is None:
-        kind = ChangeKind.ADDED
-    elif edit.after.content is None:
-        kind = ChangeKind.DELETED
-    return PatchedFile(path=edit.path, kind=kind, sha256_before=edit.before.sha256, sha256_after=edit.after.sha256)
-
-
-def _explain(stderr: str) -> SandboxError:
-    """git's refusal in our words. Messages of git apply 2.39."""
-    details = scrub(stderr)[:2000]
-    if "does not exist in index" in stderr:
-        return _rejected("The patch touches a file without an expected hash, or one that does not exist", details)
-    if "already exists in index" in stderr:
-        return _rejected("The patch makes a file that exists already", details)
-    if "patch does not apply" in stderr or "patch failed" in stderr:
-        return _rejected("The patch does not fit the content of the file", details)
-    if "invalid path" in stderr or "beyond a symbolic link" in stderr:
-        return SandboxError(ErrorCode.UNSAFE_PATH, "The patch names a path that is never allowed", details=details)
-    return _rejected("This is not a patch that git can read", details)
-
-
-def _rejected(brief: str, details: str = "") -> SandboxError:
-    return SandboxError(
-        ErrorCode.PATCH_REJECTED, brief, details=details, hint="Nothing was written. Read the files and try again."
-    )
+def _executable(section: Section, path: RepoPath, *, default: bool) -> bool:
+    """The mode a section leaves. Links, submodules and all else but files are refused wherever they are named."""
+    found = section.extended
+    named = [found[k].decode("ascii", "replace") for k in ("new file mode", "new mode", "old mode") if k in found]
+    named += [mode.decode("ascii", "replace") for mode in found.get("index", b"").split(b" ")[1:2]]
+    if not set(named) <= {REGULAR, EXECUTABLE}:
+        raise rejected("A patch may only make regular files", path)
+    mode = found.get("new file mode", found.get("new mode"))
+    return default if mode is None else mode == EXECUTABLE.encode()

@@ -18,7 +18,9 @@ from sandbox.git.process import Git
 from sandbox.models import ChangeKind, PatchResult
 from sandbox.policy.paths import RepoPath
 from sandbox.workspaces import patch as module
-from sandbox.workspaces.patch import apply_patch, publish
+from sandbox.workspaces.gate import Gate
+from sandbox.workspaces.patch import apply_patch
+from sandbox.workspaces.publish import publish
 from tests.unit.conftest import Upstream, initialised, refused, run
 
 F, G, SECRET = b"one\ntwo\nthree\n", b"g1\ng2\n", b"TOKEN=1\n"
@@ -64,7 +66,7 @@ class Bench:
 
     def apply(self, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
         with WorktreeFiles(self.root) as files:
-            return publish(files, apply_patch(self.git, files, text, expected), None)
+            return publish(files, apply_patch(Gate(files), text, expected), None)
 
     def state(self) -> dict[str, object]:
         return {
@@ -147,10 +149,9 @@ HOSTILE = {
     "j16-below-a-link": Case(EDIT + create("outlink/n"), plain=False, codes=UNSAFE),
     "j18-file-to-link": Case(DELETE_F + link("f.txt", "/etc/passwd"), plain=True, codes=UNSAFE),
     "j20-submodule": Case(EDIT + SUBMODULE, plain=True, codes=UNSAFE),
-    "j24-offset": Case(edit(header="@@ -500,3 +500,4 @@"), plain=True, codes=REJECTED),
     "j25-create-existing": Case(EDIT + create("g.txt"), plain=False, codes=REJECTED),
     "j25-delete-ungated": Case(EDIT + DELETE_G, plain=True, codes=REJECTED),
-    "j27-crlf-patch": Case(EDIT.replace(b"\n", b"\r\n"), plain=False, codes=REJECTED),
+    "j27-mixed-ends": Case(EDIT.replace(b"two\n", b"two\r\n"), plain=False, codes=REJECTED),
     "j28-huge-count": Case(edit(header="@@ -1,99999999999999999999 +1,4 @@"), plain=False, codes=REJECTED),
     "j28-negative": Case(edit(header="@@ -1,-3 +1,4 @@"), plain=False, codes=REJECTED),
     "j28-text-only": Case(b"please apply this\n", plain=False, codes=REJECTED),
@@ -211,11 +212,16 @@ def test_a_new_file_may_go_without_a_gate_when_nothing_is_there(bench: Bench) ->
     assert [f.sha256_before for f in bench.apply(create("new"), {}).files] == [None]
 
 
-def test_j10_a_rename_is_a_deletion_and_a_new_file(bench: Bench) -> None:
+def test_j10_a_rename_needs_both_gates_and_is_one_entry(bench: Bench) -> None:
     text = b"diff --git a/f.txt b/moved\nsimilarity index 100%\nrename from f.txt\nrename to moved\n"
-    result = bench.apply(text, {**GATE, "moved": None})
-    assert {f.path: f.kind for f in result.files} == {"f.txt": ChangeKind.DELETED, "moved": ChangeKind.ADDED}
+    for gates in (GATE, {"moved": None}):
+        with refused(ErrorCode.PATCH_REJECTED):
+            bench.apply(text, gates)
+    (moved,) = bench.apply(text, {**GATE, "moved": None}).files
+    assert (moved.path, moved.kind, moved.old_path) == ("moved", ChangeKind.RENAMED, "f.txt")
+    assert (moved.sha256_before, moved.sha256_after) == (sha(F), sha(F))
     assert (bench.root / "moved").read_bytes() == F
+    assert not (bench.root / "f.txt").exists()
 
 
 def test_j21_a_mode_change_of_a_gated_file_is_made(bench: Bench) -> None:
@@ -340,7 +346,7 @@ def test_a_stale_hash_tells_the_current_one(bench: Bench) -> None:
 
 def test_j35_a_file_that_changes_between_gate_and_write_is_kept(bench: Bench) -> None:
     with WorktreeFiles(bench.root) as files:
-        edits = apply_patch(bench.git, files, EDIT + create("new"), GATE)
+        edits = apply_patch(Gate(files), EDIT + create("new"), GATE)
         (bench.root / "f.txt").write_bytes(b"changed meanwhile\n")
         with refused(ErrorCode.STALE_HASH):
             publish(files, edits, None)
@@ -352,7 +358,7 @@ def test_a_file_swapped_for_a_link_between_gate_and_write_is_not_followed(bench:
     victim = bench.root.parent / "out" / "victim"
     victim.write_bytes(F)
     with WorktreeFiles(bench.root) as files:
-        edits = apply_patch(bench.git, files, EDIT, GATE)
+        edits = apply_patch(Gate(files), EDIT, GATE)
         (bench.root / "f.txt").unlink()
         (bench.root / "f.txt").symlink_to(victim)
         with refused(ErrorCode.UNSAFE_PATH):
