@@ -192,6 +192,28 @@ class Workbench:
         with recording.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
             return done(edits.patch(self._parts, task_id, patch, expected_hashes))
 
+    def edit_file(
+        self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
+    ) -> PatchResult:
+        """Replace the one occurrence of `old`, exact bytes (text is UTF-8); none or several are `patch_rejected`."""
+        return edits.edit_file(self._parts, task_id, path, old, new, expected_sha256)
+
+    def write_file(
+        self,
+        task_id: str,
+        path: str,
+        content: str | bytes,
+        expected_sha256: str | None,
+        *,
+        executable: bool | None = None,
+    ) -> PatchResult:
+        """Replace a whole file; with no expected hash make a new one. `executable` None: as it was."""
+        return edits.write_file(self._parts, task_id, path, content, expected_sha256, executable)
+
+    def base_hash(self, task_id: str, path: str) -> str | None:
+        """Hash a file had in the task's last commit, None when it was not there; the worktree is not read."""
+        return edits.base_hash(self._parts, task_id, path)
+
     def status(self, task_id: str) -> Status:
         """What the task changed since its last commit."""
         return states.status(self._parts, task_id)

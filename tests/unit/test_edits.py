@@ -1,0 +1,295 @@
+"""Edits through the workbench: text, whole files, hashes that move on, and who left a file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import READ_CAP
+from sandbox.git import process
+from sandbox.models import ChangeKind, PatchResult
+from sandbox.store import edits as record
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream, refused
+
+F = b"one\ntwo\none more\ntwo\n"
+WINDOWS = b"a\r\nb\r\n"
+HUNK = "--- f.txt\n+++ f.txt\n@@ -1,2 +1,2 @@\n-one\n+ONE\n two\n"
+
+
+def sha(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+class Work:
+    """A task on a small repository."""
+
+    def __init__(self, workbench: Workbench, task_id: str, root: Path) -> None:
+        self.workbench, self.task_id, self.root = workbench, task_id, root
+
+    def edit(self, old: str | bytes, new: str | bytes, expected: bytes = F, path: str = "f.txt") -> PatchResult:
+        return self.workbench.edit_file(self.task_id, path, old, new, sha(expected))
+
+    def write(
+        self, path: str, content: str | bytes, expected: bytes | None = None, executable: bool | None = None
+    ) -> PatchResult:
+        known = None if expected is None else sha(expected)
+        return self.workbench.write_file(self.task_id, path, content, known, executable=executable)
+
+    def content(self, path: str = "f.txt") -> bytes:
+        return (self.root / path).read_bytes()
+
+
+@pytest.fixture
+def work(upstream: Upstream, tmp_path: Path) -> Iterator[Work]:
+    upstream.write("f.txt", F)
+    upstream.write("w.txt", WINDOWS)
+    upstream.write("run", b"#!/bin/sh\n", executable=True)
+    (upstream.root / "link").symlink_to("f.txt")
+    upstream.commit()
+    with Workbench(tmp_path / "home", environ={}, allow_file=True) as workbench:
+        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        assert task.worktree_path is not None
+        yield Work(workbench, task.id, task.worktree_path)
+
+
+# --- a piece of text
+
+
+@pytest.mark.parametrize("encode", [str, str.encode], ids=["text", "bytes"])
+def test_the_one_occurrence_is_replaced(encode: Callable[[str], str | bytes], work: Work) -> None:
+    (changed,) = work.edit(encode("one more\n"), encode("\u00e9\n")).files
+    assert work.content() == "one\ntwo\n\u00e9\ntwo\n".encode()
+    assert (changed.path, changed.kind, changed.sha256_before, changed.sha256_after) == (
+        "f.txt", ChangeKind.MODIFIED, sha(F), sha(work.content()),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "says"),
+    [
+        ("two", "2 times at lines 2, 4"),
+        ("o\n", "2 times at lines 2, 4"),
+        ("absent", "not in the file"),
+        ("e\ntwo\no", ""),
+    ],
+    ids=["two", "across-line-ends", "none", "one"],
+)
+def test_other_than_one_occurrence_is_refused_with_its_lines(old: str, says: str, work: Work) -> None:
+    if not says:
+        work.edit(old, "x")
+        return
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        work.edit(old, "x")
+    assert says in f"{caught.value.brief} {caught.value.details}"
+    assert work.content() == F
+
+
+def test_occurrences_that_overlap_are_several(work: Work) -> None:
+    work.write("o", "aaa" + "x" * 5000)
+    for text, many in (("aa", "2 times"), ("x", "1000 or more times")):
+        with refused(ErrorCode.PATCH_REJECTED) as caught:
+            work.edit(text, "b", b"aaa" + b"x" * 5000, "o")
+        assert many in caught.value.brief
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "old", "hint"),
+    [
+        ("w.txt", WINDOWS, "a\nb", "The file has Windows line ends"),
+        ("f.txt", F, "one\r\ntwo", "The text has Windows line ends"),
+        ("f.txt", F, "one\n  two", "other white space"),
+        ("f.txt", F, "three", "exactly as it was read"),
+    ],
+    ids=["file-crlf", "text-crlf", "white-space", "other"],
+)
+def test_the_hint_says_why_a_text_is_not_there(path: str, before: bytes, old: str, hint: str, work: Work) -> None:
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        work.edit(old, "x", before, path)
+    assert hint in caught.value.hint
+
+
+def test_windows_line_ends_are_bytes_like_others(work: Work) -> None:
+    work.edit("a\r\nb", "a\r\nc", WINDOWS, "w.txt")
+    assert work.content("w.txt") == b"a\r\nc\r\n"
+
+
+@pytest.mark.parametrize(("old", "new"), [("", "x"), ("one more", "one more")], ids=["empty", "same"])
+def test_an_edit_that_means_nothing_is_invalid(old: str, new: str, work: Work) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        work.edit(old, new)
+
+
+def test_text_that_no_encoding_has_is_invalid(work: Work) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        work.edit("one more", "\ud800")
+    with refused(ErrorCode.INVALID_INPUT):
+        work.write("new", "\ud800")
+
+
+# --- a whole file
+
+
+def test_a_file_is_made_replaced_and_left_as_it_is(work: Work) -> None:
+    assert work.write("d/new", "x\n").files[0].kind is ChangeKind.ADDED
+    (changed,) = work.write("d/new", b"\xff\x00", b"x\n").files
+    assert (changed.kind, changed.sha256_after, work.content("d/new")) == (
+        ChangeKind.MODIFIED, sha(b"\xff\x00"), b"\xff\x00",
+    )  # fmt: skip
+    assert work.write("d/new", b"\xff\x00", b"\xff\x00").files == ()
+
+
+def test_a_mode_is_kept_unless_told(work: Work) -> None:
+    def mode(path: str) -> int:
+        return (work.root / path).stat().st_mode & 0o777
+
+    work.write("run", "#!/bin/bash\n", b"#!/bin/sh\n")
+    work.write("new", "x", executable=True)
+    work.write("f.txt", F, F, executable=True)
+    assert [mode("run"), mode("new"), mode("f.txt")] == [0o755] * 3
+    work.edit("bash", "zsh", b"#!/bin/bash\n", "run")
+    work.write("f.txt", F, F, executable=False)
+    assert [mode("run"), mode("f.txt")] == [0o755, 0o644]
+
+
+def test_what_could_not_be_read_back_is_not_written(work: Work) -> None:
+    work.write("large", bytes(READ_CAP))
+    for act in (lambda: work.write("larger", bytes(READ_CAP + 1)), lambda: work.edit("two\none", "x" * READ_CAP)):
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            act()
+    assert not (work.root / "larger").exists()
+    assert work.content() == F
+
+
+PATHS: dict[str, tuple[str, bytes | None, ErrorCode]] = {
+    "escape": ("../x", None, ErrorCode.UNSAFE_PATH),
+    "absolute": ("/etc/x", None, ErrorCode.UNSAFE_PATH),
+    "dotgit": (".git", None, ErrorCode.UNSAFE_PATH),
+    "link": ("link", F, ErrorCode.UNSAFE_PATH),
+    "below-a-link": ("link/x", None, ErrorCode.UNSAFE_PATH),
+    "control-file": (".github/workflows/ci.yml", None, ErrorCode.UNSAFE_PATH),
+    "there": ("f.txt", None, ErrorCode.STALE_HASH),
+    "not-there": ("none", F, ErrorCode.STALE_HASH),
+    "other-content": ("f.txt", b"old", ErrorCode.STALE_HASH),
+}
+
+
+@pytest.mark.parametrize(("path", "expected", "code"), PATHS.values(), ids=PATHS)
+def test_every_kind_of_edit_has_the_same_gate(path: str, expected: bytes | None, code: ErrorCode, work: Work) -> None:
+    before = {p: p.read_bytes() for p in work.root.parent.rglob("*") if p.is_file()}
+    new = (
+        f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n".encode()
+    )
+    known = None if expected is None else sha(expected)
+    acts: list[Callable[[], object]] = [
+        lambda: work.write(path, "x", expected),
+        lambda: work.workbench.apply_patch(work.task_id, new, {path: known}),
+    ]
+    if expected is not None:
+        acts.append(lambda: work.edit("one more", "x", expected, path))
+    for act in acts:
+        with refused(code):
+            act()
+    assert {p: p.read_bytes() for p in work.root.parent.rglob("*") if p.is_file()} == before
+
+
+def test_a_control_file_without_a_gate_is_refused_too(work: Work) -> None:
+    for path, codes in ((".gitattributes", [ErrorCode.UNSAFE_PATH]), ("fine", [])):
+        new = f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n".encode()
+        if not codes:
+            work.workbench.apply_patch(work.task_id, new, {})
+            continue
+        with refused(*codes):
+            work.workbench.apply_patch(work.task_id, new, {})
+    assert not (work.root / ".gitattributes").exists()
+
+
+# --- hashes
+
+
+def test_the_hash_moves_on_so_that_the_next_edit_needs_no_reading(work: Work) -> None:
+    after = work.workbench.apply_patch(work.task_id, HUNK.encode(), {"f.txt": sha(F)}).files[0].sha256_after
+    assert after is not None
+    after = work.workbench.edit_file(work.task_id, "f.txt", "one more", "more", after).files[0].sha256_after
+    work.workbench.write_file(work.task_id, "f.txt", "end\n", after)
+    assert work.content() == b"end\n"
+
+
+def test_a_stale_hash_tells_the_current_one_and_who_left_it(work: Work) -> None:
+    def stale() -> SandboxError:
+        with refused(ErrorCode.STALE_HASH) as caught:
+            work.edit("one more", "x")
+        return caught.value
+
+    work.edit("one more", "x")
+    assert "by another edit" in stale().details
+    assert sha(b"one\ntwo\nx\ntwo\n") in stale().details
+    (work.root / "f.txt").write_bytes(b"the guest's\n")
+    assert "by no edit" in stale().details
+    assert sha(b"the guest's\n") in stale().details
+
+
+def test_a_removed_file_is_told_too(work: Work) -> None:
+    gone = {"f.txt": sha(F), "g": None}
+    move = b"diff --git a/f.txt b/g\nrename from f.txt\nrename to g\n"
+    work.workbench.apply_patch(work.task_id, move, gone)
+    with refused(ErrorCode.STALE_HASH) as caught:
+        work.edit("one more", "x")
+    assert "current no file" in caught.value.details
+    assert "by another edit" in caught.value.details
+
+
+def test_the_record_of_edits_is_bounded_survives_damage_and_decides_nothing(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_TAIL", 400)
+    (path,) = ((work.root.parents[2] / "edits") / f"{work.task_id}.jsonl",)
+    before = F
+    for number in range(20):
+        after = f"one more{number}\n".encode()
+        work.write("f.txt", after, before)
+        before = after
+        assert path.stat().st_size <= 1000
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(b'torn\n["f.txt"')
+    with refused(ErrorCode.STALE_HASH):
+        work.edit("one more", "x")
+    path.unlink()
+    path.mkdir()
+    work.write("f.txt", F, before)
+    with refused(ErrorCode.STALE_HASH):
+        work.edit("one more", "x", before)
+
+
+def test_the_base_hash_is_that_of_the_last_commit_whatever_the_worktree_holds(work: Work) -> None:
+    def base(path: str) -> str | None:
+        return work.workbench.base_hash(work.task_id, path)
+
+    work.edit("one more", "x")
+    work.write("new", "n")
+    assert (base("f.txt"), base("run"), base("new"), base("link")) == (sha(F), sha(b"#!/bin/sh\n"), None, None)
+    assert base("f.txt/x") is None
+    work.workbench.commit(work.task_id, "x")
+    assert (base("f.txt"), base("new")) == (sha(work.content()), sha(b"n"))
+    with refused(ErrorCode.UNSAFE_PATH):
+        base("../x")
+
+
+def test_an_edit_starts_no_process(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    real = process.command_line
+
+    def recorded(*args: object, **keywords: object) -> object:
+        started.append(args)
+        return real(*args, **keywords)  # type: ignore[arg-type]  # whatever it takes
+
+    monkeypatch.setattr(process, "command_line", recorded)
+    work.workbench.apply_patch(work.task_id, HUNK.encode(), {"f.txt": sha(F)})
+    work.write("new", "n")
+    assert not started
+    work.workbench.base_hash(work.task_id, "f.txt")
+    assert started, "the control did not fire: this proves nothing"
