@@ -196,7 +196,9 @@ class Workbench:
         self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
     ) -> PatchResult:
         """Replace the one occurrence of `old`, exact bytes (text is UTF-8); none or several are `patch_rejected`."""
-        return edits.edit_file(self._parts, task_id, path, old, new, expected_sha256)
+        arguments = {"path": path, "old": old, "new": new, "expected_sha256": expected_sha256}
+        with recording.recorded(self._parts, task_id, "edit", arguments, names=[path]) as done:
+            return done(edits.edit_file(self._parts, task_id, path, old, new, expected_sha256))
 
     def write_file(
         self,
@@ -208,7 +210,9 @@ class Workbench:
         executable: bool | None = None,
     ) -> PatchResult:
         """Replace a whole file; with no expected hash make a new one. `executable` None: as it was."""
-        return edits.write_file(self._parts, task_id, path, content, expected_sha256, executable)
+        arguments = {"path": path, "content": content, "expected_sha256": expected_sha256, "executable": executable}
+        with recording.recorded(self._parts, task_id, "write", arguments, names=[path]) as done:
+            return done(edits.write_file(self._parts, task_id, path, content, expected_sha256, executable))
 
     def base_hash(self, task_id: str, path: str) -> str | None:
         """Hash a file had in the task's last commit, None when it was not there; the worktree is not read."""

@@ -8,10 +8,10 @@ from functools import partial
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.git import objects
-from sandbox.models import PatchResult
+from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import check_path, path_bytes
 from sandbox.policy.writes import check_writable
-from sandbox.store.edits import left_by_edit, record_edits
+from sandbox.store import journal
 from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
@@ -50,13 +50,26 @@ def base_hash(parts: Parts, task_id: str, path: str) -> str | None:
 
 
 def _edit(parts: Parts, task_id: str, decide: Callable[[Gate], Outcome]) -> PatchResult:
-    with editing(parts, task_id) as task:
-        with WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files:
-            allowed = partial(check_writable, policy=parts.paths, repo_id=task.repo_id)
-            gate = Gate(files, allowed, partial(left_by_edit, parts.home, task.id))
-            result = publish(files, decide(gate), parts.file_owner)
-        record_edits(parts.home, task.id, result)
-        return result
+    with editing(parts, task_id) as task, WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files:
+        allowed = partial(check_writable, policy=parts.paths, repo_id=task.repo_id)
+        gate = Gate(files, allowed, partial(_left_by, parts, task.id))
+        return publish(files, decide(gate), parts.file_owner)
+
+
+def _left_by(parts: Parts, task_id: str, path: str, sha256: str | None) -> str:
+    """The latest edit in the journal that left a file so."""
+    for entry in reversed(journal.read(parts.home, task_id)):
+        if (path, sha256) in {*map(_left, entry.files), *map(_left_behind, entry.files)}:
+            return f"{entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
+    return ""
+
+
+def _left(file: PatchedFile) -> tuple[str | None, str | None]:
+    return file.path, file.sha256_after
+
+
+def _left_behind(file: PatchedFile) -> tuple[str | None, str | None]:
+    return file.old_path if file.kind is ChangeKind.RENAMED else None, None
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -47,13 +47,13 @@ class Outcome:
 class Gate:
     """The files as they are, and who may say what about them.
 
-    `writable` accepts a path or refuses it by policy. `left_by_edit` tells whether an edit of ours left a file with
-    this hash (None: absent).
+    `writable` accepts a path or refuses it by policy. `left_by` names the edit of ours that left a file with this hash
+    (None: absent); empty when there is none.
     """
 
     files: WorktreeFiles
     writable: Callable[[str], RepoPath] = check_path
-    left_by_edit: Callable[[RepoPath, str | None], bool] = lambda _path, _sha256: False
+    left_by: Callable[[RepoPath, str | None], str] = lambda _path, _sha256: ""
 
     def states(self, expected: Mapping[str, str | None]) -> dict[RepoPath, FileState]:
         """The files named, if each may be written and has the hash expected; None: it must not exist.
@@ -72,8 +72,8 @@ class Gate:
         state = current_state(self.files, path)
         if state.sha256 == expected:
             return state
-        ours = self.left_by_edit(path, state.sha256)
-        who = "another edit of this task" if ours else "no edit of this task, but its container, a restore or a commit"
+        edit = self.left_by(path, state.sha256)
+        who = f"another edit: {edit}" if edit else "no edit of this task: its container, a restore, or the repository"
         raise SandboxError(
             ErrorCode.STALE_HASH,
             f"{path} is not what you last read",

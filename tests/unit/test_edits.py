@@ -12,7 +12,6 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP
 from sandbox.git import process
 from sandbox.models import ChangeKind, PatchResult
-from sandbox.store import edits as record
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused
 
@@ -226,7 +225,7 @@ def test_a_stale_hash_tells_the_current_one_and_who_left_it(work: Work) -> None:
         return caught.value
 
     work.edit("one more", "x")
-    assert "by another edit" in stale().details
+    assert "by another edit: edit at 20" in stale().details
     assert sha(b"one\ntwo\nx\ntwo\n") in stale().details
     (work.root / "f.txt").write_bytes(b"the guest's\n")
     assert "by no edit" in stale().details
@@ -240,29 +239,28 @@ def test_a_removed_file_is_told_too(work: Work) -> None:
     with refused(ErrorCode.STALE_HASH) as caught:
         work.edit("one more", "x")
     assert "current no file" in caught.value.details
-    assert "by another edit" in caught.value.details
+    assert "by another edit: patch at 20" in caught.value.details
 
 
-def test_the_record_of_edits_is_bounded_survives_damage_and_decides_nothing(
-    work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record, "_TAIL", 400)
-    (path,) = ((work.root.parents[2] / "edits") / f"{work.task_id}.jsonl",)
-    before = F
-    for number in range(20):
-        after = f"one more{number}\n".encode()
-        work.write("f.txt", after, before)
-        before = after
-        assert path.stat().st_size <= 1000
-    assert path.stat().st_mode & 0o777 == 0o600
-    path.write_bytes(b'torn\n["f.txt"')
-    with refused(ErrorCode.STALE_HASH):
+def test_without_its_journal_an_edit_is_gated_all_the_same(work: Work) -> None:
+    work.edit("one more", "x")
+    (work.root.parents[2] / "journal" / f"{work.task_id}.jsonl").write_bytes(b'torn\n{"files"')
+    with refused(ErrorCode.STALE_HASH) as caught:
         work.edit("one more", "x")
-    path.unlink()
-    path.mkdir()
-    work.write("f.txt", F, before)
+    assert "by no edit" in caught.value.details
+
+
+def test_every_edit_is_journalled_with_its_hashes_and_without_its_text(work: Work) -> None:
+    work.edit("one more", "CANARY")
+    work.write("new", "CANARY")
     with refused(ErrorCode.STALE_HASH):
-        work.edit("one more", "x", before)
+        work.write("new", "CANARY 2")
+    entries = [e for e in work.workbench.log(work.task_id) if e.operation in {"edit", "write"}]
+    assert [(e.operation, e.names, e.result) for e in entries] == [
+        ("edit", ("f.txt",), "ok"), ("write", ("new",), "ok"), ("write", ("new",), "stale_hash"),
+    ]  # fmt: skip
+    assert [f.sha256_after for e in entries for f in e.files] == [sha(work.content()), sha(b"CANARY")]
+    assert b"CANARY" not in (work.root.parents[2] / "journal" / f"{work.task_id}.jsonl").read_bytes()
 
 
 def test_the_base_hash_is_that_of_the_last_commit_whatever_the_worktree_holds(work: Work) -> None:
