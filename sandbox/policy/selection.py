@@ -1,0 +1,113 @@
+"""Which paths a caller's glob means.
+
+The grammar is gitignore(5)'s (`*.py` at any depth, `/src/*.py` and `src/*.py` from the root, `**`, a trailing `/` for
+directories), plus `{a,b}` as shells have it, and a leading `!` for everything else. One that ends in a plain name also
+means what is below a directory of that name; one that ends in a wildcard means files only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.globs import Pattern, parse_pattern
+
+GLOB_LENGTH = 256
+ALTERNATIVES = 32
+BUDGET = 20_000_000
+"""Comparisons of a name with a name, for one selection: about 10 seconds."""
+
+_BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
+_PLAIN = re.compile(r"[A-Za-z0-9_+.-]+")  # means itself in every matcher's grammar
+_STAR = re.compile(r"[^*?\[\]\\]*\*([A-Za-z0-9_+.-]*)")
+
+
+class Selection:
+    """The paths that one glob means; without a glob all. One object serves one walk: its matching has a budget."""
+
+    def __init__(self, glob: str | None) -> None:
+        """Raises: `invalid_input`."""
+        self._inverse = glob is not None and glob.startswith("!")
+        self._patterns = [] if glob is None else _parsed(glob.removeprefix("!"))
+        self._left = BUDGET
+        self._last = ("", False)
+
+    def __contains__(self, path: str) -> bool:
+        """Whether this path, in its text form, is meant. Raises: `invalid_input` when the glob costs too much."""
+        if not self._patterns:
+            return True
+        if path != self._last[0]:  # hits come file by file
+            self._last = (path, self._matches(path.split("/")) != self._inverse)
+        return self._last[1]
+
+    def narrowed(self) -> tuple[str, ...]:
+        """Patterns of at most two `*`, which cross `/`, that match every path meant and maybe more; empty for none.
+
+        For whoever walks a tree on our behalf with another matcher: plain enough that no two read them differently.
+        """
+        found = [_narrowed(p) for p in self._patterns]
+        return () if self._inverse or None in found else tuple(sorted({f for f in found if f}))
+
+    def _matches(self, parts: list[str]) -> bool:
+        for pattern in self._patterns:
+            whole = _means_directories(pattern)
+            self._left -= pattern.cost(parts) * (len(parts) if whole else 1)
+            if self._left < 0:
+                raise _unusable("it takes too long on this many files")
+            if pattern.covers(parts) if whole else pattern.matches(parts):
+                return True
+        return False
+
+
+def _means_directories(pattern: Pattern) -> bool:
+    return pattern.directories_only or not pattern.globs[-1].wild
+
+
+def _parsed(glob: str) -> list[Pattern]:
+    if not 0 < len(glob) <= GLOB_LENGTH or "\0" in glob or "\n" in glob:
+        raise _unusable(f"it has 1 to {GLOB_LENGTH} characters, on one line")
+    return [_pattern(text) for text in _alternatives(glob[1:] if glob.startswith("./") else glob)]
+
+
+def _pattern(text: str) -> Pattern:
+    literal = f"\\{text}" if text.startswith(("!", "#")) else text  # no second negation, no comment
+    pattern = parse_pattern(literal)
+    if pattern is None or any(g.broken for g in pattern.globs):
+        raise _unusable("a bracket stays open, a backslash ends it, or an alternative is empty")
+    return pattern
+
+
+def _alternatives(glob: str) -> list[str]:
+    """`a{b,c}` as `ab` and `ac`; innermost braces first."""
+    done, pending = [], [glob]
+    while pending:
+        text = pending.pop()
+        braces = _BRACES.search(text)
+        if braces is None:
+            done.append(text)
+        else:
+            pending += [text[: braces.start()] + inner + text[braces.end() :] for inner in braces[1].split(",")]
+        if len(done) + len(pending) > ALTERNATIVES:
+            raise _unusable(f"it has more than {ALTERNATIVES} alternatives")
+    return sorted(set(done))
+
+
+def _narrowed(pattern: Pattern) -> str | None:
+    texts = [g.text for g in pattern.globs]
+    plain = [_PLAIN.fullmatch(t) is not None and t not in {".", ".."} for t in texts]
+    if all(plain):
+        return "/".join(texts)
+    if texts[0] == "**" and len(texts) == 2 and plain[1]:
+        return f"*{texts[1]}*"
+    prefix = "".join(f"{t}/" for t in texts[: plain.index(False)])
+    ending = None if _means_directories(pattern) else _STAR.fullmatch(texts[-1])
+    suffix = ending[1] if ending is not None else ""
+    return f"{prefix}*{suffix}" if prefix or suffix else None
+
+
+def _unusable(why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"This glob cannot be used: {why}",
+        hint="Globs are as in .gitignore, with {a,b}: '*.py', 'src/**/*.{c,h}', '!*.min.js'.",
+    )
