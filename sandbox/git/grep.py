@@ -1,0 +1,194 @@
+"""Search the files of a tree, as objects: nothing on disk is opened, so nothing can be swapped for a link.
+
+Theory. The pattern is always PCRE's, because its matching has a step limit of its own, its compiled size is bounded,
+and callers write `\\d`; a literal is escaped here, since `git grep --fixed-strings` wraps it in `\\Q..\\E` and lets a
+pattern with `\\E` out (seen in 2.39 and 2.55). The deadline ends what the step limit does not. Attributes, which could
+declare any file binary, are read from the empty tree where git knows GIT_ATTR_SOURCE (2.41); an older one reads none in
+a bare repository. The answer names each file as `<tree>:<path>`, and neither a path nor a content of a tree can hold
+the tree's own id, so the answer cannot be forged. Source: git-grep(1), pcre2api(3), THREATS G04, G07, I01, I07, I17.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import IO
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.classify import scrub
+from sandbox.git.objects import GITLINK
+from sandbox.git.process import OUTPUT_LIMIT, Git
+
+_EMPTY_TREES = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+_FLAGS = (
+    "-z", "-n", "--column", "--no-color", "--full-name", "--no-heading", "--no-textconv", "--no-recurse-submodules",
+    "-P",
+)  # fmt: skip
+_CHUNK = 1 << 16
+_PROBE_S = 5.0
+_BINARY = b"Binary file "
+_BINARY_END = b" matches\n"
+_UNREAD = re.compile(r"^error: ", re.MULTILINE)  # an object that is missing: git goes on as if it held no match
+_STEP_LIMIT = re.compile(r"^fatal: pcre2_(?:jit_)?match failed with error code ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Query:
+    """What to look for in each line: text, or a Perl-compatible regular expression."""
+
+    pattern: str
+    regex: bool = False
+    ignore_case: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        pattern = self.pattern if self.regex else re.escape(self.pattern)
+        return (*_FLAGS, *(["-i"] if self.ignore_case else []), "-e", pattern)
+
+
+@dataclass(frozen=True)
+class LineMatch:
+    """One line with a match that starts at byte `column`, from 1."""
+
+    path: bytes
+    line: int
+    column: int
+    text: bytes
+
+
+@dataclass(frozen=True)
+class BinaryMatch:
+    """A file with a NUL byte near its start that matches somewhere."""
+
+    path: bytes
+
+
+class PatternTooCostly(SandboxError):
+    """The matcher gave up on a line; what was found before stands."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(ErrorCode.QUOTA_EXCEEDED, "The pattern takes too many steps on a line", details=details)
+
+
+def grep(
+    git: Git, tree: str, query: Query, narrowed: Sequence[str], deadline_s: float
+) -> Generator[LineMatch | BinaryMatch]:
+    """Matches in the order of the paths' bytes; close it to end the search early.
+
+    `narrowed`: plain patterns where `*` crosses `/`, to leave files unread. Raises: `timeout` and `PatternTooCostly`
+    after what was found until then, `invalid_input` for a regular expression that is none.
+    """
+    env = {"GIT_ATTR_SOURCE": _EMPTY_TREES[len(tree)], "GIT_LITERAL_PATHSPECS": "0" if narrowed else "1"}
+    if query.regex or query.ignore_case:
+        env["LC_ALL"] = "C.UTF-8"  # or `.` would be a byte, and only ASCII would have cases
+    with git.stream("grep", *query.flags, tree, "--", *narrowed, env=env, deadline_s=deadline_s) as process:
+        yield from _matches(_Answer(process.stdout), tree.encode() + b":")
+    if process.code not in {0, 1} or _UNREAD.search(process.stderr):
+        raise _failure(git, query, _EMPTY_TREES[len(tree)], scrub(process.stderr)[:2000])
+
+
+def _failure(git: Git, query: Query, empty_tree: str, stderr: str) -> SandboxError:
+    """git has one exit code for all: what fails on nothing as well is the pattern itself."""
+    if git.attempt("grep", *query.flags, empty_tree, "--", env={"LC_ALL": "C.UTF-8"}, deadline_s=_PROBE_S).code != 1:
+        return SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "This regular expression cannot be used",
+            details=stderr,
+            hint="Regular expressions are Perl-compatible; leave `regex` out to look for the text as it is.",
+        )
+    if ran_out_of_steps(stderr):
+        return PatternTooCostly(stderr)
+    return SandboxError(ErrorCode.INTERNAL, "git could not search the files", details=stderr)
+
+
+def ran_out_of_steps(stderr: str) -> bool:
+    """Whether these are git's words for a match that PCRE's limits ended. It has no code for that."""
+    return _STEP_LIMIT.search(stderr) is not None
+
+
+def _matches(answer: _Answer, ours: bytes) -> Iterator[LineMatch | BinaryMatch]:
+    """Ends without a word where the answer was cut: the stream's owner knows why."""
+    while (kind := answer.until(ours)) is not None:
+        found = _binary(answer, ours) if kind == _BINARY else _line(answer)
+        if found is None:
+            return
+        yield found
+
+
+def _line(answer: _Answer) -> LineMatch | None:
+    path, line, column, text = (answer.until(separator) for separator in (b"\0", b"\0", b"\0", b"\n"))
+    if path is None or line is None or column is None or text is None:
+        return None
+    return LineMatch(path, int(line), int(column), text)
+
+
+def _binary(answer: _Answer, ours: bytes) -> BinaryMatch | None:
+    path = answer.until(_BINARY_END)
+    while path is not None and not answer.goes_on_with(ours, _BINARY + ours):  # the words were part of the name
+        more = answer.until(_BINARY_END)
+        path = None if more is None else path + _BINARY_END + more
+    return None if path is None else BinaryMatch(path)
+
+
+class _Answer:
+    """A stream cut at separators, however its chunks fall."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._fd = stream.fileno()  # not its buffer: that would wait for a full one while there are matches to show
+        self._rest = bytearray()
+        self._at = 0
+
+    def until(self, separator: bytes) -> bytes | None:
+        """What comes before the next separator, which is skipped; None when there is no other."""
+        looked = self._at
+        while (end := self._rest.find(separator, looked)) < 0:
+            known = len(self._rest) - self._at
+            if not self._more():
+                return None
+            looked = max(0, known - len(separator) + 1)
+        found = bytes(self._rest[self._at : end])
+        self._at = end + len(separator)
+        return found
+
+    def goes_on_with(self, *prefixes: bytes) -> bool:
+        """Whether one of these comes next, or nothing does."""
+        longest = max(map(len, prefixes))
+        while len(self._rest) - self._at < longest and self._more():
+            pass
+        return self._at == len(self._rest) or self._rest.startswith(prefixes, self._at)
+
+    def _more(self) -> bool:
+        del self._rest[: self._at]
+        self._at = 0
+        chunk = os.read(self._fd, _CHUNK)
+        self._rest += chunk
+        return bool(chunk)
+
+
+def files_of(git: Git, tree: str, deadline_s: float) -> Generator[bytes]:
+    """Paths of a tree's files and links, in the order of their bytes; close it to end early. Raises: `timeout`."""
+    with git.stream("ls-tree", "-r", "-z", "--full-tree", tree, deadline_s=deadline_s) as process:
+        answer = _Answer(process.stdout)
+        while (record := answer.until(b"\0")) is not None:
+            if not record.startswith(GITLINK.encode()):
+                yield record.split(b"\t", 1)[1]
+    if process.code != 0:
+        raise SandboxError(ErrorCode.INTERNAL, "git could not list the files", details=scrub(process.stderr)[:2000])
+
+
+@lru_cache(maxsize=256)
+def files_over(git: Git, tree: str, limit_bytes: int) -> tuple[bytes, ...]:
+    """Paths of a tree's files that hold more bytes. Remembered: it lists the whole tree, and a tree never changes."""
+    digits = len(str(limit_bytes))
+    record = re.compile(rb"(?:\A|\0)\d+ blob [0-9a-f]+ +(\d{%d,})\t([^\0]+)" % digits)
+    with git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", tree) as process:
+        listing = process.read_all(OUTPUT_LIMIT)
+    if process.code != 0:
+        raise SandboxError(ErrorCode.INTERNAL, "git could not list the files", details=scrub(process.stderr)[:2000])
+    return tuple(m[2] for m in record.finditer(listing) if int(m[1]) > limit_bytes)
