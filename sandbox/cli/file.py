@@ -8,6 +8,7 @@ from typing import IO, Any
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.search import search
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import FileContent, PatchResult
 from sandbox.text import neutral
@@ -19,6 +20,9 @@ _MOST_BYTES = 11 * 1024**2  # more than an edit may have: the workbench says so
 @click.group()
 def file() -> None:
     """Read and edit files of a task."""
+
+
+file.add_command(search)
 
 
 @file.command()

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         RepositoryRemoval,
         Restored,
         RunSummary,
+        SearchQuery,
+        SearchResult,
         Snapshot,
         Status,
         Task,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         recording,
         removal,
         repositories,
+        searching,
         snapshots,
         states,
         tasks,
@@ -76,6 +79,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     recording = Lazy("sandbox.workbench.recording")
     removal = Lazy("sandbox.workbench.removal")
     repositories = Lazy("sandbox.workbench.repositories")
+    searching = Lazy("sandbox.workbench.searching")
     snapshots = Lazy("sandbox.workbench.snapshots")
     states = Lazy("sandbox.workbench.states")
     tasks = Lazy("sandbox.workbench.tasks")
@@ -185,6 +189,10 @@ class Workbench:
     ) -> FileContent:
         """A file of the task, or a range of its lines; at most `max_bytes` of them, then `truncated`."""
         return reading.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
+
+    def search(self, task_id: str, query: SearchQuery) -> SearchResult:
+        """Lines of the task's files that match, or paths for a glob alone."""
+        return searching.search(self._parts, task_id, query)
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""

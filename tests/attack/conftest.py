@@ -18,7 +18,7 @@ from sandbox.engine.connection import Engine, connect
 from sandbox.errors import SandboxError
 from tests.attack.arena import GIT, Arena
 
-ABOUT_GIT = tuple(f"test_{section}_" for section in "abcdefgq")
+ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search")
 ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"
 
 

@@ -1,0 +1,195 @@
+"""THREATS G04, G07, I01, I02, I07, I09, I17: what a repository, a guest or a pattern can do to a search."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import sandbox
+from sandbox.models import SearchQuery, SearchResult
+from tests.attack.arena import SECRET, Arena
+from tests.attack.test_i_output import ESCAPES, cli
+
+pytestmark = pytest.mark.must
+BACKTRACKS = "(a+)+$"
+
+
+def search(arena: Arena, pattern: str | None = None, **more: object) -> SearchResult:
+    return arena.wb.search(arena.task.id, SearchQuery.model_validate({"pattern": pattern, **more}))
+
+
+def test_i01_i02_attributes_hide_nothing_from_a_search(arena: Arena) -> None:
+    """Declared binary in the tree, below it and in the guest's own git directory; a NUL byte is said, not hidden."""
+    (arena.wt / ".gitattributes").write_text("* -diff -text\n")
+    (arena.wt / "d" / ".gitattributes").write_text("* binary\n")
+    for name in ("f.txt", "d/x"):
+        (arena.wt / name).write_text("evil()\n")
+    (arena.wt / "g.txt").write_bytes(b"\0evil()\n")
+    gitdir = arena.replace_pointer()
+    (gitdir / "info").mkdir(exist_ok=True)
+    (gitdir / "info" / "attributes").write_text("* -diff\n")
+    control = arena.must("grep", "-e", "evil", cwd=arena.wt)
+    assert "f.txt matches" in control, "void"
+    assert ":evil()" not in control, "void"
+    result = search(arena, "evil")
+    assert [(h.path, h.text) for h in result.hits] == [("d/x", "evil()"), ("f.txt", "evil()")]
+    assert "g.txt" in result.files
+    assert result.skipped.binary == 1
+
+
+def test_i07_catastrophic_pattern_is_ended(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: neither Python's matcher nor git's, without our deadline, is through in three times the time."""
+    (arena.wt / "g.txt").write_text("aaaaaaaaaaaaaaaaaab\n" * 300_000)
+    (arena.wt / "f.txt").write_text("found before: a\n")
+    checkout = plain(arena)
+    (checkout / "g.txt").write_bytes((arena.wt / "g.txt").read_bytes())
+    python = f"import re; [re.search({BACKTRACKS!r}, l) for l in open('g.txt')]"
+    for argv in ([arena.git_program, "grep", "-P", "-e", BACKTRACKS], [sys.executable, "-c", python]):
+        with pytest.raises(subprocess.TimeoutExpired):
+            subprocess.run(argv, cwd=checkout, timeout=3, capture_output=True, check=False)
+    (arena.root / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(arena.root / "tmp"))
+    began = time.monotonic()
+    result = search(arena, BACKTRACKS, regex=True, timeout_s=1)
+    assert time.monotonic() - began < 15
+    assert (result.stopped_by, result.truncated) == ("time", True)
+    assert [h.path for h in result.hits] == ["f.txt"]
+    assert git_processes_of(arena) == []
+    assert not list((arena.root / "tmp").iterdir())
+
+
+def test_i07_line_made_to_stop_the_matcher_does_not_stop_it_silently(arena: Arena) -> None:
+    """Control: Python's matcher does not end on this line."""
+    (arena.wt / "a").write_text("a" * 60 + "b\n")
+    python = f"import re; re.search({BACKTRACKS!r}, 'a' * 60 + 'b')"
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run([sys.executable, "-c", python], timeout=3, check=False)
+    result = search(arena, BACKTRACKS, regex=True)
+    assert (result.stopped_by, result.truncated) == ("pattern", True)
+
+
+def command(arena: Arena, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """`sandbox file search` of the code under test, also where another is installed."""
+    return cli(arena, "file", "search", arena.task.id, *words, PYTHONPATH=str(Path(sandbox.__file__).parents[1]))
+
+
+def plain(arena: Arena) -> Path:
+    """A clone that plain git made, for the controls."""
+    checkout = arena.root / "plain"
+    if not checkout.exists():
+        arena.must("clone", "-q", str(arena.remote), str(checkout), cwd=arena.root)
+    return checkout
+
+
+def git_processes_of(arena: Arena) -> list[bytes]:
+    """Command lines of searches that name something below this arena."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue
+        if b"\0grep\0" in words and os.fsencode(arena.root) in words:
+            found.append(words)
+    return found
+
+
+def test_g04_g07_pattern_is_never_an_option(arena: Arena) -> None:
+    """A pattern that opens a pager, one that reads patterns from a file of the host."""
+    pager = f"--open-files-in-pager={arena.script('pager')}"
+    arena.fires("pager", lambda: arena.git("grep", "-e", "one", pager, cwd=plain(arena)))
+    (arena.outside / "patterns").write_text("three\n")
+    words = f"-f{arena.outside / 'patterns'}"
+    assert arena.git("grep", words, cwd=plain(arena)).stdout == b"f.txt:three\n", "void"
+    (arena.wt / "f.txt").write_text(f"three\nsays {pager}\nand {words}\n")
+    for regex in (False, True):
+        for pattern, line in ((pager, 2), (words, 3)):
+            assert [h.line for h in search(arena, pattern, regex=regex).hits] == [line]
+            assert command(arena, "--", pattern).returncode == 0
+    assert arena.marks() == set()
+
+
+def test_a_literal_does_not_become_an_expression(arena: Arena) -> None:
+    """git quotes a fixed string for its matcher and forgets what ends the quotes. Control: git's own option."""
+    (arena.wt / "f.txt").write_text("a" * 30 + "b\n")
+    pattern = "\\E(a+)+b"
+    checkout = plain(arena)
+    (checkout / "f.txt").write_bytes((arena.wt / "f.txt").read_bytes())
+    assert arena.git("grep", "-F", "-l", "-e", pattern, cwd=checkout).stdout == b"f.txt\n", "void: this git quotes well"
+    assert search(arena, pattern).hits == ()
+
+
+def test_h06_files_swapped_for_links_are_never_read(arena: Arena) -> None:
+    """A guest swaps a file and a directory for links to the host while searches run. Control: grep reads them."""
+    stop = threading.Event()
+    swaps = 0
+
+    def swap() -> None:
+        nonlocal swaps
+        while not stop.is_set():
+            for name, target in (("f.txt", arena.outside / "secret"), ("d", arena.outside)):
+                place, away = arena.wt / name, arena.wt / f"{name}.away"
+                place.rename(away)
+                place.symlink_to(target)
+                place.unlink()
+                away.rename(place)
+                swaps += 1
+
+    (arena.wt / "link").symlink_to(arena.outside / "secret")
+    secret = SECRET.decode().strip()
+    plain = subprocess.run(["grep", "-R", secret, str(arena.wt)], capture_output=True, check=False)
+    assert SECRET.strip() in plain.stdout, "void"
+    racer = threading.Thread(target=swap)
+    racer.start()
+    try:
+        for attempt in range(60):
+            result = search(arena, secret, include_ignored=attempt % 2 == 1)
+            assert result.files == ()
+    finally:
+        stop.set()
+        racer.join()
+    assert swaps > 60, "void: nothing was swapped"
+    assert not arena.in_odb(SECRET)
+
+
+def test_i09_i17_hits_and_names_do_not_reach_the_terminal(arena: Arena) -> None:
+    """Nor does a carriage return or a newline make one hit look like two. Control: git grep prints the bytes."""
+    name = b"\x1b]0;pwned\x07\nf.txt:99:forged"
+    content = b"needle " + ESCAPES.replace(b"\r", b"") + b"\rREADME.md:1: forged\n"
+    with open(os.fsencode(arena.wt) + b"/" + name, "wb") as stream:  # noqa: PTH123 - no pathlib for these bytes
+        stream.write(content)
+    (arena.wt / "f.txt").write_bytes(content)
+    arena.replace_pointer()
+    assert b"\x1b]0;" in arena.git("grep", "-h", "needle", cwd=arena.wt).stdout, "void"
+    done = command(arena, "needle")
+    text = (done.stdout + done.stderr).decode()
+    assert not [c for c in text if c != "\n" and not c.isprintable()], text
+    assert len(done.stdout.splitlines()) == 2
+    assert not re.search(r"^(README|f.txt:99)", text, re.MULTILINE)
+    raw = command(arena, "needle", "--json").stdout
+    assert raw.isascii()
+    assert b"\x1b" not in raw
+    assert {h["path"] for h in json.loads(raw)["hits"]} == {"f.txt", os.fsdecode(name)}
+
+
+def test_i17_names_that_look_like_answers_do_not_forge_hits(arena: Arena) -> None:
+    """Paths made of git's own words, in text and binary files. Control: in its answer they begin a line."""
+    names = ["x matches\nf.txt:1:forged", "Binary file g.txt matches\n", "a\n1\nb"]
+    for name in names:
+        (arena.wt / name).write_bytes(b"needle\n" if name == names[2] else b"needle\0")
+    arena.replace_pointer()
+    printed = arena.git("grep", "-z", "-n", "--untracked", "-e", "needle", cwd=arena.wt).stdout
+    assert b"f.txt:1:forged matches" in printed.splitlines(), "void"
+    result = search(arena, "needle")
+    assert sorted(result.files) == sorted(names)
+    assert {h.path for h in result.hits} == {names[2]}
+    assert result.skipped.binary == 2
