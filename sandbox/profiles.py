@@ -67,6 +67,11 @@ class Profile(_Shape):
         self.in_order([c.id for c in self.checks])
         return self
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Files that detection looks at."""
+        return tuple(dict.fromkeys(m.file for m in (*self.detect.all, *self.detect.any)))
+
     def in_order(self, wanted: Iterable[str]) -> tuple[Check, ...]:
         """The wanted checks and what they require, required ones first, else in file order.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from devtools.mounts import unmount_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
 
@@ -67,6 +69,13 @@ def _ours(labels: dict[str, str]) -> bool:
 def _mounts() -> list[str]:
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     return [f[4] for f in (line.split() for line in lines) if f[f.index("-") + 1] in MOUNT_TYPES]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests leave tasks open in homes of their own; their mounts go with the session."""
+    yield
+    unmount_below(tmp_path_factory.getbasetemp())
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

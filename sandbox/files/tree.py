@@ -134,7 +134,7 @@ class WorktreeFiles:
                 return None
             raise _refused(path, error) from error
         try:
-            return _kind(os.path.basename(raw), os.fstat(handle).st_mode)
+            return kind_of(os.path.basename(raw), os.fstat(handle).st_mode)
         finally:
             os.close(handle)
 
@@ -233,7 +233,7 @@ class WorktreeFiles:
             info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
         except OSError:
             return None  # gone again
-        kind = EntryKind.REJECTED if self._is_foreign(info) else _kind(name, info.st_mode)
+        kind = EntryKind.REJECTED if self._is_foreign(info) else kind_of(name, info.st_mode)
         return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size)
 
     def _is_foreign(self, info: os.stat_result) -> bool:
@@ -302,7 +302,8 @@ def sha256_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _kind(name: bytes, mode: int) -> EntryKind:
+def kind_of(name: bytes, mode: int) -> EntryKind:
+    """What a name with this `st_mode` is to us."""
     if is_dotgit(name) or name.startswith(RESERVED_PREFIX):
         return EntryKind.REJECTED
     if stat.S_ISREG(mode):

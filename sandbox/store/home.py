@@ -48,9 +48,21 @@ class Home:
     def worktree(self, repo_id: str, task_id: str) -> Path:
         return self.repositories / "worktrees" / repo_id / task_id
 
+    def layers(self, repo_id: str, task_id: str) -> Path:
+        """What an overlay keeps beside a task's worktree."""
+        return self.repositories / "layers" / repo_id / task_id
+
+    def facts(self, repo_id: str, commit: str) -> Path:
+        """What is known of the tree of a base commit; can be found again at any time."""
+        return self.pristines(repo_id) / f"{commit}.json"
+
+    def pristines(self, repo_id: str) -> Path:
+        """The repository's immutable checkouts, by name."""
+        return self.repositories / "pristine" / repo_id
+
     def pristine(self, repo_id: str, name: str) -> Path:
         """An immutable checkout of a tree, or of a part of one."""
-        return self.repositories / "pristine" / repo_id / name
+        return self.pristines(repo_id) / name
 
     def room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, gone after the run."""
@@ -72,7 +84,7 @@ class Home:
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
-            for name in ("clones", "pristine", "worktrees", "rooms", "tasks", "logs", "journal", "locks"):
+            for name in ("clones", "pristine", "layers", "worktrees", "rooms", "tasks", "logs", "journal", "locks"):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SandboxError(

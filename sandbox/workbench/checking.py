@@ -20,11 +20,12 @@ from sandbox.models import Check, CheckRun, RunSummary, Task, Verdict, Verificat
 from sandbox.profiles import Profile
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task, near, save_run
+from sandbox.workbench.bases import profile_of
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.repositories import cache_of, named_profile, profile_at, register, whole_tree
+from sandbox.workbench.repositories import cache_of, named_profile, register, whole_tree
 from sandbox.workbench.tasks import editing, looking
 from sandbox.workbench.watch import Watch
-from sandbox.workspaces.worktree import lay_out
+from sandbox.workbench.worktrees import clean_room, ready
 
 
 def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
@@ -33,7 +34,7 @@ def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
         return _task_profile(parts, find_task(parts.home, owner_id, allow_closed=True)).checks
     repository, git = cache_of(parts, owner_id)
     commit = resolve_commit(git, "HEAD", repository.default_branch)
-    return _profile_of(parts, git, commit).checks
+    return profile_of(parts, owner_id, git, commit).checks
 
 
 def run_checks(parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch) -> tuple[CheckRun, ...]:
@@ -49,7 +50,7 @@ def run_checks(parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch) 
 def _run_in_task(
     parts: Parts, task: Task, recorder: Recorder, checks: Sequence[Check], watch: Watch
 ) -> Iterator[CheckRun]:
-    root = parts.home.worktree(task.repo_id, task.id)
+    root = ready(parts, task)
     for check in checks:
         with looking(parts, task) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
@@ -68,8 +69,8 @@ def verify(parts: Parts, task_id: str, watch: Watch) -> Verification:
     _, git = cache_of(parts, task.repo_id)
     profile = _task_profile(parts, task)
     checks = _in_order(profile, [c.id for c in profile.checks])
-    tree = objects.tree_of(git, task.head_commit)
-    runs = _clean_room(parts, git, tree, (profile, checks, task.id), watch)
+    tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
+    runs = _clean_room(parts, (task.repo_id, git, tree, near), (profile, checks, task.id), watch)
     return Verification(runs=runs, verified=_verified(runs, checks), tree=tree)
 
 
@@ -81,9 +82,9 @@ def run_url(
     repository, git, _ = register(parts, url)
     commit = resolve_commit(git, ref, repository.default_branch)
     tree = whole_tree(parts, repository, git, commit)
-    profile = chosen or _profile_of(parts, git, commit)
+    profile = chosen or profile_of(parts, repository.id, git, commit)
     checks = _in_order(profile, wanted or [c.id for c in profile.checks])
-    runs = _clean_room(parts, git, tree, (profile, checks, repository.id), watch)
+    runs = _clean_room(parts, (repository.id, git, tree, tree), (profile, checks, repository.id), watch)
     return RunSummary(
         repository=repository,
         ref=ref,
@@ -96,16 +97,15 @@ def run_url(
 
 
 def _clean_room(
-    parts: Parts, git: Git, tree: str, job: tuple[Profile, Sequence[Check], str], watch: Watch
+    parts: Parts, source: tuple[str, Git, str, str], job: tuple[Profile, Sequence[Check], str], watch: Watch
 ) -> tuple[CheckRun, ...]:
     """A fresh checkout of `tree`, a fresh container a check; gone afterwards whatever happens."""
+    repo_id, git, tree, near = source
     profile, checks, owner = job
     recorder = _recorder(parts, profile, owner)
     runs: list[CheckRun] = []
-    room = parts.home.room(f"room-{uuid.uuid4().hex}")
     task_id = owner if owner.startswith("task-") else None
-    try:
-        lay_out(git, tree, room, parts.file_owner, GIT_MASK)
+    with clean_room(parts, repo_id, git, tree, near) as room:
         for check in checks:
             require_mask(room, GIT_MASK)
             with _report_folder(parts) as (run_id, report):
@@ -113,8 +113,6 @@ def _clean_room(
                 runs.append(_run_one(parts, recorder, (run_id, check, place), watch, owner=owner))
             if runs[-1].verdict is not Verdict.PASSED:
                 break
-    finally:
-        remove_tree(room)
     return tuple(runs)
 
 
@@ -165,11 +163,7 @@ def _recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
 
 def _task_profile(parts: Parts, task: Task) -> Profile:
     _, git = cache_of(parts, task.repo_id)
-    return _profile_of(parts, git, task.base_commit)
-
-
-def _profile_of(parts: Parts, git: Git, commit: str) -> Profile:
-    return profile_at(parts, git, objects.list_tree(git, objects.tree_of(git, commit)))
+    return profile_of(parts, task.repo_id, git, task.base_commit)
 
 
 def _in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:

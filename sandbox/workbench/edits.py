@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import WorktreeFiles, sha256_of
+from sandbox.files.tree import sha256_of
 from sandbox.git import objects
 from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import check_path, path_bytes
@@ -16,6 +16,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing
+from sandbox.workbench.worktrees import files_of
 from sandbox.workspaces.gate import Gate, Outcome
 from sandbox.workspaces.patch import apply_patch
 from sandbox.workspaces.publish import publish
@@ -50,7 +51,7 @@ def base_hash(parts: Parts, task_id: str, path: str) -> str | None:
 
 
 def _edit(parts: Parts, task_id: str, decide: Callable[[Gate], Outcome]) -> PatchResult:
-    with editing(parts, task_id) as task, WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files:
+    with editing(parts, task_id) as task, files_of(parts, task) as files:
         allowed = partial(check_writable, policy=parts.paths, repo_id=task.repo_id)
         gate = Gate(files, allowed, partial(_left_by, parts, task.id))
         return publish(files, decide(gate), parts.file_owner)

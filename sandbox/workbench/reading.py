@@ -6,12 +6,13 @@ import base64
 from contextlib import closing
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import READ_CAP, STREAM_CAP, WorktreeFiles
+from sandbox.files.tree import READ_CAP, STREAM_CAP
 from sandbox.files.window import Lines, Window, read_window
 from sandbox.models import FileContent
 from sandbox.policy.paths import check_path
 from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.worktrees import files_of
 
 
 def read_file(
@@ -28,7 +29,7 @@ def read_file(
     task = find_task(parts.home, task_id)
     checked = check_path(path)
     with (
-        WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files,
+        files_of(parts, task) as files,
         closing(files.stream(checked)) as chunks,
     ):
         window = read_window(chunks, lines, max_bytes)

@@ -11,16 +11,17 @@ from pathlib import Path
 from sandbox.context import describe
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache import intact, make_again, open_cache, refresh, resolve_commit
-from sandbox.git.objects import SYMLINK, TreeEntry, list_tree, read_blobs, tree_of
+from sandbox.git.objects import TreeEntry, list_tree, read_blobs, tree_of
 from sandbox.git.partial import complete, is_partial, missing_blobs
 from sandbox.git.partial import materialize as bring_the_rest
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteHead
 from sandbox.models import CloneResult, FetchResult, Repository
 from sandbox.policy.paths import check_path, path_bytes
-from sandbox.profiles import MARKER_BYTES, Profile, detect
+from sandbox.profiles import Profile
 from sandbox.remotes import Remote
 from sandbox.store.records import find_repository, list_repositories, near, save_repository
+from sandbox.workbench.bases import profile_of
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.pristine import ensure_pristine
 
@@ -53,7 +54,7 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> tuple[Reposito
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=profile_at(parts, git, entries).name,
+        profile=profile_of(parts, repo_id, git, resolve_commit(git, "HEAD", head.branch)).name,
         created_at=known.created_at if known else datetime.now(UTC),
     )
     if repository != known:
@@ -125,17 +126,6 @@ def cache_of(parts: Parts, repo_id: str) -> tuple[Repository, Git]:
     """A registered repository and git on its cache clone. Raises: `not_found`."""
     repository = find_repository(parts.home, repo_id)
     return repository, open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
-
-
-def profile_at(parts: Parts, git: Git, entries: Sequence[TreeEntry]) -> Profile:
-    """The profile whose markers these files of a commit carry."""
-    by_path = {e.path: e for e in entries if e.mode != SYMLINK and e.size is not None and e.size <= MARKER_BYTES}
-
-    def read(path: str) -> bytes | None:
-        entry = by_path.get(path_bytes(path))
-        return None if entry is None else next(iter(read_blobs(git, [entry.oid])))
-
-    return detect(parts.profiles, read)
 
 
 def named_profile(parts: Parts, name: str) -> Profile:

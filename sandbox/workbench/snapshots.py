@@ -149,9 +149,5 @@ def fork(parts: Parts, task_id: str, snapshot_id: str | None = None, prompt: str
 
 
 def _forked(parts: Parts, task: Task, head: str, tree: str, prompt: str | None) -> Task:
-    origin = Origin(
-        task,
-        head,
-        lambda git, files: restore_tree(git, files, objects.tree_of(git, head), tree, parts.file_owner),
-    )
+    origin = Origin(task, head, tree)
     return create(parts, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)

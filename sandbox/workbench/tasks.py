@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
 from sandbox.git.cache import resolve_commit
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, WorkspaceKind
-from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task, save_new_task, save_task
+from sandbox.workbench.bases import base_of
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.repositories import cache_of, profile_at, whole_tree
-from sandbox.workspaces.worktree import Changes, base_ignore_rules, find_changes, lay_out
+from sandbox.workbench.repositories import cache_of, whole_tree
+from sandbox.workbench.worktrees import files_of, has_worktree, make_worktree, remove_worktree, site_of
+from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.choosing import layout_of
+from sandbox.workspaces.restore import restore_tree
 
 EDIT_WAIT_S = 10.0
 """How long an edit waits for another operation on the same task; a running check is longer, so it is a conflict."""
@@ -38,11 +40,11 @@ class OpenTask:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a fork starts from: its branch at `head` of the task, its files as `fill` leaves them."""
+    """What a fork starts from: its branch at commit `head` of the task, its files as in `tree`."""
 
     task: Task
     head: str
-    fill: Callable[[Git, WorktreeFiles], object]
+    tree: str
 
 
 def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
@@ -50,7 +52,8 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
     repository, git = cache_of(parts, repo_id)
     base_branch = base or repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
-    tree = whole_tree(parts, repository, git, commit)
+    base_commit = origin.task.base_commit if origin else commit
+    base_tree = whole_tree(parts, repository, git, base_commit)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
         id=task_id,
@@ -58,7 +61,7 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
         prompt=prompt,
         base_branch=base_branch,
         branch=f"space-agent/{task_id}-{_slug(prompt)}",
-        base_commit=origin.task.base_commit if origin else commit,
+        base_commit=base_commit,
         workspace_kind=WorkspaceKind.WORKTREE,
         worktree_path=parts.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
@@ -66,17 +69,16 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
-    root = parts.home.worktree(repo_id, task_id)
-    root.parent.mkdir(mode=0o700, exist_ok=True)
+    site = site_of(parts, repo_id, task_id)
     objects.move_ref(git, f"refs/heads/{task.branch}", commit, "0" * len(commit))
     try:
-        lay_out(git, tree, root, parts.file_owner, GIT_MASK)
+        make_worktree(parts, repo_id, git, base_tree, site)
         if origin:
-            with WorktreeFiles(root) as files:
-                origin.fill(git, files)
+            with WorktreeFiles(site.root) as files:
+                restore_tree(git, files, base_tree, origin.tree, parts.file_owner)
         return save_new_task(parts.home, task)
     except BaseException:
-        remove_tree(root)
+        remove_worktree(site)
         git.attempt("update-ref", "-d", f"refs/heads/{task.branch}", commit)  # the clone may have been removed
         raise
 
@@ -98,13 +100,12 @@ def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator
 def looking(parts: Parts, task: Task) -> Iterator[OpenTask]:
     """The task's files compared with its head; safe while something runs in the task."""
     _, git = cache_of(parts, task.repo_id)
-    head = objects.list_tree(git, objects.tree_of(git, task.head_commit))
-    base = head
-    if task.base_commit != task.head_commit:
-        base = objects.list_tree(git, objects.tree_of(git, task.base_commit))
-    rules = base_ignore_rules(git, base, profile_at(parts, git, base).artifacts)
-    with WorktreeFiles(parts.home.worktree(task.repo_id, task.id)) as files:
-        yield OpenTask(task, git, files, find_changes(files, {e.path: e for e in head}, rules))
+    base = base_of(parts, task.repo_id, git, task.base_commit)
+    moved = task.head_commit != task.base_commit
+    head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
+    site = site_of(parts, task.repo_id, task.id)
+    with files_of(parts, task) as files:
+        yield OpenTask(task, git, files, layout_of(site).find_changes(git, site, base, head_tree))
 
 
 def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
@@ -112,13 +113,13 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
     task = find_task(parts.home, task_id, allow_closed=True)
     with parts.home.locked(task_id, timeout_s=EDIT_WAIT_S):
         task = find_task(parts.home, task_id, allow_closed=True)
-        root = parts.home.worktree(task.repo_id, task.id)
-        if delete and root.exists():
+        site = site_of(parts, task.repo_id, task.id)
+        if delete and has_worktree(site):
             if not discard:
                 _require_clean(parts, task)
-            remove_tree(root)
+            remove_worktree(site)
         closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
-        if not root.exists():
+        if not has_worktree(site):
             closed["worktree_path"] = None
         return save_task(parts.home, task.model_copy(update=closed))
 

@@ -1,24 +1,36 @@
-"""Pristine checkouts: one immutable checkout a tree, shared by all who only read."""
+"""Pristine checkouts: one immutable checkout a tree, shared by the worktrees above it and by all who only read."""
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sandbox.files.checkout import check_out, remove_tree
-from sandbox.git.objects import TreeEntry
+from sandbox.files.checkout import FileSpec, check_out, remove_tree
+from sandbox.git.objects import GITLINK, TreeEntry, list_tree, read_blobs
 from sandbox.git.process import Git
-from sandbox.workspaces.worktree import file_specs
 
 
-def ensure_pristine(git: Git, entries: Sequence[TreeEntry], path: Path, owner: tuple[int, int] | None) -> Path:
-    """The checkout of `entries` at `path`, made beside and renamed when it is not there. The caller holds its lock.
+def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
+    """What to write for the leaves of a tree; submodules are left out."""
+    leaves = [e for e in entries if e.mode != GITLINK]
+    contents = read_blobs(git, [e.oid for e in leaves])
+    for entry, content in zip(leaves, contents, strict=True):
+        yield entry.path, entry.mode, content
 
-    Never mounted writable. Symlinks are laid out as they are; whoever reads goes through `files/`.
+
+def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, owner: tuple[int, int] | None) -> Path:
+    """The checkout of a tree, or of some entries of one, at `path`; made beside and renamed when it is not there.
+
+    Never mounted writable. Symlinks are laid out as they are; whoever reads goes through `files/`. The caller holds
+    its lock. Raises: `quota_exceeded`, `unsafe_repository`.
     """
     if path.is_dir():
+        os.utime(path)  # when it was last asked for: see `collect`
         return path
+    entries = list_tree(git, source) if isinstance(source, str) else source
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -27,3 +39,18 @@ def ensure_pristine(git: Git, entries: Sequence[TreeEntry], path: Path, owner: t
     finally:
         remove_tree(beside)
     return path
+
+
+def collect(folder: Path, in_use: Collection[str], unused_s: float) -> list[str]:
+    """Remove checkouts in `folder` that no worktree lies above and nobody asked for in a while. Returns their names.
+
+    The caller holds the lock under which `in_use` was read.
+    """
+    gone = []
+    for path in sorted(folder.glob("[!.]*/")):
+        if path.name not in in_use and time.time() - path.stat().st_mtime > unused_s:
+            aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+            path.rename(aside)
+            remove_tree(aside)
+            gone.append(path.name)
+    return gone

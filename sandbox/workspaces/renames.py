@@ -13,7 +13,7 @@ from sandbox.git.objects import SYMLINK, TreeChange, blob_id
 from sandbox.git.process import Git
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import show_path
-from sandbox.workspaces.worktree import Changes
+from sandbox.workspaces.changes import Changes
 
 _Content = tuple[bool, str]
 """Whether it is a link, and the object id."""

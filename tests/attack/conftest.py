@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from devtools import newergit
+from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.engine.connection import Engine, connect
 from sandbox.errors import SandboxError
@@ -88,12 +89,13 @@ def make_arena(
     yield make
     for arena in made:
         arena.wb.__exit__(None, None, None)
+        unmount_below(arena.home)
 
 
-@pytest.fixture
-def arena(make_arena: Callable[..., Arena]) -> Arena:
-    """A victim with one task on it."""
-    arena = make_arena()
+@pytest.fixture(params=["overlay", "plain"])
+def arena(request: pytest.FixtureRequest, make_arena: Callable[..., Arena]) -> Arena:
+    """A victim with one task on it, in each layout of worktrees."""
+    arena = make_arena(settings={"workspaces": {"worktree": request.param}})
     arena.new_task()
     return arena
 

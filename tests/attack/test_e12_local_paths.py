@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from devtools import newergit
+from devtools.requirement import unavailable
 from tests.attack.arena import FILES, Arena, hash_of, outcome
-from tests.attack.conftest import unavailable
 
 pytestmark = pytest.mark.must
 

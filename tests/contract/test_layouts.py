@@ -3,40 +3,77 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
+from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.objects import REGULAR, build_tree, list_tree
+from sandbox.git.objects import REGULAR, TreeChange, build_tree, list_tree
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind
-from sandbox.workspaces import worktree
-from sandbox.workspaces.worktree import Changes, base_ignore_rules, find_changes, lay_out
+from sandbox.workspaces import changes
+from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.facts import gather_facts
+from sandbox.workspaces.layout import Base, Layout, Site
+from sandbox.workspaces.overlay import Overlay
+from sandbox.workspaces.plain import Plain
 from tests.unit.conftest import Upstream, initialised, refused
 
+LAYOUTS: dict[str, Callable[[], Layout]] = {"overlay": Overlay, "plain": Plain}
 MASK = b"gitdir: /nonexistent/ours\n"
 ADDED, MODIFIED, DELETED, TYPE = ChangeKind.ADDED, ChangeKind.MODIFIED, ChangeKind.DELETED, ChangeKind.TYPE_CHANGED
+
+
+Lay = Callable[[Upstream], "Bench"]
 
 
 class Bench:
     """One commit laid out in a directory, and its changes on request."""
 
-    def __init__(self, source: Upstream, root: Path) -> None:
-        self.source = source
+    def __init__(self, source: Upstream, layout: Layout, place: Path) -> None:
         self.git = Git(source.git_dir)
         self.commit = source.oid("HEAD")
         self.tree = source.oid("HEAD^{tree}")
-        self.root = root
-        lay_out(self.git, self.tree, root, None, MASK)
+        self.layout = layout
+        self.site = Site(place / "worktree", place / "layers", place / "pristines", None, MASK)
+        self.root = self.site.root
+        self.facts = gather_facts(self.git, self.tree, list_tree(self.git, self.tree), {})
+        layout.lay_out(self.git, self.tree, self.site)
 
-    def changes(self, artifacts: tuple[str, ...] = ()) -> Changes:
-        entries = list_tree(self.git, self.tree)
-        rules = base_ignore_rules(self.git, entries, artifacts)
-        with WorktreeFiles(self.root) as files:
-            return find_changes(files, {e.path: e for e in entries}, rules)
+    def changes(self, artifacts: tuple[str, ...] = (), head: str = "") -> Changes:
+        base = Base(self.facts, self.facts.rules(artifacts))
+        return self.layout.find_changes(self.git, self.site, base, head or self.tree)
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest, tmp_path: Path) -> Layout:
+    """Each layout of this host in turn."""
+    if request.param == "overlay" and (reason := why_not_overlay(tmp_path)):
+        unavailable(f"no overlay mounts here: {reason}")
+    return LAYOUTS[request.param]()
+
+
+@pytest.fixture
+def lay(layout: Layout, tmp_path: Path) -> Iterator[Lay]:
+    """Lays the head of a repository out; gone after the test."""
+    made: list[Bench] = []
+
+    def act(source: Upstream) -> Bench:
+        made.append(Bench(source, layout, tmp_path / f"place-{len(made)}"))
+        return made[-1]
+
+    yield act
+    for bench in made:
+        layout.remove(bench.site)
+        assert not is_mounted(bench.root)
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +92,15 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
 
 
 @pytest.fixture
-def bench(source: Upstream, tmp_path: Path) -> Bench:
-    return Bench(source, tmp_path / "worktree")
+def bench(source: Upstream, lay: Lay) -> Bench:
+    return lay(source)
 
 
 # --- laying out
 
 
 def test_i03_the_bytes_on_disk_are_the_bytes_of_the_blobs_whatever_attributes_say(
-    upstream: Upstream, tmp_path: Path
+    upstream: Upstream, tmp_path: Path, lay: Lay
 ) -> None:
     content = b"$Id$\nline\nlast"
     attributes = b"*.crlf text eol=crlf\n*.id ident\n*.u16 working-tree-encoding=UTF-16\n*.lfs filter=evil\n"
@@ -80,7 +117,7 @@ def test_i03_the_bytes_on_disk_are_the_bytes_of_the_blobs_whatever_attributes_sa
     assert altered == ["a.crlf", "a.id", "a.u16"], "the control did not alter anything: this proves nothing"
     assert (tmp_path / "marker").exists()
     (tmp_path / "marker").unlink()
-    bench = Bench(upstream, tmp_path / "worktree")
+    bench = lay(upstream)
     assert {(bench.root / n).read_bytes() for n in names} == {content}
     assert not (tmp_path / "marker").exists()
     assert bench.changes() == Changes((), (), ())
@@ -93,36 +130,37 @@ def test_a_fresh_layout_has_our_mask_and_no_changes(bench: Bench) -> None:
     assert bench.changes() == Changes((), (), ())
 
 
-def test_c07_a_submodule_is_left_out_and_is_no_change(upstream: Upstream, tmp_path: Path) -> None:
+def test_c07_a_submodule_is_left_out_and_is_no_change(upstream: Upstream, lay: Lay) -> None:
     upstream.write("f", b"x")
     upstream.git("add", "f")
     upstream.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},sub")
     upstream.git("commit", "--quiet", "-m", "x")
-    bench = Bench(upstream, tmp_path / "worktree")
+    bench = lay(upstream)
     assert not (bench.root / "sub").exists()
     assert bench.changes() == Changes((), (), ())
 
 
-def test_a_file_in_the_place_of_a_submodule_does_not_block_a_commit(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_a_submodule_does_not_block_a_commit(upstream: Upstream, lay: Lay) -> None:
     upstream.write("f", b"x")
     upstream.git("add", "f")
     upstream.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},sub")
     upstream.git("commit", "--quiet", "-m", "x")
-    bench = Bench(upstream, tmp_path / "worktree")
+    bench = lay(upstream)
     (bench.root / "sub").mkdir()
     (bench.root / "sub" / "x").write_bytes(b"x")
     assert bench.changes() == Changes((), (), ("sub/x",))
 
 
 def test_a_tree_over_the_budget_is_refused_before_anything_is_written(
-    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, tmp_path: Path, lay: Lay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.write("f", b"x" * 100)
     upstream.commit()
     monkeypatch.setattr("sandbox.git.objects.Budget.__init__.__defaults__", (10, 50, 50, 5))
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        Bench(upstream, tmp_path / "worktree")
-    assert not (tmp_path / "worktree").exists()
+        lay(upstream)
+    place = tmp_path / "place-0"
+    assert [p for p in place.rglob("*") if p != place / "pristines"] == []
 
 
 # --- changes
@@ -191,6 +229,39 @@ def _odd_names(root: Path) -> None:
         (root / os.fsdecode(name)).write_bytes(b"x")
 
 
+def _directory_replaced(root: Path) -> None:
+    """A new directory of the same name: nothing of the old one may shine through."""
+    shutil.rmtree(root / "d")
+    (root / "d").mkdir()
+    (root / "d" / "new").write_bytes(b"x")
+
+
+def _directory_becomes_file(root: Path) -> None:
+    shutil.rmtree(root / "d")
+    (root / "d").write_bytes(b"x")
+
+
+def _deleted_and_made_again(root: Path) -> None:
+    (root / "f").unlink()
+    (root / "f").write_bytes(b"one\n")
+    shutil.rmtree(root / "d")
+    (root / "d" / "e").mkdir(parents=True)
+    (root / "d" / "e" / "x").write_bytes(b"x\n")
+
+
+def _hard_links(root: Path) -> None:
+    os.link(root / "f", root / "second")
+    (root / "f").write_bytes(b"through both\n")
+
+
+def _tracked_in_an_ignored_directory(root: Path) -> None:
+    """`vendor` becomes ignored by artifacts only; here the tracked file's directory is made anew."""
+    shutil.rmtree(root / "vendor")
+    (root / "vendor").mkdir()
+    (root / "vendor" / "kept.o").write_bytes(b"o")
+    (root / "vendor" / "other.o").write_bytes(b"o")
+
+
 Shown = dict[str, ChangeKind]
 CASES: dict[str, tuple[Callable[[Path], object], Shown, list[str]]] = {
     "nothing": (lambda _: None, {}, []),
@@ -237,6 +308,18 @@ CASES: dict[str, tuple[Callable[[Path], object], Shown, list[str]]] = {
         {"%FF%FE": ADDED, "a\n?? injected.py": ADDED, "-rf": ADDED, "%2541": ADDED, "x\u202egnp": ADDED},
         [],
     ),
+    "directory-removed": (lambda r: shutil.rmtree(r / "d"), {"d/e/x": DELETED}, []),
+    "directory-replaced": (_directory_replaced, {"d/e/x": DELETED, "d/new": ADDED}, []),
+    "directory-renamed": (lambda r: shutil.move(r / "d", r / "dd"), {"d/e/x": DELETED, "dd/e/x": ADDED}, []),
+    "directory-to-file": (
+        _directory_becomes_file,
+        {"d/e/x": DELETED, "d": ADDED},
+        [],
+    ),
+    "deleted-and-made-again": (_deleted_and_made_again, {}, []),
+    "mode-of-a-directory": (lambda r: (r / "d").chmod(0o700), {}, []),
+    "hard-links": (_hard_links, {"f": MODIFIED, "second": ADDED}, []),
+    "tracked-and-ignored-made-anew": (_tracked_in_an_ignored_directory, {}, []),
     "temporary-file-of-ours": (lambda r: (r / ".sandbox-write-0123").write_bytes(b"x"), {}, [".sandbox-write-0123"]),
 }
 
@@ -256,7 +339,7 @@ def test_a_change_is_found_for_what_it_is_and_makes_the_tree_it_should(
 def require_same_when_laid_out(bench: Bench, found: Changes, again: Path) -> None:
     """The tree made of the changes is, on disk, the worktree; and against it there are no changes."""
     tree = build_tree(bench.git, bench.commit, found.tree)
-    lay_out(bench.git, tree, again, None, MASK)
+    Plain().lay_out(bench.git, tree, Site(again, again.parent / "none", again.parent, None, MASK))
     for path in (p for p in _names(again) if p != ".git"):
         one, two = bench.root / path, again / path
         if path in {"out", "f"} and path in found.rejected:
@@ -265,9 +348,7 @@ def require_same_when_laid_out(bench: Bench, found: Changes, again: Path) -> Non
         assert (one.readlink() if one.is_symlink() else one.read_bytes()) == (
             two.readlink() if two.is_symlink() else two.read_bytes()
         )
-    entries = {e.path: e for e in list_tree(bench.git, tree)}
-    with WorktreeFiles(bench.root) as files:
-        after = find_changes(files, entries, base_ignore_rules(bench.git, list_tree(bench.git, bench.tree), ()))
+    after = bench.changes(head=tree)
     assert after.tree == ()
     assert after.rejected == found.rejected
 
@@ -296,7 +377,7 @@ def test_an_ignored_directory_is_not_entered(bench: Bench) -> None:
 
 
 def test_more_changed_bytes_than_we_hold_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worktree, "CHANGED_BYTES", 100)
+    monkeypatch.setattr(changes, "CHANGED_BYTES", 100)
     (bench.root / "a").write_bytes(b"x" * 60)
     assert len(bench.changes().shown) == 1
     (bench.root / "b").write_bytes(b"x" * 60)
@@ -323,7 +404,8 @@ def test_rules_of_the_tree_are_read_at_every_depth_and_links_are_none(upstream: 
     (upstream.root / ".gitignore").symlink_to("d/.gitignore")
     upstream.commit()
     git = Git(upstream.git_dir)
-    rules = base_ignore_rules(git, list_tree(git, upstream.oid("HEAD^{tree}")), ("*.tmp",))
+    tree = upstream.oid("HEAD^{tree}")
+    rules = gather_facts(git, tree, list_tree(git, tree), {}).rules(("*.tmp",))
     assert rules.ignored("d/secret", directory=False)
     assert rules.ignored("d/x/secret", directory=False)
     assert not rules.ignored("secret", directory=False)
@@ -334,3 +416,123 @@ def test_modes_of_a_change_are_git_modes(bench: Bench) -> None:
     (bench.root / "f").write_bytes(b"x")
     (bench.root / "f").chmod(0o666)
     assert [c.mode for c in bench.changes().tree] == [REGULAR]
+
+
+# --- the head moves on
+
+
+def test_after_a_commit_the_head_is_what_counts(bench: Bench) -> None:
+    (bench.root / "f").write_bytes(b"changed\n")
+    (bench.root / "d" / "e" / "x").unlink()
+    (bench.root / "new").write_bytes(b"x")
+    head = build_tree(bench.git, bench.commit, bench.changes().tree)
+    assert bench.changes(head=head) == Changes((), (), ())
+    (bench.root / "f").write_bytes(b"one\n")  # as in the base
+    (bench.root / "new").unlink()
+    (bench.root / "d" / "e" / "x").write_bytes(b"x\n")
+    found = bench.changes(head=head)
+    assert {c.path: c.kind for c in found.shown} == {"f": MODIFIED, "new": DELETED, "d/e/x": ADDED}
+    assert build_tree(bench.git, bench.commit, [c for c in found.tree if c.path != b"new"]) == bench.tree
+
+
+def test_a_head_that_the_worktree_never_held_shows_the_difference(bench: Bench) -> None:
+    changes = (
+        TreeChange(b"f", REGULAR, b"other\n"),
+        TreeChange(b"d/e/x", "000000", None),
+        TreeChange(b"extra", REGULAR, b"x"),
+    )
+    head = build_tree(bench.git, bench.commit, changes)
+    found = bench.changes(head=head)
+    assert {c.path: c.kind for c in found.shown} == {"f": MODIFIED, "d/e/x": ADDED, "extra": DELETED}
+
+
+# --- life
+
+
+def test_a_worktree_that_lost_its_mount_comes_back_with_its_changes(bench: Bench) -> None:
+    (bench.root / "f").write_bytes(b"changed\n")
+    (bench.root / "d" / "e" / "x").unlink()
+    before = bench.changes()
+    unmount(bench.root)  # as after a reboot
+    assert bench.layout.is_ready(bench.site) is (bench.layout.kind == "plain")
+    bench.layout.make_ready(bench.site)
+    bench.layout.make_ready(bench.site)
+    assert bench.layout.is_ready(bench.site)
+    assert (bench.root / "f").read_bytes() == b"changed\n"
+    assert bench.changes() == before
+
+
+def test_removal_leaves_nothing_and_can_be_repeated(bench: Bench) -> None:
+    (bench.root / "deep").mkdir(mode=0)
+    bench.layout.remove(bench.site)
+    bench.layout.remove(bench.site)
+    assert not bench.root.exists()
+    assert not bench.site.layers.exists()
+
+
+def test_a_layout_that_fails_half_way_leaves_nothing(
+    source: Upstream, lay: Lay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space")
+
+    for module in ("overlay", "plain"):
+        monkeypatch.setattr(f"sandbox.workspaces.{module}.write_mask", fail)
+    with pytest.raises(OSError, match="no space"):
+        lay(source)
+    place = tmp_path / "place-0"
+    assert not (place / "worktree").exists()
+    assert not (place / "layers").exists()
+
+
+# --- the two against each other
+
+_NAMES = st.sampled_from(
+    ["f", "run", "d", "d/e", "d/e/x", "d/new", "vendor", "vendor/kept.o", "link", "n", "n/m", "build"]
+)
+_STEP = st.tuples(st.sampled_from(["write", "remove", "mkdir", "link", "mode", "move", "reset"]), _NAMES, _NAMES)
+
+
+def _step(root: Path, verb: str, name: str, other: str) -> None:
+    """One thing a guest may do; what the file system refuses is skipped, on both sides alike."""
+    path, second = root / name, root / other
+    with suppress(OSError, shutil.Error):
+        if verb == "write":
+            path.write_bytes(other.encode())
+        elif verb == "remove":
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        elif verb == "mkdir":
+            path.mkdir(parents=True)
+        elif verb == "link":
+            path.symlink_to(second)
+        elif verb == "mode":
+            path.chmod(0o755)
+        elif verb == "move":
+            shutil.move(path, second)
+        else:
+            path.write_bytes({"f": b"one\n", "d/e/x": b"x\n"}.get(name, b"#!/bin/sh\n"))
+
+
+@settings(max_examples=40)
+@given(steps=st.lists(_STEP, max_size=12), committed=st.integers(0, 12))
+def test_both_layouts_find_the_same_changes(
+    source: Upstream, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]], committed: int
+) -> None:
+    place = tmp_path_factory.mktemp("both")
+    if reason := why_not_overlay(place):
+        unavailable(f"no overlay mounts here: {reason}")
+    benches = [Bench(source, layout(), place / name) for name, layout in LAYOUTS.items()]
+    head = ""
+    try:
+        for number, step in enumerate(steps):
+            for bench in benches:
+                _step(bench.root, *step)
+            if number == committed:
+                head = build_tree(benches[0].git, benches[0].commit, benches[0].changes().tree)
+        one, two = (bench.changes(head=head) for bench in benches)
+        assert one == two
+        one, two = (bench.changes(("d/e/", "n"), head) for bench in benches)
+        assert one == two
+    finally:
+        for bench in benches:
+            bench.layout.remove(bench.site)

@@ -1,0 +1,179 @@
+"""Overlay mounts: an immutable directory below, one task's changes above, both seen as one tree.
+
+What differs from below is exactly what lies in the upper directory, so finding changes costs what changed. The kernel
+forbids writing an upper directory behind a live mount; reading it is safe at any time. Names above hide names below:
+a whiteout (character device 0/0) is a deletion, a directory marked opaque shows nothing of the one below, and so does
+any name that is no directory. Guests can make none of these marks themselves: the kernel refuses mknod of a whiteout
+in an overlay, and the attributes are `trusted.`. Renames and metadata-only copies are switched off, so each file above
+is whole. Source: the kernel's Documentation/filesystems/overlayfs.rst; seen on 6.18.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.openat2 import openat2
+from sandbox.files.tree import Entry, EntryKind, Limits, kind_of
+
+_MS_NOSUID, _MS_NODEV = 0x2, 0x4
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
+_WHITEOUT = os.makedev(0, 0)
+_OPAQUE = "trusted.overlay.opaque"
+_OPTIONS = "redirect_dir=off,metacopy=off,index=off,xino=off"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Directories of one overlay. `upper` and `work` lie on one file system; `merged` is where it is mounted."""
+
+    lower: Path
+    upper: Path
+    work: Path
+    merged: Path
+
+
+@dataclass
+class Upper:
+    """What an upper directory holds. `hidden`: paths whose content below is not seen any more. `skipped`: directories
+    that were not entered.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    hidden: set[bytes] = field(default_factory=set)
+    skipped: list[bytes] = field(default_factory=list)
+
+
+def mount_overlay(layers: Layers) -> None:
+    """Mount at `merged`, an existing directory. Raises: OSError as mount(2); EINVAL for a path it cannot take."""
+    folders = (layers.lower, layers.upper, layers.work)
+    if any(set(str(folder)) & set(',:\\"') for folder in folders):
+        raise OSError(errno.EINVAL, "a path holds a character that separates mount options")
+    lower, upper, work = folders
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},{_OPTIONS}"
+    target, flags = os.fsencode(layers.merged), _MS_NODEV | _MS_NOSUID
+    if _libc.mount(b"overlay", target, b"overlay", ctypes.c_ulong(flags), os.fsencode(options)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def unmount(merged: Path) -> None:
+    """Take an overlay away; nothing happens where none is. Whoever still looks at it keeps it until he is gone."""
+    while is_mounted(merged):
+        if _libc.umount2(os.fsencode(merged), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
+            code = ctypes.get_errno()
+            raise SandboxError(
+                ErrorCode.INTERNAL, f"The overlay of {merged.name} cannot be unmounted", details=os.strerror(code)
+            )
+
+
+def is_mounted(path: Path) -> bool:
+    """Whether a file system of its own is mounted at this directory. A missing directory is not."""
+    try:
+        return os.lstat(path).st_dev != os.lstat(path.parent).st_dev
+    except FileNotFoundError:
+        return False
+
+
+def why_not_overlay(folder: Path) -> str:
+    """Empty when overlays work below `folder`, else the reason. Tries one, with a deletion and a replaced directory."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".overlay-probe-", dir=folder) as name:
+            return _try_overlay(Path(name))
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _try_overlay(place: Path) -> str:
+    layers = Layers(*(place / name for name in ("lower", "upper", "work", "merged")))
+    for path in (layers.lower, layers.upper, layers.work, layers.merged, layers.lower / "folder"):
+        path.mkdir()
+    (layers.lower / "file").touch()
+    mount_overlay(layers)
+    try:
+        (layers.merged / "file").unlink()
+        (layers.merged / "folder").rmdir()
+        (layers.merged / "folder").mkdir()
+    finally:
+        unmount(layers.merged)
+    found = read_upper(layers.upper, lambda _: False)
+    return "" if found.hidden == {b"file", b"folder"} else "deletions cannot be read from the upper directory"
+
+
+def read_upper(upper: Path, skip: Callable[[bytes], bool], limits: Limits | None = None, start: bytes = b"") -> Upper:
+    """All names of an upper directory, or of what lies below `start` in it; safe while a guest writes.
+
+    `skip(path)`: whether a directory is not entered. Raises: `quota_exceeded` past the limits.
+    """
+    limits = limits or Limits()
+    found = Upper()
+    root = os.open(upper, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        seen, pending = 0, [start]
+        while pending:
+            folder = pending.pop()
+            if folder.count(b"/") >= limits.depth:
+                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The worktree is nested too deeply")
+            names = _list(root, folder, found, limits.entries - seen)
+            seen += len(names)
+            if seen > limits.entries:
+                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {limits.entries} entries")
+            for path, is_entered in names:
+                if is_entered and skip(path):
+                    found.skipped.append(path)
+                elif is_entered:
+                    pending.append(path)
+    finally:
+        os.close(root)
+    return found
+
+
+def _list(root: int, folder: bytes, found: Upper, most: int) -> list[tuple[bytes, bool]]:
+    """Paths in one directory and whether each is a directory; what they mean goes to `found`.
+
+    Of more than `most` only one more, so that it costs no more to refuse.
+    """
+    try:
+        fd = openat2(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # vanished or replaced since it was listed
+        return []
+    try:
+        if folder and _is_opaque(fd):
+            found.hidden.add(folder)
+        with os.scandir(fd) as listed:
+            names = sorted(os.fsencode(entry.name) for entry in islice(listed, most + 1))
+        return [_look(fd, folder, name, found) for name in names]
+    finally:
+        os.close(fd)
+
+
+def _look(fd: int, folder: bytes, name: bytes, found: Upper) -> tuple[bytes, bool]:
+    path = folder + b"/" + name if folder else name
+    try:
+        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return path, False  # gone again
+    if stat.S_ISDIR(info.st_mode) and kind_of(name, info.st_mode) is EntryKind.DIRECTORY:
+        return path, True
+    found.hidden.add(path)
+    if not (stat.S_ISCHR(info.st_mode) and info.st_rdev == _WHITEOUT):
+        executable = bool(info.st_mode & stat.S_IXUSR)
+        found.entries.append(Entry(path, kind_of(name, info.st_mode), executable, info.st_size))
+    return path, False
+
+
+def _is_opaque(fd: int) -> bool:
+    with suppress(OSError):
+        return os.getxattr(f"/proc/self/fd/{fd}", _OPAQUE) == b"y"
+    return False

@@ -1,0 +1,93 @@
+"""Worktrees of tasks and clean rooms: where they lie, making, opening and removing them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import WorktreeFiles
+from sandbox.git.process import Git
+from sandbox.models import Task
+from sandbox.store.home import GIT_MASK
+from sandbox.workbench.parts import Parts
+from sandbox.workspaces.choosing import choose, layout_of
+from sandbox.workspaces.layout import Site
+from sandbox.workspaces.plain import Plain
+from sandbox.workspaces.restore import restore_tree
+
+
+def site_of(parts: Parts, repo_id: str, task_id: str) -> Site:
+    """Where a task's worktree lives."""
+    home = parts.home
+    return Site(
+        root=home.worktree(repo_id, task_id),
+        layers=home.layers(repo_id, task_id),
+        pristines=home.pristines(repo_id),
+        owner=parts.file_owner,
+        mask=GIT_MASK,
+    )
+
+
+def make_worktree(parts: Parts, repo_id: str, git: Git, tree: str, site: Site) -> None:
+    """A new worktree that holds `tree`, in the layout the settings and this host allow."""
+    layout = choose(parts.settings.workspaces.worktree, parts.home.repositories)
+    if layout.kind == "plain":
+        layout.lay_out(git, tree, site)
+        return
+    with parts.home.locked(f"pristine-{repo_id}"):
+        layout.lay_out(git, tree, site)
+
+
+@contextmanager
+def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
+    """A fresh worktree that holds `tree` and is gone afterwards whatever happens.
+
+    The pristine checkout of `near` is shared when it is there; none is made for a tree that may not be seen again.
+    """
+    root = parts.home.room(f"room-{uuid.uuid4().hex}")
+    layers = root.with_name(f"{root.name}.layers")
+    site = Site(root, layers, parts.home.pristines(repo_id), parts.file_owner, GIT_MASK)
+    try:
+        if (site.pristines / near).is_dir():
+            make_worktree(parts, repo_id, git, near, site)
+            with WorktreeFiles(root) as files:
+                restore_tree(git, files, near, tree, parts.file_owner)
+        else:
+            Plain().lay_out(git, tree, site)
+        yield root
+    finally:
+        remove_worktree(site)
+
+
+def remove_worktree(site: Site) -> None:
+    """Take a worktree away, with all that lies beside it."""
+    layout_of(site).remove(site)
+
+
+def has_worktree(site: Site) -> bool:
+    """Whether there is one, mounted or not."""
+    return site.root.is_dir() or site.layers.is_dir()
+
+
+def ready(parts: Parts, task: Task) -> Path:
+    """Root of a task's worktree, mounted again if a reboot took the mount away. Raises: `not_found`."""
+    site = site_of(parts, task.repo_id, task.id)
+    if not has_worktree(site):
+        raise SandboxError(
+            ErrorCode.NOT_FOUND, "The task's worktree is gone", details=task.id, hint="Its commits are still there."
+        )
+    layout = layout_of(site)
+    if not layout.is_ready(site):
+        with parts.home.locked(f"mount-{task.id}"):
+            layout.make_ready(site)
+    return site.root
+
+
+@contextmanager
+def files_of(parts: Parts, task: Task) -> Iterator[WorktreeFiles]:
+    """Safe access to the files of a task."""
+    with WorktreeFiles(ready(parts, task)) as files:
+        yield files

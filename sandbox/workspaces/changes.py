@@ -1,0 +1,144 @@
+"""What differs between files on disk and a tree: contents compared by git's object ids, computed here."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import dropwhile
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import Entry, EntryKind, WorktreeFiles, sha256_of
+from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange, TreeEntry, blob_id
+from sandbox.models import Change, ChangeKind
+from sandbox.policy.paths import RepoPath, is_dotgit, show_path
+from sandbox.workspaces.ignore import IgnoreRules
+
+CHANGED_BYTES = 512 * 1024**2
+"""Most bytes of changed files one status or commit looks at."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A worktree against a tree: what to do to the tree to get the worktree, and names that can never be in one."""
+
+    tree: tuple[TreeChange, ...]
+    shown: tuple[Change, ...]
+    rejected: tuple[str, ...]
+
+
+class Comparison:
+    """Collects differences; refuses to hold more than `CHANGED_BYTES` of changed content.
+
+    `head`: entries of the tree by path, at least those the walk can meet. `gitlinks`: where it records submodules.
+    """
+
+    def __init__(
+        self, files: WorktreeFiles, head: Mapping[bytes, TreeEntry], gitlinks: Collection[bytes], oid_length: int
+    ) -> None:
+        self._files = files
+        self._head = head
+        self._gitlinks = set(gitlinks)
+        self._oid_length = oid_length
+        self._bytes = 0
+        self._changes: list[tuple[TreeChange, Change]] = []
+        self._rejected: list[bytes] = []
+
+    def look_at(self, entries: Collection[Entry], rules: IgnoreRules) -> set[bytes]:
+        """Compare walked names with the tree. Returns the paths that are there and can be in a tree."""
+        self._rejected += [e.path for e in entries if e.kind is EntryKind.REJECTED and e.path != b".git"]
+        nested = {posixpath.dirname(p) for p in self._rejected if is_dotgit(posixpath.basename(p))} - {b""}
+        present: set[bytes] = set()
+        for entry in entries:
+            tracked = entry.path in self._head
+            if entry.kind is EntryKind.REJECTED:
+                continue
+            if not tracked and (inside(entry.path, nested) or rules.ignored(show_path(entry.path), directory=False)):
+                continue
+            if inside(entry.path, self._gitlinks):
+                self._rejected.append(entry.path)  # a submodule's place: its files are another repository's
+                continue
+            present.add(entry.path)
+            self._compare(entry)
+        return present
+
+    def take(self, entry: TreeEntry, content: bytes) -> None:
+        """A file that is there with the content of another tree's blob."""
+        self._add(TreeChange(entry.path, entry.mode, content), _kind(self._head.get(entry.path), entry.mode))
+
+    def missing(self, paths: Iterable[bytes]) -> None:
+        """Paths of the tree that are not on disk; those of submodules never are."""
+        for path in paths:
+            if self._head[path].mode != GITLINK:
+                self._add(TreeChange(path, "000000", None), ChangeKind.DELETED)
+
+    def result(self) -> Changes:
+        """All that was found, by path."""
+        ordered = sorted(self._changes, key=lambda pair: pair[0].path)
+        rejected = tuple(show_path(path) for path in sorted(self._rejected))
+        return Changes(tuple(t for t, _ in ordered), tuple(c for _, c in ordered), rejected)
+
+    def _compare(self, entry: Entry) -> None:
+        before = self._head.get(entry.path)
+        loaded = self._load(entry)
+        if loaded is None:
+            self._rejected.append(entry.path)
+            return
+        content, mode = loaded
+        if before and (before.mode, before.oid) == (mode, blob_id(content, self._oid_length)):
+            return
+        self._bytes += len(content)
+        if self._bytes > CHANGED_BYTES:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"Changed files hold more than {CHANGED_BYTES} bytes",
+                hint="Remove build output from the worktree or have the repository ignore it.",
+            )
+        self._add(TreeChange(entry.path, mode, content), _kind(before, mode))
+
+    def _add(self, change: TreeChange, kind: ChangeKind) -> None:
+        sha256 = None if change.content is None else sha256_of(change.content)
+        self._changes.append((change, Change(path=show_path(change.path), kind=kind, sha256=sha256)))
+
+    def _load(self, entry: Entry) -> tuple[bytes, str] | None:
+        """Content and git mode, or None for a link that leads out of the tree or a file that is no file any more."""
+        try:
+            if entry.kind is EntryKind.SYMLINK:
+                target = self._files.link_target(entry.path)
+                return (target, SYMLINK) if _stays_inside(entry.path, target) or self._known(entry, target) else None
+            content, executable = self._files.read_with_mode(RepoPath(show_path(entry.path)), CHANGED_BYTES)
+        except SandboxError as error:
+            if error.code in {ErrorCode.UNSAFE_PATH, ErrorCode.NOT_FOUND}:
+                return None
+            raise
+        return content, EXECUTABLE if executable else REGULAR
+
+    def _known(self, entry: Entry, target: bytes) -> bool:
+        before = self._head.get(entry.path)
+        return before is not None and (before.mode, before.oid) == (SYMLINK, blob_id(target, self._oid_length))
+
+
+def inside(path: bytes, folders: Collection[bytes]) -> bool:
+    """Whether any directory above is one of these. Costs the depth: the guest decides how many there are."""
+    while folders and (path := posixpath.dirname(path)):
+        if path in folders:
+            return True
+    return False
+
+
+def _kind(before: TreeEntry | None, mode: str) -> ChangeKind:
+    if before is None:
+        return ChangeKind.ADDED
+    same_type = (before.mode == SYMLINK) == (mode == SYMLINK) and before.mode != GITLINK
+    return ChangeKind.MODIFIED if same_type else ChangeKind.TYPE_CHANGED
+
+
+def _stays_inside(path: bytes, target: bytes) -> bool:
+    """Whether a link leads into the tree, and not to `.git`. '..' only at the front: after a name, which may be a link
+    itself, it would mean another place than the text says.
+    """
+    joined = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
+    names = list(dropwhile(lambda step: step == b"..", steps))
+    leaves = target.startswith(b"/") or not target or joined.split(b"/")[0] == b".." or b".." in names
+    return not leaves and not any(map(is_dotgit, joined.split(b"/")))

@@ -1,0 +1,188 @@
+"""Worktrees as overlays over a shared pristine checkout: all that is done costs what changed.
+
+Beside the mounted root lie the task's upper and work directory and a file with the name of the tree below; the mount
+can be made again from them after a reboot.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.files.mask import write_mask
+from sandbox.files.overlay import Layers, Upper, is_mounted, mount_overlay, read_upper, unmount
+from sandbox.files.tree import WorktreeFiles
+from sandbox.git.diff import diff_trees
+from sandbox.git.lookup import look_up
+from sandbox.git.objects import GITLINK, TreeEntry, is_object_id, read_blobs
+from sandbox.git.process import Git
+from sandbox.policy.paths import show_path
+from sandbox.store.home import write_atomically
+from sandbox.workspaces.changes import Changes, Comparison, inside
+from sandbox.workspaces.ignore import IgnoreRules
+from sandbox.workspaces.layout import Base, Kind, Site
+from sandbox.workspaces.pristine import ensure_pristine
+
+_BASE = "base"
+
+
+class Overlay:
+    """The layout for a controller that may mount."""
+
+    kind: Kind = "overlay"
+
+    def lay_out(self, git: Git, tree: str, site: Site) -> None:
+        """See `Layout`. The caller holds the lock of the repository's pristine checkouts."""
+        ensure_pristine(git, tree, site.pristines / tree, site.owner)
+        try:
+            _make_layers(site, tree)
+            self.make_ready(site)
+            write_mask(site.root, site.mask)
+        except BaseException:
+            self.remove(site)
+            raise
+
+    def make_ready(self, site: Site) -> None:
+        """See `Layout`."""
+        if is_mounted(site.root):
+            return
+        layers = _layers(site)
+        if not layers.lower.is_dir():
+            raise SandboxError(
+                ErrorCode.INTERNAL,
+                f"The pristine checkout below {site.root.name} is gone",
+                details=str(layers.lower),
+                hint="The task's changes are safe in its upper directory; fetch the base commit again.",
+            )
+        site.root.mkdir(exist_ok=True, mode=0o755)
+        try:
+            mount_overlay(layers)
+        except OSError as error:
+            raise SandboxError(
+                ErrorCode.INTERNAL,
+                f"The worktree {site.root.name} cannot be mounted",
+                details=error.strerror or str(error),
+                hint="Run the controller as root, or set workspaces.worktree = 'plain' for new tasks.",
+            ) from error
+
+    def is_ready(self, site: Site) -> bool:
+        """See `Layout`."""
+        return is_mounted(site.root)
+
+    def find_changes(self, git: Git, site: Site, base: Base, head_tree: str) -> Changes:
+        """See `Layout`."""
+        layers = _layers(site)
+        below = layers.lower.name
+        view = _View.of(git, layers.upper, (below, head_tree), base.rules)
+        with WorktreeFiles(layers.upper) as files:
+            comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree))
+            present = comparison.look_at(view.upper.entries, base.rules)
+        through = [e for path, e in view.moved_from.items() if not view.is_hidden(path)]
+        for entry, content in zip(through, read_blobs(git, [e.oid for e in through]), strict=True):
+            comparison.take(entry, content)
+        comparison.missing(path for path in view.head.keys() - present if not view.shows_below(path))
+        return comparison.result()
+
+    def remove(self, site: Site) -> None:
+        """See `Layout`."""
+        unmount(site.root)
+        for folder in (site.root, site.layers):
+            if folder.exists():
+                remove_tree(folder)
+
+
+@dataclass(frozen=True)
+class _View:
+    """An upper directory over a tree, beside another tree.
+
+    `known`: leaves of the tree below at the paths that the upper directory speaks of. `head`: leaves of the other
+    tree there, and wherever the two trees differ. `moved_from`: leaves of the tree below where they differ.
+    """
+
+    upper: Upper
+    known: Mapping[bytes, TreeEntry]
+    head: Mapping[bytes, TreeEntry]
+    moved_from: Mapping[bytes, TreeEntry]
+
+    @classmethod
+    def of(cls, git: Git, folder: Path, trees: tuple[str, str], rules: IgnoreRules) -> _View:
+        upper = read_upper(folder, lambda path: rules.ignored(show_path(path), directory=True))
+        below, other = trees
+        moved = diff_trees(git, below, other) if below != other else []
+        known = look_up(git, below, {*(e.path for e in upper.entries), *upper.hidden, *upper.skipped})
+        _enter_tracked(folder, upper, rules, {*known, *(c.path for c in moved)})
+        head = dict(known)
+        for change in moved:
+            head.pop(change.path, None)
+            if change.new_oid is not None:
+                head[change.path] = TreeEntry(change.path, change.new_mode, change.new_oid, None)
+        moved_from = {
+            c.path: TreeEntry(c.path, c.old_mode, c.old_oid, None) for c in moved if c.old_oid and c.old_mode != GITLINK
+        }
+        return cls(upper, known, head, moved_from)
+
+    def is_hidden(self, path: bytes) -> bool:
+        """Whether the upper directory has another say on this path than the tree below."""
+        return path in self.upper.hidden or inside(path, self.upper.hidden)
+
+    def shows_below(self, path: bytes) -> bool:
+        """Whether the leaf of the tree below is what one sees at this path."""
+        return not self.is_hidden(path) and (path in self.known or path in self.moved_from)
+
+
+def _enter_tracked(folder: Path, upper: Upper, rules: IgnoreRules, tracked: Collection[bytes]) -> None:
+    """Look into ignored directories after all where they hold tracked files."""
+    folders: set[bytes] = set()
+    for path in tracked:
+        while (path := posixpath.dirname(path)) and path not in folders:
+            folders.add(path)
+
+    def skip(path: bytes) -> bool:
+        return path not in folders and rules.ignored(show_path(path), directory=True)
+
+    for start in [path for path in upper.skipped if path in folders]:
+        more = read_upper(folder, skip, start=start)
+        upper.entries += more.entries
+        upper.hidden |= more.hidden
+
+
+def _make_layers(site: Site, below: str) -> None:
+    site.layers.mkdir(parents=True, mode=0o700)
+    (site.layers / "work").mkdir(mode=0o700)
+    upper = site.layers / "upper"
+    upper.mkdir(mode=0o755)
+    if site.owner is not None:
+        os.chown(upper, *site.owner)
+    write_atomically(site.layers / _BASE, below.encode())
+    site.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    site.root.mkdir(mode=0o755)
+
+
+def _layers(site: Site) -> Layers:
+    return Layers(
+        lower=site.pristines / base_of(site.layers),
+        upper=site.layers / "upper",
+        work=site.layers / "work",
+        merged=site.root,
+    )
+
+
+def base_of(layers: Path) -> str:
+    """Tree below an overlay, from its own record. Raises: `internal` when that is damaged or missing."""
+    try:
+        below = (layers / _BASE).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        below = ""
+    if not is_object_id(below):
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"The layers of worktree {layers.name} are damaged",
+            details=str(layers / _BASE),
+            hint="Close the task with --delete --discard; its commits are in the cache clone.",
+        )
+    return below
