@@ -27,8 +27,9 @@ from sandbox.store.records import (
 )
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.tasks import EDIT_WAIT_S, close, looking
+from sandbox.workbench.worktrees import remove_worktree, site_of
 
-_FOLDERS = ("clones", "pristine", "worktrees", "logs")
+_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs")
 _BRANCHES = "space-agent/*"
 
 
@@ -49,6 +50,8 @@ def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
             if task.status is TaskStatus.CLOSED:  # one made meanwhile is what `drop_repository` refuses
                 close(parts, task.id, delete=True, discard=discard)
         drop_repository(home, repo_id)
+        for orphan in _children(home.repositories / "worktrees" / repo_id):
+            remove_worktree(site_of(parts, repo_id, orphan.name))  # a mount would hold the folder
         _delete(home, repo_id)
     return RepositoryRemoval(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
 

@@ -341,10 +341,13 @@ def test_no_task_is_made_in_a_repository_that_goes_meanwhile(
 def test_no_repository_goes_when_a_task_was_made_meanwhile(
     workbench: Workbench, repo_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A plain worktree: making an overlay waits for the lock of pristine checkouts, which the removal holds."""
     made: list[Task] = []
+    settings = {"workspaces": {"worktree": "plain"}}
+    other = Workbench(tmp_path / "home", environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True)
 
     def created_first(*arguments: Any, **options: Any) -> tuple[str, ...]:
-        made.append(workbench.create_task(repo_id))
+        made.append(other.create_task(repo_id))
         return ()
 
     monkeypatch.setattr(REMOVAL, "_only_here", created_first)
