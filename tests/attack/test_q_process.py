@@ -184,7 +184,7 @@ def test_q05_the_whole_group_dies_at_the_deadline(arena: Arena, monkeypatch: pyt
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    ends = time.monotonic() + 5
+    ends = time.monotonic() + 30  # only ever reached by a failure; a busy machine takes its time
     while not holds():
         assert time.monotonic() < ends
         time.sleep(0.02)
@@ -241,11 +241,13 @@ def test_q05_interrupt_leaves_no_git_behind(arena: Arena) -> None:
     arena.wb.commit(arena.task.id, "x")
     command = [str(Path(sys.executable).with_name("sandbox")), "--home", str(arena.home), "push", arena.task.id]
     environ = arena.surroundings()
-    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_until(sleepers)
-    process.terminate()
-    threading.Timer(10, process.kill).start()
-    process.communicate()
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        giving_up = threading.Timer(60, process.kill)
+        giving_up.start()
+        wait_until(sleepers)
+        process.terminate()
+        process.communicate()
+        giving_up.cancel()
     assert process.returncode == 130
     wait_until(lambda: not sleepers())
 
