@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -229,27 +230,38 @@ PUBLIC = {"gitmask", "hosts", "instance"}
 
 
 def test_q05_interrupt_leaves_no_git_behind(arena: Arena) -> None:
-    """A push to a remote whose hook sleeps: the process of the command is killed, its git ends with it.
+    """A clone from a server that never answers: the command is stopped, and its git ends with it.
 
-    Control: while the command runs, the hook does.
+    Control: until then the program that git started for the transfer holds the connection.
     """
-    hook = arena.remote / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\nsleep {NAP}\n")
-    hook.chmod(0o755)
-    (arena.wt / "f.txt").write_text("changed\n")
-    arena.wb.commit(arena.task.id, "x")
-    command = [str(Path(sys.executable).with_name("sandbox")), "--home", str(arena.home), "push", arena.task.id]
-    environ = arena.surroundings()
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        giving_up = threading.Timer(60, process.kill)
-        giving_up.start()
-        wait_until(sleepers)
-        process.terminate()
-        process.communicate()
-        giving_up.cancel()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        url = f"https://127.0.0.1:{server.getsockname()[1]}/owner/name"
+        command = [sys.executable, "-m", "sandbox", "--home", str(arena.home), "repo", "clone", url]
+        environ = arena.surroundings()
+        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            connection, _ = server.accept()
+            holders = processes_with(b"remote-https")
+            process.terminate()
+            process.communicate(timeout=60)
+        with connection:
+            connection.settimeout(30)
+            with suppress(ConnectionResetError):
+                while connection.recv(1 << 16):  # ends when nobody holds the other side any more
+                    pass
     assert process.returncode == 130
-    wait_until(lambda: not sleepers())
+    assert [url in line for line in holders].count(True) >= 1, "void"
+    assert [line for line in processes_with(b"remote-https") if url in line] == []
+
+
+def processes_with(word: bytes) -> list[str]:
+    """Command lines that have this word in them."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if word in (line := path.read_bytes()):
+                lines.append(line.decode(errors="replace").replace("\0", " "))
+    return lines
 
 
 def test_git_used_by_the_controls_is_the_products(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
