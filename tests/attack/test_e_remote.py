@@ -12,9 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trustme
 
 from sandbox.errors import ErrorCode, SandboxError
 from tests.attack.arena import Arena, Plumbing, naive_checkout, refused
+from tests.attack.httpstub import Stub, serving
+from tests.attack.test_f_credentials import store
 
 pytestmark = pytest.mark.must
 
@@ -398,18 +401,25 @@ def test_e10_revision_expressions(arena: Arena) -> None:
 
 
 def test_e11_terminal_sequences_of_the_remote_stay_out_of_errors(arena: Arena) -> None:
-    """Control: git passes what the server says to the terminal (2.39)."""
+    """A server's hook speaks. Control: git passes what it says to the terminal."""
     hook = arena.remote / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nprintf '\\033]0;pwned\\007\\033[31mred\\r plain-words' >&2; exit 1\n")
     hook.chmod(0o755)
-    (arena.wt / "f.txt").write_text("mine\n")
-    arena.wb.commit(arena.task.id, "x")
     branch = f"{arena.task.branch}:refs/heads/x"
     raw = arena.git("push", str(arena.remote), branch, cwd=arena.root, git_dir=arena.cache).stderr
     assert b"\x1b" in raw, "void"
-    with refused(ErrorCode.PUSH_REJECTED) as caught:
-        arena.wb.push(arena.task.id)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(arena.root / "ca.pem"))
+    with serving(Stub(arena.remote.parent), authority) as server:
+        store(arena, f"127.0.0.1:{server.port}")
+        arena.wb = arena.open()
+        repository = arena.wb.clone(f"https://127.0.0.1:{server.port}/remote.git").repository
+        task = arena.wb.create_task(repository.id)
+        (arena.home / "repositories" / "worktrees" / repository.id / task.id / "f.txt").write_text("mine\n")
+        arena.wb.commit(task.id, "x")
+        with refused(ErrorCode.PUSH_REJECTED) as caught:
+            arena.wb.push(task.id)
     shown = str(caught[0].payload())
     assert "plain-words" in shown
     assert "\\x1b" not in shown
