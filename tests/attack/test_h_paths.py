@@ -201,6 +201,8 @@ def test_h09_h10_fifo_blocks_nobody(arena: Arena, name: str) -> None:
     started = time.monotonic()
     with refused(ErrorCode.UNSAFE_PATH):
         arena.wb.read_file(arena.task.id, name)
+    with refused(ErrorCode.UNSAFE_PATH):
+        arena.wb.read_file(arena.task.id, name, 1, 5, max_bytes=10)
     assert name in arena.wb.status(arena.task.id).rejected
     arena.whole_life()
     assert time.monotonic() - started < 15
@@ -224,6 +226,8 @@ def test_h12_h13_devices_and_sockets(arena: Arena) -> None:
     for name in ("zero", "disk", "sock"):
         with refused(ErrorCode.UNSAFE_PATH):
             arena.wb.read_file(arena.task.id, name)
+        with refused(ErrorCode.UNSAFE_PATH):
+            arena.wb.read_file(arena.task.id, name, 1, 5, max_bytes=10)
     assert arena.wb.status(arena.task.id).rejected == ("disk", "sock", "zero")
     assert ErrorCode.INTERNAL not in arena.whole_life()
 
@@ -253,6 +257,36 @@ def test_h15_hard_links_are_replaced_not_written_through(arena: Arena) -> None:
     assert (arena.wt / "alias").read_bytes() == FILES["g.txt"]
 
 
+def test_h15_a_hard_link_of_a_host_file_is_neither_read_nor_committed(make_arena: Callable[..., Arena]) -> None:
+    """A guest makes one where protected_hardlinks is off and a host file is in its mount. Control: git stores it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs a file of another owner than the tree's")
+    arena = make_arena(
+        settings={"workspaces": {"worktree": "plain"}}
+    )  # over an overlay there is no linking from outside
+    arena.new_task()
+    os.link(arena.outside / "secret", arena.wt / "innocent")
+    assert (arena.wt / "innocent").stat().st_uid != arena.wt.stat().st_uid
+    control = arena.root / "control.git"
+    arena.must("clone", "-q", "--bare", str(arena.remote), str(control), cwd=arena.root)
+    arena.must("--work-tree", str(arena.wt), "add", "--", "innocent", cwd=arena.wt, git_dir=control)
+    arena.must("cat-file", "-e", arena.must("hash-object", "--stdin", cwd=arena.root, stdin=SECRET), cwd=control)
+    before = arena.canary()
+    for act in (
+        lambda: arena.wb.read_file(arena.task.id, "innocent"),
+        lambda: arena.wb.read_file(arena.task.id, "innocent", 1, 1),
+        lambda: arena.wb.apply_patch(arena.task.id, NEW % b"innocent", {"innocent": None}),
+        lambda: arena.wb.apply_patch(arena.task.id, NEW % b"innocent", {"innocent": hash_of(SECRET)}),
+    ):
+        with refused(ErrorCode.UNSAFE_PATH):
+            act()
+    status = arena.wb.status(arena.task.id)
+    assert (status.changes, status.rejected) == ((), ("innocent",))
+    arena.whole_life()
+    assert arena.canary() == before
+    assert not arena.in_odb(SECRET)
+
+
 def test_h16_sparse_files_cost_nothing(arena: Arena) -> None:
     """Control: the size is 1 TiB; git or a naive reader would read all of it."""
     with (arena.wt / "huge").open("wb") as stream:
@@ -261,6 +295,8 @@ def test_h16_sparse_files_cost_nothing(arena: Arena) -> None:
     started = time.monotonic()
     with refused(ErrorCode.QUOTA_EXCEEDED):
         arena.wb.read_file(arena.task.id, "huge")
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        arena.wb.read_file(arena.task.id, "huge", 1, 1, max_bytes=10)
     for step in (
         lambda: arena.wb.status(arena.task.id),
         lambda: arena.wb.commit(arena.task.id, "x"),
