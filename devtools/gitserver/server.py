@@ -181,6 +181,19 @@ class GitServer:
             self._exec("find", "/run/faults", "-type", "f", "-delete")
 
     @contextmanager
+    def saying(self, words: str) -> Iterator[None]:
+        """Every fetch, over either protocol, says these words among its progress."""
+        hook = "/srv/git/.saying"
+        script = f'#!/bin/sh\ncat {hook}.words >&2\nexec "$@"\n'
+        try:
+            for name, content in ((f"{hook}.words", f"{words}\n"), (hook, script)):
+                self._exec("sh", "-c", 'printf %s "$2" >"$1"; chmod 755 "$1"', "sh", name, content)
+            self._exec("git", "config", "--system", "uploadpack.packObjectsHook", hook, user="root")
+            yield
+        finally:
+            self._exec("git", "config", "--system", "--unset-all", "uploadpack.packObjectsHook", user="root")
+
+    @contextmanager
     def changed_host_key(self) -> Iterator[None]:
         """The ssh server has another host key for a while, as after a new installation or with an impostor."""
         private, public = make_ssh_key()
