@@ -5,7 +5,6 @@ A line that needs an engine that does not answer is a warning that says "unknown
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import re
@@ -17,6 +16,8 @@ from typing import Any
 from sandbox.config import Settings
 from sandbox.engine.connection import Engine
 from sandbox.errors import SandboxError
+from sandbox.files.openat2 import require_openat2
+from sandbox.files.overlay import why_not_overlay
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 
@@ -25,8 +26,6 @@ _GIB = 1024**3
 _MIN_FREE_BYTES = 5 * _GIB
 _LOW_FREE_BYTES = 20 * _GIB
 _MIN_MEMORY_BYTES = 4 * _GIB
-_OPENAT2 = 437  # the same number on every architecture but alpha
-_AT_FDCWD = -100
 _LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet", "PidsLimit")
 
 _GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-2025-48384: 2.<minor> is fixed at .<patch>
@@ -61,6 +60,7 @@ def doctor(
         uid_probe(os.geteuid(), policy),
         git_probe(git_version, _debian_package("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
+        worktrees_probe(settings.workspaces.worktree, why_not_overlay(_nearest(home))),
         python_probe(platform.python_version_tuple()),
     )
 
@@ -305,12 +305,22 @@ def python_probe(version: tuple[str, str, str]) -> Probe:
 
 def openat2_works() -> bool:
     """Try the call: a kernel may have it and a seccomp profile around us may not."""
-    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, 0)  # struct open_how: flags, mode, resolve
-    descriptor = ctypes.CDLL(None, use_errno=True).syscall(_OPENAT2, _AT_FDCWD, b"/", how, ctypes.sizeof(how))
-    if descriptor < 0:
+    try:
+        require_openat2()
+    except SandboxError:
         return False
-    os.close(descriptor)
     return True
+
+
+def worktrees_probe(wanted: str, reason: str) -> Probe:
+    """Which layout new worktrees get. `reason`: why overlays do not work here, empty when they do."""
+    if wanted == "plain":
+        return _ok("worktrees", "plain, as configured")
+    if reason and wanted == "overlay":
+        return _fail("worktrees", f"no overlays: {reason}", "Set workspaces.worktree = 'auto', or run as root.")
+    if reason:
+        return _warn("worktrees", f"plain ({reason})", "Works; each task takes a whole checkout and a walk over it.")
+    return _ok("worktrees", "overlay")
 
 
 def _info(engine: Engine | SandboxError) -> Facts | SandboxError:

@@ -1,37 +1,66 @@
-"""Confirm in the guest's own mount table that the mounts are where they were asked for.
+"""Confirm in the guest's own mount table that the mounts are what was asked for, and where.
 
-A path planted by an earlier guest can make the runtime mount a mask somewhere else (THREATS A07). Format: proc(5),
+A path planted by an earlier guest can make the runtime mount a mask somewhere else (THREATS A07), and an engine with a
+mount table of its own sees the empty directory below a worktree that we mounted for it. Format: proc(5),
 /proc/pid/mountinfo.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 
-_MOUNT_POINT = 4  # index of the field
+_DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def devices(mountinfo: str) -> dict[str, str]:
+    """Device ('major:minor') of what is seen at each mount point; pure. Of several there, the last one made."""
+    rows = (fields for fields in map(str.split, mountinfo.splitlines()) if len(fields) > _MOUNT_POINT)
+    return {_ESCAPE.sub(lambda m: chr(int(m[1], 8)), f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
 
 
 def missing_mounts(mountinfo: str, targets: Iterable[str]) -> list[str]:
     """Targets at which nothing is mounted; pure."""
-    points = {fields[_MOUNT_POINT] for fields in map(str.split, mountinfo.splitlines()) if len(fields) > _MOUNT_POINT}
-    return sorted(set(targets) - points)
+    return sorted(set(targets) - devices(mountinfo).keys())
+
+
+def other_mounts(guest: str, host: str, mounts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Targets that show another file system than the host has mounted at their source; pure."""
+    inside, outside = devices(guest), devices(host)
+    return sorted(
+        m["Target"] for m in mounts if m["Source"] in outside and inside.get(m["Target"]) != outside[m["Source"]]
+    )
 
 
 def require_mounts(pid: int, options: Mapping[str, Any], proc: Path = Path("/proc")) -> None:
-    """Raises: `policy_violation` when a mount is not where it should be. A guest that has ended shows no table."""
-    try:
-        table = (proc / str(pid) / "mountinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    """Raises: `policy_violation` when a mount is not where it should be, or not what. A guest that has ended shows no
+    table.
+    """
+    guest = _table(proc / str(pid))
+    if not guest:
         return
-    targets = [mount["Target"] for mount in options["HostConfig"]["Mounts"]]
-    absent = missing_mounts(table, targets) if table else []
-    if absent:
+    mounts = options["HostConfig"]["Mounts"]
+    if absent := missing_mounts(guest, [mount["Target"] for mount in mounts]):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The guest's mount table lacks {', '.join(absent)}; it was stopped",
             hint="The worktree may hold a link where a mount belongs. Close this task and create a new one.",
         )
+    if other := other_mounts(guest, _table(proc / "self"), mounts):
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The engine does not see what the controller mounted for {', '.join(other)}; the guest was stopped",
+            hint="They have different mount tables: set workspaces.worktree = 'plain', and create a new task.",
+        )
+
+
+def _table(process: Path) -> str:
+    try:
+        return (process / "mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

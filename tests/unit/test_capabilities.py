@@ -67,7 +67,7 @@ def run(answer: Engine | SandboxError, home: Path) -> dict[str, Probe]:
 def test_lines_of_a_working_host(tmp_path: Path) -> None:
     probes = run(engine(), tmp_path / "not" / "yet")
     expected = "engine cgroup limits storage runtime runc seccomp lsm userns init memory cpus"
-    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "python"]
+    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "worktrees", "python"]
     assert list(probes) == [*expected.split(), *rest]
     assert probes["engine"].value == "20.10.24 at unix:///run/docker.sock (DOCKER_HOST)"
     assert {name for name, probe in probes.items() if probe.level is FAIL} <= {"disk: home", "disk: engine"}
@@ -255,3 +255,18 @@ def test_openat2() -> None:
 @pytest.mark.parametrize(("minor", "level"), [("10", FAIL), ("11", OK), ("15", OK)])
 def test_python(minor: str, level: ProbeLevel) -> None:
     assert c.python_probe(("3", minor, "1")).level is level
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason", "level", "value"),
+    [
+        ("auto", "", ProbeLevel.OK, "overlay"),
+        ("overlay", "", ProbeLevel.OK, "overlay"),
+        ("plain", "Operation not permitted", ProbeLevel.OK, "plain, as configured"),
+        ("auto", "Operation not permitted", ProbeLevel.WARN, "plain (Operation not permitted)"),
+        ("overlay", "Operation not permitted", ProbeLevel.FAIL, "no overlays: Operation not permitted"),
+    ],
+)
+def test_worktrees(wanted: str, reason: str, level: ProbeLevel, value: str) -> None:
+    found = c.worktrees_probe(wanted, reason)
+    assert (found.level, found.value) == (level, value)

@@ -10,7 +10,15 @@ from sandbox.engine.mounts import require_mounts
 from sandbox.errors import ErrorCode, SandboxError
 
 LINE = "{n} 1 254:0 /x {point} ro,relatime - ext4 /dev/root rw\n"
-OPTIONS = {"HostConfig": {"Mounts": [{"Target": "/workspace"}, {"Target": "/workspace/.git"}]}}
+OPTIONS = {
+    "HostConfig": {
+        "Mounts": [
+            {"Source": "/home/work tree", "Target": "/workspace"},
+            {"Source": "/home/mask", "Target": "/workspace/.git"},
+        ]
+    }
+}
+HOST = "9 1 {device} / {point} rw - overlay overlay rw\n"
 
 
 def table(tmp_path: Path, *points: str) -> Path:
@@ -34,3 +42,16 @@ def test_a_mask_that_landed_elsewhere_is_refused(tmp_path: Path, where: str) -> 
 
 def test_a_guest_that_has_ended_is_not_judged(tmp_path: Path) -> None:
     require_mounts(8, OPTIONS, tmp_path)
+
+
+@pytest.mark.parametrize("point", ["/home/work\\040tree", "/home/mask"])
+def test_a_file_system_that_the_engine_does_not_see_is_noticed(point: str, tmp_path: Path) -> None:
+    proc = table(tmp_path, "/workspace", "/workspace/.git")
+    (proc / "self").mkdir()
+    (proc / "self" / "mountinfo").write_text(HOST.format(device="0:39", point=point))
+    with pytest.raises(SandboxError, match="does not see") as caught:
+        require_mounts(7, OPTIONS, proc)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+    (proc / "self" / "mountinfo").write_text(HOST.format(device="254:0", point=point))
+    require_mounts(7, OPTIONS, proc)
