@@ -40,6 +40,7 @@ def bench(tmp_path: Path, upstream: Upstream) -> Iterator[Bench]:
         task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
         assert task.worktree_path is not None
         yield Bench(workbench, task.id, task.worktree_path)
+        workbench.close_task(task.id, delete_worktree=True, discard=True)  # it may be a mount
 
 
 def shown(content: FileContent) -> tuple[str, int | None, int | None, int | None, bool]:
