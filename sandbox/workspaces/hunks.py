@@ -8,11 +8,11 @@ if the whole file has one kind and the whole hunk the other: editors and models 
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import shown
@@ -78,7 +78,8 @@ class _Target:
     def __init__(self, content: bytes, work: Work, *, crlf: bool) -> None:
         self._content = content
         self._work = work
-        self._starts = array("Q", [0, *(match.end() for match in re.finditer(b"\n", content))])
+        lengths = map(len, content.split(b"\n"))
+        self._starts = array("Q", accumulate(map((1).__add__, lengths), initial=0))[:-1]
         ends = content.count(b"\r\n")
         self._all_crlf = ends > 0 and ends == content.count(b"\n")
         self._no_crlf = ends == 0

@@ -123,7 +123,7 @@ def _name_and_stamp(text: bytes) -> tuple[bytes, bytes]:
 def _reading(section: Section, pair: _Pair, states: Mapping[RepoPath, FileState]) -> _Pair:
     """The reading of both names that gated files bear; for a new file without a gate the usual one."""
     stripped = _stripped(pair)
-    readings = [r for r in (stripped, pair) if r is not None]
+    readings = [r for r in (stripped, None if _prefixed(section) else pair) if r is not None]
     lettered = all(name is None or _LETTER.match(name) for name in pair)
     hits = [r for r in readings if _one_file(r) and _gated(r, states)]
     if len(hits) > 1:
@@ -139,6 +139,14 @@ def _reading(section: Section, pair: _Pair, states: Mapping[RepoPath, FileState]
     if not any(map(_one_file, readings)):
         raise _unclear(section, "it names two files, and is no rename")
     raise _ungated([_shown(r) for r in readings if _one_file(r)][:1])
+
+
+def _prefixed(section: Section) -> bool:
+    """Whether the `diff --git` line has two names: no file is renamed here, so they differ by their prefixes."""
+    if section.git is None:
+        return False
+    left, right = _quoted_pair(section.git) if b'"' in section.git else _halves(section.git)
+    return left != right
 
 
 def _stripped(pair: _Pair) -> _Pair | None:
@@ -171,11 +179,15 @@ def _git_names(section: Section) -> _Pair:
         raise rejected("A patch names a file with more bytes than a path has")
     if b'"' in rest:
         return _quoted_pair(rest)
-    middle = len(rest) // 2
-    left, right = rest[:middle], rest[middle + 1 :]
-    if rest[middle : middle + 1] != b" " or not left:
+    left, right = _halves(rest)
+    if len(left) != len(right) or not left or rest[len(left) : len(left) + 1] != b" ":
         raise _unclear(section, "its names cannot be told apart")
     return left, right
+
+
+def _halves(rest: bytes) -> tuple[bytes, bytes]:
+    middle = len(rest) // 2
+    return rest[:middle], rest[middle + 1 :]
 
 
 def _quoted_pair(rest: bytes) -> tuple[bytes, bytes]:

@@ -32,6 +32,7 @@ _FOREIGN = {
     b"***************": "This is a context diff",
     b"diff --cc ": "This is a combined diff of a merge",
     b"diff --combined ": "This is a combined diff of a merge",
+    b"GIT binary patch": "Binary content belongs to no file",
     b"Binary files ": "The patch says that a binary file differs, not how",
 }
 _KINDS = {first: first for first in (b" ", b"+", b"-", b"\\")} | {b"": b" ", b"\r": b" "}

@@ -62,6 +62,28 @@ def test_j03_j08_j15_j20_effect_not_text_decides(arena: Arena, plain: Path, name
     assert (state(arena.wt), arena.canary()) == before
 
 
+def test_j24_a_hunk_goes_where_its_lines_are_or_nowhere(arena: Arena, plain: Path) -> None:
+    """git takes the nearest of several places in silence: a wrong number changes another function than was meant."""
+    block = "def {}():\n    check()\n    return True\n\n"
+    content = "".join(block.format(n) for n in "abcd")
+    meant = "--- a/f.txt\n+++ b/f.txt\n@@ -{0},2 +{0} @@\n-    check()\n     return True\n"
+    for folder in (plain, arena.wt):
+        (folder / "f.txt").write_text(content)
+    gates: dict[str, str | None] = {"f.txt": hash_of(content.encode())}
+    near = meant.format(7).encode()
+    assert arena.git("apply", "-", cwd=plain, stdin=near).returncode == 0, "void: git refuses it"
+    assert (plain / "f.txt").read_text() != content, "void: it did nothing"
+    before = state(arena.wt)
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        arena.wb.apply_patch(arena.task.id, near, gates)
+    assert "lines 2, 6, 10, 14" in caught[0].details
+    assert state(arena.wt) == before
+    assert arena.wb.apply_patch(arena.task.id, meant.format(10).encode(), gates).adjusted == ()
+    assert (arena.wt / "f.txt").read_text() == content[
+        : content.index("c():")
+    ] + "c():\n    return True\n\n" + block.format("d")
+
+
 def test_j29_all_files_or_none(arena: Arena, plain: Path) -> None:
     """`git apply --check` passes, and then the last file fails when the others are written."""
     patch = (EDIT + CREATE.format("f2/x", "100644", "x") + CREATE.format("f2", "100644", "x")).encode()

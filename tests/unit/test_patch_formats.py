@@ -198,6 +198,12 @@ TAKEN = {
         {"\u00e9": TEXT},
     ),
     "unquoted-utf-8": Taken(PLAIN.replace("f.txt", "\u00e9"), {"\u00e9": EDITED}, {"\u00e9": TEXT}),
+    "git-next-to-a-directory-called-a": Taken(
+        "diff --git a/f b/f\ndeleted file mode 100644\n--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
+        "diff --git a/a/f b/a/f\n--- a/a/f\n+++ b/a/f\n@@ -1 +1 @@\n-x\n+y\n",
+        {"a/f": b"y\n"},
+        {"f": b"x\n", "a/f": b"x\n"},
+    ),
     "rename": Taken(
         "diff --git a/f.txt b/d/g\nsimilarity index 100%\nrename from f.txt\nrename to d/g\n",
         {"d/g": TEXT},
@@ -358,6 +364,10 @@ REFUSED = {
     "link-by-mode": Refused("diff --git a/f.txt b/f.txt\nold mode 100644\nnew mode 120000\n", "regular files"),
     "link-by-index": Refused(GIT.replace("2222222 100644", "2222222 120000"), "regular files"),
     "setuid": Refused(CREATED.replace("100755", "104755"), "regular files", {"d/new": None}),
+    "binary-of-no-file": Refused(f"{PLAIN}new file mode 100644\nGIT binary patch\nliteral 0\n", "belongs to no file"),
+    "deletion-with-two-readings": Refused(
+        "--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "both given a hash", {"f.txt": b"x\n", "a/f.txt": b"x\n"}
+    ),
     "bad-quoting": Refused(f'--- "a/f.t\\qxt"\n+++ "b/f.t\\qxt"\n{HUNK}', "quoted name"),
     "open-quote": Refused('diff --git "a/f b/f\nold mode 100644\nnew mode 100755\n', "quoted name"),
     "unreadable-header": Refused(PLAIN.replace("@@ -3,3 +3,3 @@", "@@ -x +y @@"), "cannot be read"),
