@@ -61,7 +61,7 @@ class TreeDiff:
 
 
 def diff_trees(git: Git, before: str, after: str) -> list[RawChange]:
-    """Changed leaves between two trees, renames not detected."""
+    """Changed leaves between two trees, or the trees of commits; renames not detected."""
     out = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", before, after)
     fields = out.split(b"\0")
     return [_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
@@ -106,7 +106,7 @@ def _raw_change(head: bytes, path: bytes) -> RawChange:
 
 
 def compare_trees(git: Git, before: str, after: str, limits: DiffLimits | None = None) -> TreeDiff:
-    """The whole difference, renames detected, within limits. Raises: `timeout`."""
+    """The whole difference of two trees or commits, renames detected, within limits. Raises: `timeout`."""
     limits = limits or DiffLimits()
     changes = diff_trees(git, before, after)
     if not changes:

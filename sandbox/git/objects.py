@@ -227,9 +227,8 @@ def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str
             answer = process.read_all(1 << 20)
     if process.code != 0:
         raise SandboxError(ErrorCode.INTERNAL, "git could not store the changed files", details=process.stderr[:2000])
-    git.run("update-ref", "-d", ref)
     tree = answer.split()[2].decode()
-    _require_intended(git, tree_of(git, base_commit), tree, wanted)
+    _require_intended(git, base_commit, tree, wanted)
     return tree
 
 
@@ -246,7 +245,9 @@ def _import_stream(ref: str, base: str, changes: Sequence[TreeChange]) -> Iterat
     for mark, change in enumerate(changes, 1):
         if change.content is not None:
             yield b"M %s :%d %s\n" % (change.mode.encode(), mark, _quoted(change.path))
-    yield b'ls ""\n\ndone\n'
+    yield b'ls ""\n\n'
+    # Forget the branch before fast-import writes it: a crash leaves no ref, and nobody has to delete one.
+    yield f"reset {ref}\nfrom {'0' * len(base)}\n\ndone\n".encode()
 
 
 def _quoted(path: bytes) -> bytes:

@@ -68,8 +68,7 @@ def diff(parts: Parts, task_id: str, against: str) -> Diff:
         git = opened.git
         after = objects.build_tree(git, task.head_commit, opened.changes.tree)
         at_hand = {c.path: c.sha256 for c in opened.changes.shown if c.sha256 is not None}
-    before = objects.tree_of(git, task.base_commit if against == "base" else task.head_commit)
-    found = compare_trees(git, before, after)
+    found = compare_trees(git, task.base_commit if against == "base" else task.head_commit, after)
     hashes = at_hand | _hashes(git, [c for c in found.changes if show_path(c.path) not in at_hand])
     return Diff(
         text=found.text.decode("utf-8", errors="replace"),

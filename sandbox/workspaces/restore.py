@@ -41,7 +41,7 @@ class _Step:
 def restore_tree(
     git: Git, files: WorktreeFiles, before: str, after: str, owner: Owner, left_out: Iterable[str] = ()
 ) -> int:
-    """Make a worktree that holds `before` hold `after`. Returns the number of paths changed.
+    """Make a worktree that holds the tree (or commit) `before` hold `after`. Returns the number of paths changed.
 
     `left_out`: names that no tree can hold, so `before` does not say what is there. The caller holds the task's lock
     and nothing runs in the task. Raises: `conflict` when a path is not what `before` says, `unsafe_path` when what is
