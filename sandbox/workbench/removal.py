@@ -60,7 +60,8 @@ def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
     """What would be lost for good, in words. Raises: `dirty_workspace` unless `discard`."""
     clone = parts.home.clone(repo_id)
     try:
-        lost = (*_unpushed(clone, parts.settings.git.executable), *_uncommitted(parts, repo_id))
+        program = parts.settings.git.executable
+        lost = (*_unpushed(clone, program), *_kept_states(clone, program), *_uncommitted(parts, repo_id))
     except SandboxError:
         if not discard:
             raise
@@ -87,6 +88,16 @@ def _unpushed(clone: Path, git_program: str) -> Iterator[str]:
         tip, _, branch = line.partition(" ")
         if tip in ours:
             yield f"branch {branch}: commits that were never pushed"
+
+
+def _kept_states(clone: Path, git_program: str) -> Iterator[str]:
+    """Snapshots: never pushed, so gone with the clone."""
+    if not (clone / "HEAD").is_file():
+        return
+    listed = Git(clone, git_program).run("for-each-ref", "--format=%(refname:lstrip=2)", "refs/sandbox/*/snapshots/*")
+    for name in listed.decode("utf-8", errors="replace").split():
+        task_id, _, snapshot_id = name.split("/")
+        yield f"snapshot {snapshot_id} of {task_id}"
 
 
 def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:

@@ -83,6 +83,16 @@ def test_a_repository_goes_with_all_that_is_kept_of_it(
     assert workbench.clone(str(upstream.root)).repository.id == repo_id
 
 
+def test_snapshots_are_work_that_exists_only_here(workbench: Workbench, repo_id: str) -> None:
+    task = workbench.create_task(repo_id)
+    taken = workbench.snapshot(task.id)
+    workbench.close_task(task.id, delete_worktree=True)
+    with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
+        workbench.remove_repository(repo_id)
+    assert caught.value.details == f"snapshot {taken.id} of {task.id}"
+    assert workbench.remove_repository(repo_id, discard=True).lost == (caught.value.details,)
+
+
 def test_neighbours_with_names_alike_stay(workbench: Workbench, repo_id: str, tmp_path: Path) -> None:
     clones = Home(tmp_path / "home").repositories / "clones"
     names = [f"{repo_id}2", f"{repo_id}.corrupt-1", f".{repo_id}.corrupt-1.incoming", f".{repo_id}-x.incoming"]
