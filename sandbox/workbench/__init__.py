@@ -265,7 +265,7 @@ class Workbench:
             return done(states.commit(self._parts, task_id, message, allow))
 
     def snapshot(self, task_id: str, label: str = "") -> Snapshot:
-        """Keep the working state; the newest snapshot again when nothing changed since."""
+        """Keep the working state; a snapshot that holds it already is returned again."""
         with recording.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
             return done(snapshots.take(self._parts, task_id, label))
 

@@ -39,7 +39,7 @@ class _Kept:
 
 
 def take(parts: Parts, task_id: str, label: str = "") -> Snapshot:
-    """Keep the working state. When the newest snapshot holds it already, and under this label, that one is returned."""
+    """Keep the working state. A snapshot that holds it already, under this label if one is given, is returned again."""
     clean = _label(label)
     with editing(parts, task_id) as task, looking(parts, task) as opened:
         return _keep(parts, opened, clean)
@@ -55,9 +55,9 @@ def _label(label: str) -> str:
 def _keep(parts: Parts, opened: OpenTask, label: str) -> Snapshot:
     task, git = opened.task, opened.git
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-    newest = next(reversed(_kept(git, task.id)), None)
-    if newest and _holds(newest, task, tree) and label in {"", _BEFORE_RESTORE, newest.snapshot.label}:
-        return newest.snapshot.model_copy(update={"rejected": opened.changes.rejected})
+    for kept in reversed(_kept(git, task.id)):
+        if _holds(kept, task, tree) and label in {"", _BEFORE_RESTORE, kept.snapshot.label}:
+            return kept.snapshot.model_copy(update={"rejected": opened.changes.rejected})
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n"
     commit = objects.commit_tree(git, tree, task.head_commit, message, identity(parts, now))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -390,6 +393,39 @@ def test_p03_a_fork_that_breaks_at_any_step_leaves_nothing(
         else:
             assert len(calls) < nth, "the step broke and nobody noticed"
     assert on_disk(desk.root) == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sandbox.files.tree import WorktreeFiles
+from sandbox.workbench import Workbench
+home, task, snapshot, nth = sys.argv[1:]
+calls, real = [], WorktreeFiles._publish
+def publish(*args, **kwargs):
+    calls.append(1)
+    if len(calls) == int(nth):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*args, **kwargs)
+WorktreeFiles._publish = publish
+Workbench(Path(home), environ=os.environ, allow_file=True).restore(task, snapshot)
+"""
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_p03_a_restore_killed_at_any_file_loses_nothing(desk: Desk, nth: int) -> None:
+    taken = desk.workbench.snapshot(desk.task.id, "wanted")
+    change_all_kinds(desk)
+    before = on_disk(desk.root)
+    argv = [sys.executable, "-c", KILLED, str(desk.home), desk.task.id, taken.id, str(nth)]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    assert subprocess.run(argv, check=False, env=environ, timeout=60).returncode == -signal.SIGKILL
+    kept = desk.workbench.snapshots(desk.task.id)[-1]
+    assert kept.label == "before a restore"
+    desk.workbench.restore(desk.task.id, kept.id)  # the kernel has freed the lock
+    assert on_disk(desk.root) == before
+    desk.workbench.restore(desk.task.id, taken.id)
+    assert desk.workbench.snapshot(desk.task.id).tree == taken.tree
 
 
 # --- fork
