@@ -117,7 +117,9 @@ def _is_ours(parts: Parts, task_id: str) -> bool:
 
 
 def _short(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name[:NAME_LENGTH] for name in names if name))[:NAMES]
+    """Callers' words: any text, also such that no file could hold."""
+    clipped = (name[:NAME_LENGTH].encode("utf-8", "backslashreplace").decode() for name in names if name)
+    return tuple(dict.fromkeys(clipped))[:NAMES]
 
 
 def digest(arguments: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import uuid
 from pathlib import Path
 
@@ -37,17 +36,14 @@ def project(git_server: GitServer, tmp_path: Path) -> str:
     return name
 
 
-def all_refs(git_server: GitServer, name: str, tmp_path: Path) -> list[str]:
+def all_refs(git_server: GitServer, name: str) -> list[str]:
     """What anybody can list there, asked by plain git over https."""
-    host = git_server.https_url("acme", name).removeprefix("https://")
-    url = f"https://{git_server.username}:{git_server.password}@{host}"
-    argv = ["git", "-c", f"http.sslCAInfo={git_server.ca_file}", "-c", "credential.helper=", "ls-remote", url]
-    out = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path).stdout
+    out = git_server.client().run("ls-remote", git_server.https_url("acme", name))
     return sorted(line.split("\t")[1] for line in out.splitlines())
 
 
 def test_states_are_kept_restored_forked_and_never_pushed(
-    sandbox: Command, git_server: GitServer, project: str, tmp_path: Path
+    sandbox: Command, git_server: GitServer, project: str
 ) -> None:
     repository = sandbox.ok("repo", "clone", git_server.https_url("acme", project))["repository"]
     task = sandbox.ok("task", "create", repository["id"])["task"]
@@ -78,7 +74,7 @@ def test_states_are_kept_restored_forked_and_never_pushed(
     sandbox.ok("push", fork["id"])
 
     pushed = [f"refs/heads/{branch}" for branch in ("main", task["branch"], fork["branch"])]
-    assert all_refs(git_server, project, tmp_path) == sorted(["HEAD", *pushed])
+    assert all_refs(git_server, project) == sorted(["HEAD", *pushed])
     listed = [s["label"] for s in sandbox.ok("task", "snapshots", task["id"])["snapshots"]]
     assert listed == ["draft", "before a restore"]  # the draft was kept already when the second restore left it
     log = sandbox.ok("task", "log", task["id"])["entries"]

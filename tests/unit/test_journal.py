@@ -237,6 +237,12 @@ def test_long_lists_of_names_are_clipped(desk: Desk) -> None:
     assert max(map(len, last.names)) == 200
 
 
+def test_a_name_that_no_file_could_hold_hides_no_error(desk: Desk) -> None:
+    with refused(ErrorCode.UNSAFE_PATH):
+        desk.workbench.write_file(desk.task.id, "a\udcff\n", "x", None)
+    assert desk.workbench.log(desk.task.id)[-1].names == ("a\\udcff\n",)
+
+
 READS: dict[str, Callable[[Workbench, str], object]] = {
     "status": lambda w, t: w.status(t),
     "diff": lambda w, t: w.diff(t),
