@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -80,9 +80,13 @@ class ContainerSettings(_Section):
 
 
 class WorkspaceSettings(_Section):
-    """`worktree`: how worktrees are made. Only `plain` exists so far; `auto` chooses it."""
+    """`worktree`: how new worktrees lie on disk; `auto`: overlays where this host can, else plain checkouts.
+
+    `keep_unused_days`: how long a pristine checkout stays that no worktree lies above.
+    """
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
+    keep_unused_days: NonNegativeFloat = 7.0
 
 
 class GateSettings(_Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +16,12 @@ from sandbox.store.home import GIT_MASK
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.choosing import choose, layout_of
 from sandbox.workspaces.layout import Site
+from sandbox.workspaces.overlay import base_of
 from sandbox.workspaces.plain import Plain
+from sandbox.workspaces.pristine import collect
 from sandbox.workspaces.restore import restore_tree
+
+_log = logging.getLogger(__name__)
 
 
 def site_of(parts: Parts, repo_id: str, task_id: str) -> Site:
@@ -65,6 +70,21 @@ def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> It
 def remove_worktree(site: Site) -> None:
     """Take a worktree away, with all that lies beside it."""
     layout_of(site).remove(site)
+
+
+def collect_unused(parts: Parts, repo_id: str) -> list[str]:
+    """Remove pristine checkouts that no worktree lies above and nobody asked for in days; their names.
+
+    Nothing when somebody is making one, or when it cannot be told what lies above: the next time does.
+    """
+    home, unused_s = parts.home, parts.settings.workspaces.keep_unused_days * 86_400
+    try:
+        with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
+            in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("*/")}
+            return collect(home.pristines(repo_id), in_use, unused_s)
+    except SandboxError as error:
+        _log.info("unused checkouts of %s stay for now: %s", repo_id, error)
+        return []
 
 
 def has_worktree(site: Site) -> bool:

@@ -1,0 +1,127 @@
+"""Pristine checkouts: shared, never changed by what lies above them, and collected when nobody needs them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.mounts import unmount_below
+from devtools.requirement import unavailable
+from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    if reason := why_not_overlay(tmp_path):
+        unavailable(f"no overlay mounts here: {reason}")
+    yield tmp_path / "home"
+    unmount_below(tmp_path)
+
+
+@pytest.fixture
+def workbench(home: Path) -> Workbench:
+    return Workbench(home, environ={"PATH": os.environ["PATH"]}, allow_file=True)
+
+
+@pytest.fixture
+def repo_id(workbench: Workbench, upstream: Upstream) -> str:
+    upstream.write("f", b"one\n")
+    upstream.write("d/x", b"x\n")
+    upstream.commit()
+    return workbench.clone(str(upstream.root)).repository.id
+
+
+def pristines(home: Path) -> list[Path]:
+    return sorted(p for p in (home / "repositories" / "pristine").glob("*/*/"))
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    found = [p for p in folder.rglob("*") if p.is_file()]
+    return {str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mode, p.stat().st_ino) for p in found}
+
+
+def test_tasks_share_one_checkout_and_see_nothing_of_each_other(workbench: Workbench, repo_id: str, home: Path) -> None:
+    one, two = workbench.create_task(repo_id), workbench.create_task(repo_id)
+    assert one.worktree_path is not None
+    assert two.worktree_path is not None
+    (shared,) = pristines(home)
+    before = contents(shared)
+    (one.worktree_path / "f").write_bytes(b"changed by one\n")
+    (one.worktree_path / "d" / "x").unlink()
+    (one.worktree_path / "new").write_bytes(b"x")
+    with (one.worktree_path / "f").open("ab") as stream:
+        stream.write(b"more")
+    assert contents(shared) == before
+    assert (two.worktree_path / "f").read_bytes() == b"one\n"
+    assert [c.path for c in workbench.status(one.id).changes] == ["d/x", "f", "new"]
+    assert workbench.status(two.id).changes == ()
+
+
+def test_a_task_whose_mount_is_gone_is_mounted_again_when_it_is_used(
+    workbench: Workbench, repo_id: str, home: Path
+) -> None:
+    """As after a reboot."""
+    task = workbench.create_task(repo_id)
+    assert task.worktree_path is not None
+    (task.worktree_path / "f").write_bytes(b"changed\n")
+    unmount(task.worktree_path)
+    assert list(task.worktree_path.iterdir()) == []
+    assert workbench.read_file(task.id, "f").content == "changed\n"
+    unmount(task.worktree_path)
+    assert [c.path for c in workbench.status(task.id).changes] == ["f"]
+    assert is_mounted(task.worktree_path)
+
+
+def test_a_checkout_below_a_worktree_stays_and_goes_some_time_after_the_last_one(
+    workbench: Workbench, repo_id: str, home: Path
+) -> None:
+    one, two = workbench.create_task(repo_id), workbench.create_task(repo_id)
+    (shared,) = pristines(home)
+    old = time.time() - 30 * 86_400
+    os.utime(shared, (old, old))
+    workbench.close_task(one.id, delete_worktree=True)
+    assert pristines(home) == [shared]
+    os.utime(shared)
+    workbench.close_task(two.id, delete_worktree=True)
+    assert pristines(home) == [shared], "it was asked for a moment ago"
+    three = workbench.create_task(repo_id)
+    os.utime(shared, (old, old))
+    workbench.close_task(three.id, delete_worktree=True)
+    assert pristines(home) == []
+    assert workbench.status(workbench.create_task(repo_id).id).changes == ()
+
+
+def test_nothing_is_collected_while_it_cannot_be_told_what_lies_above(
+    workbench: Workbench, repo_id: str, home: Path
+) -> None:
+    one, two = workbench.create_task(repo_id), workbench.create_task(repo_id)
+    (shared,) = pristines(home)
+    (home / "repositories" / "layers" / repo_id / one.id / "base").write_text("damaged")
+    workbench.close_task(two.id, delete_worktree=True)
+    os.utime(shared, (0, 0))
+    three = workbench.create_task(repo_id)
+    os.utime(shared, (0, 0))
+    workbench.close_task(three.id, delete_worktree=True)
+    assert pristines(home) == [shared]
+    closed = workbench.close_task(one.id, delete_worktree=True, discard=True)
+    assert closed.worktree_path is None
+
+
+def test_removing_the_repository_takes_mounts_layers_and_checkouts(
+    workbench: Workbench, repo_id: str, home: Path
+) -> None:
+    task = workbench.create_task(repo_id)
+    workbench.close_task(task.id)
+    assert task.worktree_path is not None
+    assert is_mounted(task.worktree_path)
+    workbench.remove_repository(repo_id)
+    assert not task.worktree_path.exists()
+    assert pristines(home) == []
+    assert str(home) not in Path("/proc/self/mountinfo").read_text()
+    assert list((home / "repositories" / "layers").iterdir()) == []
