@@ -19,7 +19,15 @@ from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.bases import base_of
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, whole_tree
-from sandbox.workbench.worktrees import collect_unused, files_of, has_worktree, make_worktree, remove_worktree, site_of
+from sandbox.workbench.worktrees import (
+    collect_unused,
+    files_of,
+    has_worktree,
+    make_worktree,
+    put_away,
+    remove_worktree,
+    site_of,
+)
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.choosing import layout_of
 from sandbox.workspaces.restore import restore_tree
@@ -119,6 +127,7 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
                 _require_clean(parts, task)
             remove_worktree(site)
             collect_unused(parts, task.repo_id)
+        put_away(site)
         closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
         if not has_worktree(site):
             closed["worktree_path"] = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
-from sandbox.models import Task
+from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.choosing import choose, layout_of
@@ -72,6 +72,11 @@ def remove_worktree(site: Site) -> None:
     layout_of(site).remove(site)
 
 
+def put_away(site: Site) -> None:
+    """Unmount a worktree that nobody works in any more."""
+    layout_of(site).put_away(site)
+
+
 def collect_unused(parts: Parts, repo_id: str) -> list[str]:
     """Remove pristine checkouts that no worktree lies above and nobody asked for in days; their names.
 
@@ -93,14 +98,17 @@ def has_worktree(site: Site) -> bool:
 
 
 def ready(parts: Parts, task: Task) -> Path:
-    """Root of a task's worktree, mounted again if a reboot took the mount away. Raises: `not_found`."""
+    """Root of a task's worktree, mounted again if a reboot took the mount away. Raises: `not_found`.
+
+    That of a closed task stays unmounted: what changed in it can be told without.
+    """
     site = site_of(parts, task.repo_id, task.id)
     if not has_worktree(site):
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The task's worktree is gone", details=task.id, hint="Its commits are still there."
         )
     layout = layout_of(site)
-    if not layout.is_ready(site):
+    if task.status is not TaskStatus.CLOSED and not layout.is_ready(site):
         with parts.home.locked(f"mount-{task.id}"):
             layout.make_ready(site)
     return site.root

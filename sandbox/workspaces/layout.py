@@ -54,6 +54,9 @@ class Layout(Protocol):
     def make_ready(self, site: Site) -> None:
         """Bring back what a reboot took away. The caller holds a lock of this worktree."""
 
+    def put_away(self, site: Site) -> None:
+        """Take back what `make_ready` gave; nothing of the worktree is lost."""
+
     def is_ready(self, site: Site) -> bool:
         """Whether `root` shows the worktree."""
 

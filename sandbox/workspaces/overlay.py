@@ -70,6 +70,10 @@ class Overlay:
                 hint="Run the controller as root, or set workspaces.worktree = 'plain' for new tasks.",
             ) from error
 
+    def put_away(self, site: Site) -> None:
+        """See `Layout`."""
+        unmount(site.root)
+
     def is_ready(self, site: Site) -> bool:
         """See `Layout`."""
         return is_mounted(site.root)

@@ -35,6 +35,9 @@ class Plain:
     def make_ready(self, site: Site) -> None:
         """See `Layout`."""
 
+    def put_away(self, site: Site) -> None:
+        """See `Layout`."""
+
     def is_ready(self, site: Site) -> bool:
         """See `Layout`."""
         return site.root.is_dir()

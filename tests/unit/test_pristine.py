@@ -11,9 +11,10 @@ import pytest
 
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
+from sandbox.errors import ErrorCode
 from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
 from sandbox.workbench import Workbench
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 
 
 @pytest.fixture
@@ -78,6 +79,19 @@ def test_a_task_whose_mount_is_gone_is_mounted_again_when_it_is_used(
     assert is_mounted(task.worktree_path)
 
 
+def test_closing_unmounts_and_keeps_what_changed(workbench: Workbench, repo_id: str) -> None:
+    task = workbench.create_task(repo_id)
+    assert task.worktree_path is not None
+    (task.worktree_path / "f").write_bytes(b"changed\n")
+    workbench.close_task(task.id)
+    assert not is_mounted(task.worktree_path)
+    assert [c.path for c in workbench.status(task.id).changes] == ["f"]
+    assert "+changed" in workbench.diff(task.id).text
+    assert not is_mounted(task.worktree_path)
+    with refused(ErrorCode.DIRTY_WORKSPACE):
+        workbench.close_task(task.id, delete_worktree=True)
+
+
 def test_a_checkout_below_a_worktree_stays_and_goes_some_time_after_the_last_one(
     workbench: Workbench, repo_id: str, home: Path
 ) -> None:
@@ -117,10 +131,11 @@ def test_removing_the_repository_takes_mounts_layers_and_checkouts(
     workbench: Workbench, repo_id: str, home: Path
 ) -> None:
     task = workbench.create_task(repo_id)
-    workbench.close_task(task.id)
+    orphan = workbench.create_task(repo_id)
     assert task.worktree_path is not None
-    assert is_mounted(task.worktree_path)
-    workbench.remove_repository(repo_id)
+    workbench.close_task(task.id)
+    (home / "repositories" / "tasks" / f"{orphan.id}.json").unlink()
+    workbench.remove_repository(repo_id, discard=True)
     assert not task.worktree_path.exists()
     assert pristines(home) == []
     assert str(home) not in Path("/proc/self/mountinfo").read_text()
