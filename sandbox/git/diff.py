@@ -6,15 +6,13 @@ make large is bounded before git looks at it: `plan` decides from object sizes w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sandbox.git.process import Git
 
 _PLAIN = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
 _NOTHING = {"0"}
-ARGUMENT_BYTES = 64 * 1024
-"""Of names that one command line takes; the kernel's own limit is at least twice that."""
 
 
 @dataclass(frozen=True)
@@ -65,32 +63,6 @@ def diff_trees(git: Git, before: str, after: str) -> list[RawChange]:
     out = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", before, after)
     fields = out.split(b"\0")
     return [_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
-
-
-def leaves_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, tuple[str, str]]:
-    """Mode and object id of those of these paths that are leaves of a tree, or of a commit's."""
-    found: dict[bytes, tuple[str, str]] = {}
-    for part in _argument_lists(paths):
-        out = git.run("ls-tree", "-z", "--full-tree", treeish, "--", *part)
-        for record in out.split(b"\0")[:-1]:
-            head, path = record.split(b"\t", 1)
-            mode, kind, oid = head.decode().split()
-            if kind == "blob":
-                found[path] = (mode, oid)
-    return found
-
-
-def _argument_lists(paths: Iterable[bytes]) -> Iterator[list[str]]:
-    part: list[str] = []
-    size = 0
-    for path in paths:
-        if size + len(path) > ARGUMENT_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(path.decode("utf-8", "surrogateescape"))
-        size += len(path) + 1
-    if part:
-        yield part
 
 
 def _raw_change(head: bytes, path: bytes) -> RawChange:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Iterable, Iterator
 
-from sandbox.git.objects import TreeEntry, list_tree
+from sandbox.git.objects import GITLINK, TreeEntry
 from sandbox.git.process import Git
 
-_ARGUMENT_BYTES = 128 * 1024  # of one command line; more paths than fit are taken from a listing of the whole tree
+ARGUMENT_BYTES = 64 * 1024
+"""Of names that one command line takes; the kernel's own limit is at least twice that."""
 
 
-def look_up(git: Git, tree: str, paths: Collection[bytes]) -> dict[bytes, TreeEntry]:
-    """Leaves at these paths, and below those that are directories. Sizes are not looked at.
+def look_up(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
+    """Leaves of a tree, or of a commit's, at these paths and below those that are directories; without sizes.
 
-    Raises: `not_found` for a tree that cannot be read.
+    Raises: `not_found` and the like for a tree that cannot be read.
     """
-    if not paths:
-        return {}
-    if sum(len(path) + 1 for path in paths) > _ARGUMENT_BYTES:
-        return _below(list_tree(git, tree), paths)
-    arguments = [os.fsdecode(path) for path in sorted(paths)]
-    out = git.run("ls-tree", "-r", "-z", "--full-tree", tree, "--", *arguments)
-    return {entry.path: entry for entry in map(_entry, out.split(b"\0")[:-1])}
+    found: dict[bytes, TreeEntry] = {}
+    for part in _argument_lists(sorted(paths)):
+        out = git.run("ls-tree", "-r", "-z", "--full-tree", treeish, "--", *part)
+        found |= {entry.path: entry for entry in map(_entry, out.split(b"\0")[:-1])}
+    return found
+
+
+def files_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
+    """Files and links at exactly these paths."""
+    wanted = set(paths)
+    return {p: e for p, e in look_up(git, treeish, wanted).items() if p in wanted and e.mode != GITLINK}
 
 
 def _entry(record: bytes) -> TreeEntry:
@@ -31,14 +36,14 @@ def _entry(record: bytes) -> TreeEntry:
     return TreeEntry(path, mode, oid, None)
 
 
-def _below(entries: list[TreeEntry], paths: Collection[bytes]) -> dict[bytes, TreeEntry]:
-    wanted = set(paths)
-    return {entry.path: entry for entry in entries if _named(entry.path, wanted)}
-
-
-def _named(path: bytes, wanted: set[bytes]) -> bool:
-    while path not in wanted:
-        path, _, name = path.rpartition(b"/")
-        if not path or not name:
-            return False
-    return True
+def _argument_lists(paths: Iterable[bytes]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for path in paths:
+        if part and size + len(path) > ARGUMENT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(os.fsdecode(path))
+        size += len(path) + 1
+    if part:
+        yield part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox.git.diff import ARGUMENT_BYTES, leaves_at
+from sandbox.git.lookup import ARGUMENT_BYTES, files_at
 from sandbox.git.objects import SYMLINK, TreeChange, blob_id
 from sandbox.git.process import Git
 from sandbox.models import Change, ChangeKind
@@ -25,7 +25,7 @@ def with_exact_renames(git: Git, head: str, changes: Changes) -> tuple[Change, .
     new = [c for c in changes.tree if c.content]  # an empty file says nothing about where it came from
     if not gone or not new or sum(len(path) + 1 for path in gone) > ARGUMENT_BYTES:  # a mass deletion is shown as it is
         return changes.shown
-    origins = {path: (mode == SYMLINK, oid) for path, (mode, oid) in leaves_at(git, head, gone).items()}
+    origins = {path: (e.mode == SYMLINK, e.oid) for path, e in files_at(git, head, gone).items()}
     return pair_up(changes.shown, new, origins, len(head))
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import EntryKind, WorktreeFiles
-from sandbox.git.diff import RawChange, diff_trees, leaves_at
+from sandbox.git.diff import RawChange, diff_trees
+from sandbox.git.lookup import files_at
 from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, blob_id, read_blobs
 from sandbox.git.process import Git
 from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
@@ -113,8 +114,8 @@ def _is_link(files: WorktreeFiles, path: RepoPath) -> bool:
 
 def _under_links(git: Git, after: str, links: Iterable[str]) -> list[_Step]:
     """Files whose place a link has taken that no tree can hold: the trees alone do not tell that they are gone."""
-    leaves = leaves_at(git, after, [path_bytes(path) for path in sorted(links)])
-    return [_Step(RepoPath(show_path(path)), _State(), _State(*leaf)) for path, leaf in leaves.items()]
+    leaves = files_at(git, after, map(path_bytes, links))
+    return [_Step(RepoPath(show_path(path)), _State(), _State(e.mode, e.oid)) for path, e in leaves.items()]
 
 
 def _require_known(files: WorktreeFiles, step: _Step, links: Set[str]) -> _State:
