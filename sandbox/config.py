@@ -95,6 +95,12 @@ class GateSettings(_Section):
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
 
 
+class CredentialSettings(_Section):
+    """`store`: where `credentials set` puts secrets; `auto`: the system keyring when it takes them, else the file."""
+
+    store: Literal["file", "keyring", "auto"] = "file"
+
+
 class AuthorSettings(_Section):
     """Who commits."""
 
@@ -119,6 +125,7 @@ class Settings(_Section):
     container: ContainerSettings = ContainerSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
     gate: GateSettings = GateSettings()
+    credentials: CredentialSettings = CredentialSettings()
     author: AuthorSettings = AuthorSettings()
     commit: CommitSettings = CommitSettings()
 

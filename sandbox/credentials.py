@@ -2,6 +2,7 @@
 
 File: `$SANDBOX_HOME/credentials.toml`, mode 0600, a list of `[[credential]]` with `host` (shell-style pattern over
 `hostname` or `hostname:port`) and either `username` and `secret` (https) or `ssh_key`; `ca_file` for a private CA.
+With `keyring = true` the secret is in the system keyring instead.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Credential(BaseModel):
     secret: _SecretLine = SecretStr("")
     ssh_key: Path | None = None
     ca_file: Path | None = None
+    keyring: bool = False
 
 
 class _CredentialFile(BaseModel):
@@ -111,6 +113,7 @@ def render(entries: Sequence[Credential]) -> str:
             "ca_file": str(entry.ca_file or ""),
         }
         lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items() if value]
+        lines += ["keyring = true"] if entry.keyring else []
     return "\n".join(lines) + "\n"
 
 

@@ -452,13 +452,14 @@ class ImageInfo(Model):
 
 
 class CredentialInfo(Model):
-    """A stored credential without its secret. `kind`: what it authenticates with."""
+    """A stored credential without its secret. `kind`: what it authenticates with. `store`: where the secret is."""
 
     host: str
     kind: Literal["secret", "ssh_key", "ca_only"]
     username: str = ""
     ssh_key: Path | None = None
     ca_file: Path | None = None
+    store: Literal["file", "keyring"] = "file"
 
 
 class ProbeLevel(StrEnum):

@@ -65,5 +65,8 @@ def remove(invocation: Invocation, host: str) -> None:
 
 
 def _show(found: tuple[CredentialInfo, ...]) -> None:
-    rows = [[c.host, c.kind, c.username or "-", str(c.ssh_key or c.ca_file or "-")] for c in found]
+    rows = [
+        [c.host, c.store if c.store == "keyring" else c.kind, c.username or "-", str(c.ssh_key or c.ca_file or "-")]
+        for c in found
+    ]
     table(["HOST", "KIND", "USER", "FILE"], rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import SecretStr
+
 from sandbox.credentials import FILE_NAME, Credential, file_entries, make_credential, render
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CredentialInfo
@@ -16,9 +18,27 @@ def put(parts: Parts, **fields: object) -> CredentialInfo:
     if not entry.secret.get_secret_value() and entry.ssh_key is None and entry.ca_file is None:
         raise SandboxError(ErrorCode.INVALID_INPUT, "A credential needs a secret, an SSH key or a CA file")
     with parts.home.locked("credentials"):
-        others = [e for e in file_entries(parts.home.root) if e.host != entry.host]
-        _write(parts, [entry, *others])
+        known = file_entries(parts.home.root)
+        before = next((e for e in known if e.host == entry.host), None)
+        entry = _placed(parts, entry)
+        if before is not None and before.keyring and not entry.keyring:
+            parts.keyring.forget(before.host)
+        _write(parts, [entry, *(e for e in known if e is not before)])
     return _info(entry)
+
+
+def _placed(parts: Parts, entry: Credential) -> Credential:
+    """The entry as the file will hold it: without its secret when that is in the keyring."""
+    where = parts.settings.credentials.store
+    if where == "file" or not entry.secret.get_secret_value():
+        return entry
+    try:
+        parts.keyring.keep(entry.host, entry.secret)
+    except SandboxError:
+        if where == "keyring":
+            raise
+        return entry
+    return entry.model_copy(update={"secret": SecretStr(""), "keyring": True})
 
 
 def list_all(parts: Parts) -> tuple[CredentialInfo, ...]:
@@ -27,12 +47,14 @@ def list_all(parts: Parts) -> tuple[CredentialInfo, ...]:
 
 
 def remove(parts: Parts, host: str) -> CredentialInfo:
-    """Forget the credential of a host pattern. Raises: `not_found`."""
+    """Forget the credential of a host pattern, its secret first. Raises: `not_found`."""
     with parts.home.locked("credentials"):
         entries = file_entries(parts.home.root)
         found = next((e for e in entries if e.host == host.lower()), None)
         if found is None:
             raise near("credential", host, [e.host for e in entries], "`sandbox credentials list` shows all hosts.")
+        if found.keyring:
+            parts.keyring.forget(found.host)
         _write(parts, [e for e in entries if e is not found])
     return _info(found)
 
@@ -42,7 +64,12 @@ def _write(parts: Parts, entries: list[Credential]) -> None:
 
 
 def _info(entry: Credential) -> CredentialInfo:
-    kind = "secret" if entry.secret.get_secret_value() else "ssh_key" if entry.ssh_key else "ca_only"
+    secret = entry.keyring or bool(entry.secret.get_secret_value())
     return CredentialInfo(
-        host=entry.host, kind=kind, username=entry.username, ssh_key=entry.ssh_key, ca_file=entry.ca_file
+        host=entry.host,
+        kind="secret" if secret else "ssh_key" if entry.ssh_key else "ca_only",
+        username=entry.username,
+        ssh_key=entry.ssh_key,
+        ca_file=entry.ca_file,
+        store="keyring" if entry.keyring else "file",
     )

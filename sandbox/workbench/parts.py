@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.config import Settings, default_home, load_settings, resources
-from sandbox.credentials import Credential, credential_for, load_credentials
+from sandbox.credentials import Credential, credential_for, load_credentials, make_credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.models import Actor, Host
@@ -21,6 +21,7 @@ from sandbox.policy.writes import PathPolicy, load_path_policy
 from sandbox.profiles import Profile, load_profiles
 from sandbox.remotes import FORGES, Remote, parse_remote
 from sandbox.store.home import Home
+from sandbox.store.keyring import Keyring
 from sandbox.workbench.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -120,10 +121,27 @@ class Parts:
         }
         return parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
 
+    @property
+    def keyring(self) -> Keyring:
+        """The system keyring, as far as this home uses it."""
+        return Keyring(self.instance, self.environ)
+
+    def _completed(self, entry: Credential) -> Credential:
+        secret = self.keyring.find(entry.host)
+        if secret is None:
+            raise SandboxError(
+                ErrorCode.AUTH_FAILED,
+                f"The system keyring has no secret for {entry.host} any more",
+                hint=f"Store it again: sandbox credentials set {entry.host}",
+            )
+        return make_credential(**{**dict(entry), "secret": secret})
+
     def access(self, remote: Remote) -> transport.Access:
         """What network git may use for one remote."""
         port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
         credential = credential_for(self.credentials, remote.hostname, port)
+        if credential is not None and credential.keyring and remote.protocol == "https":
+            credential = self._completed(credential)
         return transport.Access(
             remote,
             credential,

@@ -1,0 +1,89 @@
+"""Secrets in the system keyring (the freedesktop Secret Service), through libsecret's command `secret-tool`.
+
+The command is run from a fixed path, with a deadline, apart from the user's environment but for the session bus. A
+secret goes in by stdin and comes out by stdout: it is in no argument, and no environment. Source: secret-tool(1).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from sandbox.errors import ErrorCode, SandboxError
+
+DEADLINE_S = 10.0
+"""A locked keyring asks its user on the screen; nobody may be there to answer."""
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_PASSED_ON = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+_ABSENT = 1  # and no word on stderr
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """The keyring of this session's user. `owner`: id of the home, so that two homes never share an entry."""
+
+    owner: str
+    environ: Mapping[str, str]
+
+    def keep(self, host: str, secret: SecretStr) -> None:
+        """Store, or replace, the secret of a host pattern, and read it back. Raises: `auth_failed`."""
+        label = f"--label=Space Sandbox: {host}"
+        done = self._run("store", label, *self._attributes(host), stdin=secret.get_secret_value())
+        found = self.find(host) if done.returncode == 0 else None
+        if found is None or found.get_secret_value() != secret.get_secret_value():
+            raise _silent(done.stderr)
+
+    def find(self, host: str) -> SecretStr | None:
+        """The secret of a host pattern. Raises: `auth_failed` when the keyring does not answer."""
+        done = self._run("lookup", *self._attributes(host))
+        if done.returncode == _ABSENT and not done.stderr:
+            return None
+        if done.returncode != 0:
+            raise _silent(done.stderr)
+        return SecretStr(done.stdout)
+
+    def forget(self, host: str) -> None:
+        """Remove the secret of a host pattern, if it is there. Raises: `auth_failed`."""
+        self._run("clear", *self._attributes(host))
+        if self.find(host) is not None:
+            raise _silent("the secret is still there")
+
+    def _attributes(self, host: str) -> tuple[str, ...]:
+        """The slashes keep a pattern from being an option."""
+        return ("application", "space-sandbox", "home", self.owner, "authority", f"//{host}")
+
+    def _run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        program = shutil.which("secret-tool", path=_PATH)
+        if program is None:
+            raise _silent("secret-tool is not installed (Debian: libsecret-tools)")
+        passed_on = {name: self.environ[name] for name in _PASSED_ON if self.environ.get(name)}
+        if not passed_on:
+            raise _silent("there is no session bus")
+        try:
+            return subprocess.run(  # noqa: S603 - fixed words; the host pattern is our own grammar's
+                [program, *words],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **passed_on},
+                cwd="/",
+                timeout=DEADLINE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise _silent(f"no answer within {DEADLINE_S:g} s") from None
+
+
+def _silent(why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.AUTH_FAILED,
+        "The system keyring does not give or take the secret",
+        details=why.strip()[:500],
+        hint="Unlock the keyring of this session, or use credentials.store = 'file'; see docs/credentials.md.",
+    )
