@@ -126,7 +126,17 @@ def make_credential(**fields: object) -> Credential:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"This credential is not usable: {where}") from None
 
 
-def credential_for(entries: Sequence[Credential], hostname: str, port: int | None) -> Credential | None:
-    """The first entry whose pattern matches `hostname:port` or `hostname`."""
+def credential_for(
+    entries: Sequence[Credential], hostname: str, port: int | None, protocol: str = "https"
+) -> Credential | None:
+    """The first entry whose pattern matches `hostname:port` or `hostname`, and that says something for the protocol."""
     names = [f"{hostname}:{port}", hostname] if port else [hostname]
-    return next((e for e in entries if any(fnmatchcase(n, e.host) for n in names)), None)
+    matching = (e for e in entries if any(fnmatchcase(n, e.host) for n in names))
+    return next((e for e in matching if _serves(e, protocol)), None)
+
+
+def _serves(entry: Credential, protocol: str) -> bool:
+    """A key for every ssh host must not hide a token for https."""
+    if protocol == "ssh":
+        return entry.ssh_key is not None
+    return entry.keyring or bool(entry.secret.get_secret_value()) or entry.ca_file is not None

@@ -139,7 +139,7 @@ class Parts:
     def access(self, remote: Remote) -> transport.Access:
         """What network git may use for one remote."""
         port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
-        credential = credential_for(self.credentials, remote.hostname, port)
+        credential = credential_for(self.credentials, remote.hostname, port, remote.protocol)
         if credential is not None and credential.keyring and remote.protocol == "https":
             credential = self._completed(credential)
         return transport.Access(

@@ -88,9 +88,19 @@ def test_a_pattern_matches_its_hosts_and_ports_only(
 
 
 def test_the_first_matching_entry_wins() -> None:
-    narrow, wide = Credential(host="git.example.org"), Credential(host="*")
+    secret = SecretStr("x")
+    narrow, wide = Credential(host="git.example.org", secret=secret), Credential(host="*", secret=secret)
     assert credential_for([narrow, wide], "git.example.org", None) is narrow
     assert credential_for([wide, narrow], "git.example.org", None) is wide
+
+
+def test_an_entry_for_the_other_protocol_hides_nothing(tmp_path: Path) -> None:
+    key = Credential(host="*", ssh_key=tmp_path / "key")
+    token = Credential(host="github.com", secret=SecretStr("x"))
+    entries = [key, token]
+    assert credential_for(entries, "github.com", 443, "https") is token
+    assert credential_for(entries[::-1], "github.com", 22, "ssh") is key
+    assert credential_for([token], "github.com", 22, "ssh") is None
 
 
 @pytest.mark.parametrize(
