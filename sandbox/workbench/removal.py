@@ -30,14 +30,15 @@ from sandbox.workbench.tasks import EDIT_WAIT_S, close, looking
 from sandbox.workbench.worktrees import remove_worktree, site_of
 
 _FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs")
-_BRANCHES = "space-agent/*"
+_BRANCHES = "--branches=space-agent/*"
+_PUSHED = "--glob=refs/sandbox/*/pushed"
 
 
 def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
     """Forget a repository and delete its cache clone, checkouts and own logs. Records and logs of its tasks stay.
 
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
-    never pushed or uncommitted changes, unless `discard`.
+    never pushed, uncommitted changes, or snapshots of such, unless `discard`.
     """
     home = parts.home
     if re.fullmatch(SLUG_PATTERN, repo_id) is None or not _holdings(home, repo_id):
@@ -60,8 +61,7 @@ def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
     """What would be lost for good, in words. Raises: `dirty_workspace` unless `discard`."""
     clone = parts.home.clone(repo_id)
     try:
-        program = parts.settings.git.executable
-        lost = (*_unpushed(clone, program), *_kept_states(clone, program), *_uncommitted(parts, repo_id))
+        lost = (*_in_clone(Git(clone, parts.settings.git.executable)), *_uncommitted(parts, repo_id))
     except SandboxError:
         if not discard:
             raise
@@ -76,13 +76,16 @@ def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
     return lost
 
 
-def _unpushed(clone: Path, git_program: str) -> Iterator[str]:
+def _in_clone(git: Git) -> Iterator[str]:
+    if (git.git_dir / "HEAD").is_file():
+        yield from _unpushed(git)
+        yield from _kept_states(git)
+
+
+def _unpushed(git: Git) -> Iterator[str]:
     """Branches of tasks with a commit that neither the remote's branches and tags nor any push of ours reach."""
-    if not (clone / "HEAD").is_file():
-        return
-    git = Git(clone, git_program)
-    known = ("--not", "--remotes", "--tags", "--glob=refs/sandbox/*/pushed")
-    ours = set(git.run("rev-list", f"--branches={_BRANCHES}", *known).decode().split())
+    known = ("--not", "--remotes", "--tags", _PUSHED)
+    ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
     listed = git.run("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads/space-agent/")
     for line in listed.decode("utf-8", errors="replace").splitlines():
         tip, _, branch = line.partition(" ")
@@ -90,14 +93,17 @@ def _unpushed(clone: Path, git_program: str) -> Iterator[str]:
             yield f"branch {branch}: commits that were never pushed"
 
 
-def _kept_states(clone: Path, git_program: str) -> Iterator[str]:
-    """Snapshots: never pushed, so gone with the clone."""
-    if not (clone / "HEAD").is_file():
+def _kept_states(git: Git) -> Iterator[str]:
+    """Snapshots of files that are neither those of the commit they were taken on nor of a branch's tip."""
+    listed = git.run("for-each-ref", "--format=%(refname:lstrip=2) %(tree) %(parent)", "refs/sandbox/")
+    rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line]
+    if not rows:
         return
-    listed = Git(clone, git_program).run("for-each-ref", "--format=%(refname:lstrip=2)", "refs/sandbox/*/snapshots/*")
-    for name in listed.decode("utf-8", errors="replace").split():
-        task_id, _, snapshot_id = name.split("/")
-        yield f"snapshot {snapshot_id} of {task_id}"
+    parents = "".join(f"{parent}\n" for _, _, parent in rows).encode()
+    known = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
+    committed = set(git.run(*known, stdin=parents).decode().split())
+    for task_id, snapshot_id in (name.split("/snapshots/") for name, tree, _ in rows if tree not in committed):
+        yield f"snapshot {snapshot_id} of {task_id}: files that were never committed"
 
 
 def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:

@@ -83,16 +83,6 @@ def test_a_repository_goes_with_all_that_is_kept_of_it(
     assert workbench.clone(str(upstream.root)).repository.id == repo_id
 
 
-def test_snapshots_are_work_that_exists_only_here(workbench: Workbench, repo_id: str) -> None:
-    task = workbench.create_task(repo_id)
-    taken = workbench.snapshot(task.id)
-    workbench.close_task(task.id, delete_worktree=True)
-    with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
-        workbench.remove_repository(repo_id)
-    assert caught.value.details == f"snapshot {taken.id} of {task.id}"
-    assert workbench.remove_repository(repo_id, discard=True).lost == (caught.value.details,)
-
-
 def test_neighbours_with_names_alike_stay(workbench: Workbench, repo_id: str, tmp_path: Path) -> None:
     clones = Home(tmp_path / "home").repositories / "clones"
     names = [f"{repo_id}2", f"{repo_id}.corrupt-1", f".{repo_id}.corrupt-1.incoming", f".{repo_id}-x.incoming"]
@@ -183,6 +173,29 @@ def test_uncommitted_changes_of_a_closed_task_hold_it_until_discarded(
     assert Home(tmp_path / "home").worktree(repo_id, clean.id).exists()
     assert workbench.remove_repository(repo_id, discard=True).lost
     assert held(tmp_path / "home", repo_id) == []
+
+
+def test_snapshots_of_what_was_never_committed_hold_it(workbench: Workbench, repo_id: str) -> None:
+    task = edited(workbench, repo_id)
+    taken = workbench.snapshot(task.id, "good")
+    workbench.close_task(task.id, delete_worktree=True, discard=True)
+
+    with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
+        workbench.remove_repository(repo_id)
+
+    assert caught.value.details == f"snapshot {taken.id} of {task.id}: files that were never committed"
+    assert workbench.remove_repository(repo_id, discard=True).lost == (caught.value.details,)
+
+
+def test_snapshots_of_what_was_pushed_do_not(workbench: Workbench, repo_id: str) -> None:
+    task = edited(workbench, repo_id)
+    workbench.snapshot(task.id)  # as committed next
+    workbench.commit(task.id, "a change")
+    workbench.snapshot(task.id)  # nothing changed since
+    workbench.push(task.id)
+    workbench.close_task(task.id, delete_worktree=True)
+
+    assert workbench.remove_repository(repo_id).lost == ()
 
 
 def test_a_worktree_without_a_record_is_work_too(workbench: Workbench, repo_id: str, tmp_path: Path) -> None:
