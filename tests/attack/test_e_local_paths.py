@@ -45,7 +45,8 @@ TRAPS = {
         checked_out=True,
     ),
     "e12_gc": Trap(
-        "[gc]\n\tauto = 1\n\tautoDetach = false\n[receive]\n\tautogc = true\n", hooks=("hooks/pre-auto-gc",)
+        "[maintenance]\n\tstrategy = gc\n[gc]\n\tauto = 1\n\tautoDetach = false\n[receive]\n\tautogc = true\n",
+        hooks=("hooks/pre-auto-gc",),
     ),
 }
 
@@ -94,7 +95,7 @@ def test_e12_push_to_a_local_path_runs_nothing_of_it(arena: Arena, name: str) ->
     """Control: plain git pushes the same branch to a copy."""
     branch = committed(arena)
     set_trap(arena, name, TRAPS[name], branch)
-    arena.fires(name, lambda: plain_push(arena, branch, "git"))
+    arena.fires(name, lambda: plain_push(arena, branch, arena.git_program))
 
     refusal = outcome(lambda: arena.wb.push(arena.task.id))
 
@@ -107,6 +108,7 @@ def test_e12_push_to_a_local_path_runs_nothing_of_it(arena: Arena, name: str) ->
         )
 
 
+@pytest.mark.one_git
 def test_e12_hooks_in_the_configuration_of_a_newer_git(make_arena: Callable[..., Arena]) -> None:
     """git 2.54 runs commands that the configuration names as hooks, wherever core.hooksPath leads."""
     try:
