@@ -60,6 +60,7 @@ def measure(size: str, ripgrep: str) -> None:
                         floor_name="rg, whole run",
                         target=target,
                     )
+            workbench.close_task(task.id, delete_worktree=True, discard=True)
 
 
 def main() -> None:

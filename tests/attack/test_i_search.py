@@ -136,7 +136,7 @@ def test_h06_files_swapped_for_links_are_never_read(arena: Arena) -> None:
     def swap() -> None:
         nonlocal swaps
         while not stop.is_set():
-            for name, target in (("f.txt", arena.outside / "secret"), ("d", arena.outside)):
+            for name, target in (("f.txt", arena.outside / "secret"), ("e", arena.outside)):
                 place, away = arena.wt / name, arena.wt / f"{name}.away"
                 place.rename(away)
                 place.symlink_to(target)
@@ -144,6 +144,8 @@ def test_h06_files_swapped_for_links_are_never_read(arena: Arena) -> None:
                 away.rename(place)
                 swaps += 1
 
+    (arena.wt / "e").mkdir()  # not a tracked one: an overlay renames none of those
+    (arena.wt / "e" / "secret").write_text("harmless\n")
     (arena.wt / "link").symlink_to(arena.outside / "secret")
     secret = SECRET.decode().strip()
     plain = subprocess.run(["grep", "-R", secret, str(arena.wt)], capture_output=True, check=False)
