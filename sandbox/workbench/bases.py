@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from pathlib import Path
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -16,6 +16,15 @@ from sandbox.store.home import read_json, write_json
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.facts import BaseFacts, gather_facts
 from sandbox.workspaces.layout import Base
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A commit, its tree and the tree's leaves."""
+
+    commit: str
+    tree: str
+    entries: list[TreeEntry]
 
 
 def base_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Base:
@@ -34,25 +43,41 @@ def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
 
     Raises: `quota_exceeded`, `not_found`.
     """
-    path = parts.home.facts(repo_id, commit)
-    wanted = {name for profile in parts.profiles.values() for name in profile.markers}
-    known = _stored(path)
-    if known is not None and wanted <= known.markers.keys():
-        return known
+    return _stored(parts, repo_id, commit) or _gathered(parts, repo_id, git, list_commit(git, commit))
+
+
+def facts_of_listing(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
+    """The same for a commit whose tree has been listed already."""
+    return _stored(parts, repo_id, listing.commit) or _gathered(parts, repo_id, git, listing)
+
+
+def list_commit(git: Git, commit: str) -> Listing:
+    """Raises: `quota_exceeded`, `not_found`."""
     tree = tree_of(git, commit)
-    entries = list_tree(git, tree)
-    facts = gather_facts(git, tree, entries, _markers(git, entries, wanted))
+    return Listing(commit, tree, list_tree(git, tree))
+
+
+def _gathered(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
+    markers = _markers(git, listing.entries, _wanted(parts))
+    facts = gather_facts(git, listing.tree, listing.entries, markers)
+    path = parts.home.facts(repo_id, listing.commit)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     write_json(path, facts.model_dump(mode="json"))
     return facts
 
 
-def _stored(path: Path) -> BaseFacts | None:
+def _wanted(parts: Parts) -> set[str]:
+    return {name for profile in parts.profiles.values() for name in profile.markers}
+
+
+def _stored(parts: Parts, repo_id: str, commit: str) -> BaseFacts | None:
+    """None when there are none, when they are damaged, and when a newer profile asks for more."""
     try:
-        document = read_json(path)
-        return None if document is None else BaseFacts.model_validate(document)
+        document = read_json(parts.home.facts(repo_id, commit))
+        facts = None if document is None else BaseFacts.model_validate(document)
     except (SandboxError, ValidationError):
-        return None  # damaged: only a note of what git knows
+        return None  # only a note of what git knows
+    return facts if facts is not None and _wanted(parts) <= facts.markers.keys() else None
 
 
 def _markers(git: Git, entries: Iterable[TreeEntry], wanted: Collection[str]) -> dict[str, bytes | None]:

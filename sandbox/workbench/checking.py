@@ -79,7 +79,8 @@ def run_url(
 ) -> RunSummary:
     """The main job: clone, check out, verify in the clean room."""
     chosen = named_profile(parts, profile_name) if profile_name else None
-    repository, git, _ = register(parts, url)
+    found = register(parts, url)
+    repository, git = found.repository, found.git
     commit = resolve_commit(git, ref, repository.default_branch)
     tree = whole_tree(parts, repository, git, commit)
     profile = chosen or profile_of(parts, repository.id, git, commit)

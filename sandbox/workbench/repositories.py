@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,22 +19,32 @@ from sandbox.git.process import Git
 from sandbox.git.transport import RemoteHead
 from sandbox.models import CloneResult, FetchResult, Repository
 from sandbox.policy.paths import check_path, path_bytes
-from sandbox.profiles import Profile
+from sandbox.profiles import Profile, detect
 from sandbox.remotes import Remote
 from sandbox.store.records import find_repository, list_repositories, near, save_repository
-from sandbox.workbench.bases import profile_of
+from sandbox.workbench.bases import Listing, facts_of_listing, list_commit
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.pristine import ensure_pristine
 
 
 def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
     """Clone a remote into the cache, or fetch what is new when it is there, and orient the caller."""
-    repository, git, entries = register(parts, url, partial=partial)
-    return CloneResult(repository=repository, context=describe(entries, lambda oids: list(read_blobs(git, oids))))
+    found = register(parts, url, partial=partial)
+    context = describe(found.head.entries, lambda oids: list(read_blobs(found.git, oids)))
+    return CloneResult(repository=found.repository, context=context)
 
 
-def register(parts: Parts, url: str, *, partial: bool = False) -> tuple[Repository, Git, list[TreeEntry]]:
-    """Bring the cache up to date and the registry with it. Returns also the leaves of the default branch's tree.
+@dataclass(frozen=True)
+class Registered:
+    """A repository just brought up to date, git on its cache clone, and the head of its default branch."""
+
+    repository: Repository
+    git: Git
+    head: Listing
+
+
+def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
+    """Bring the cache up to date and the registry with it.
 
     `partial`: a new clone leaves out file contents that are not on the default branch.
     """
@@ -44,7 +55,7 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> tuple[Reposito
     with parts.home.locked(f"repository-{repo_id}"):
         head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since, partial=partial))
     git = open_cache(path, parts.settings.git.executable)
-    entries = _default_entries(parts, remote, git, head)
+    listing = _default_listing(parts, remote, git, head)
     known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
     repository = Repository(
         id=repo_id,
@@ -54,25 +65,25 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> tuple[Reposito
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=profile_of(parts, repo_id, git, resolve_commit(git, "HEAD", head.branch)).name,
+        profile=detect(parts.profiles, facts_of_listing(parts, repo_id, git, listing).marker).name,
         created_at=known.created_at if known else datetime.now(UTC),
     )
     if repository != known:
         save_repository(parts.home, repository)
-    return repository, git, entries
+    return Registered(repository, git, listing)
 
 
-def _default_entries(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -> list[TreeEntry]:
-    """Leaves of the default branch's tree; a clone that cannot give them and is corrupt is made again, once."""
+def _default_listing(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -> Listing:
+    """The default branch; a clone that cannot list it and is corrupt is made again, once."""
     try:
-        return list_tree(git, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+        return list_commit(git, resolve_commit(git, "HEAD", head.branch))
     except SandboxError as error:
         if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or intact(git):
             raise
     with parts.home.locked(f"repository-{git.git_dir.name}"):
         if not intact(git):  # somebody else may have repaired it meanwhile
             head = parts.authenticated(remote, lambda access: make_again(git.git_dir, access))
-    return list_tree(git, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+    return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
 
 def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
@@ -80,11 +91,11 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
 
     Raises: `not_found` for an unknown ref or directory.
     """
-    repository, git, _ = register(parts, url)
+    found = register(parts, url)
+    repository, git = found.repository, found.git
     commit = resolve_commit(git, ref, repository.default_branch)
-    tree = whole_tree(parts, repository, git, commit)
-    entries = list_tree(git, tree)
-    name = tree
+    name = tree = whole_tree(parts, repository, git, commit)
+    entries = found.head.entries if commit == found.head.commit else list_tree(git, tree)
     if subpath is not None and subpath.strip("/"):
         prefix = path_bytes(check_path(subpath.strip("/"))) + b"/"
         entries = [e for e in entries if e.path.startswith(prefix)]

@@ -16,17 +16,22 @@ from sandbox.workspaces.ignore import IGNORE_BYTES, IgnoreRules
 class BaseFacts(Model):
     """Facts about the tree of one commit, all paths in text form.
 
-    `ignore`: text of each `.gitignore` by its directory. `gitlinks`: where submodules belong. `markers`: content of
-    the files that profiles ask for (bytes as latin-1), None for those the tree does not have.
+    `ignore`: text of each `.gitignore` by its directory; None when they are too large to be used. `gitlinks`: where
+    submodules belong. `markers`: content of the files that profiles ask for (bytes as latin-1), None for those the
+    tree does not have.
     """
 
     tree: ObjectId
-    ignore: dict[str, str]
+    ignore: dict[str, str] | None
     gitlinks: tuple[str, ...]
     markers: dict[str, str | None]
 
     def rules(self, artifacts: Iterable[str]) -> IgnoreRules:
-        """Ignore rules of the tree, plus a profile's build output."""
+        """Ignore rules of the tree, plus a profile's build output. Raises: `quota_exceeded`."""
+        if self.ignore is None:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED, f"The repository's .gitignore files hold more than {IGNORE_BYTES} bytes"
+            )
         return IgnoreRules(self.ignore, artifacts)
 
     def gitlink_paths(self) -> frozenset[bytes]:
@@ -40,16 +45,18 @@ class BaseFacts(Model):
 
 
 def gather_facts(git: Git, tree: str, entries: Sequence[TreeEntry], markers: Mapping[str, bytes | None]) -> BaseFacts:
-    """Facts of a tree with these leaves. Raises: `quota_exceeded` for too many bytes of ignore rules."""
-    ignores = [e for e in entries if posixpath.basename(e.path) == b".gitignore" and e.mode not in {SYMLINK, GITLINK}]
-    if sum(e.size or 0 for e in ignores) > IGNORE_BYTES:
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED, f"The repository's .gitignore files hold more than {IGNORE_BYTES} bytes"
-        )
-    texts = [content.decode("utf-8", errors="replace") for content in read_blobs(git, [e.oid for e in ignores])]
+    """Facts of a tree with these leaves."""
     return BaseFacts(
         tree=tree,
-        ignore={show_path(posixpath.dirname(e.path)): text for e, text in zip(ignores, texts, strict=True)},
+        ignore=_ignore_files(git, entries),
         gitlinks=tuple(show_path(e.path) for e in entries if e.mode == GITLINK),
         markers={path: None if content is None else content.decode("latin-1") for path, content in markers.items()},
     )
+
+
+def _ignore_files(git: Git, entries: Iterable[TreeEntry]) -> dict[str, str] | None:
+    found = [e for e in entries if posixpath.basename(e.path) == b".gitignore" and e.mode not in {SYMLINK, GITLINK}]
+    if sum(e.size or 0 for e in found) > IGNORE_BYTES:
+        return None
+    texts = (content.decode("utf-8", errors="replace") for content in read_blobs(git, [e.oid for e in found]))
+    return {show_path(posixpath.dirname(e.path)): text for e, text in zip(found, texts, strict=True)}

@@ -159,8 +159,9 @@ def racer(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 def nothing_is_left(homes: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No container of our instances, no process that names our directories, no mount below them."""
     yield
-    base = str(tmp_path_factory.getbasetemp())
-    assert base not in Path("/proc/self/mountinfo").read_text()
+    base = f"{tmp_path_factory.getbasetemp()}/"
+    mounts = Path("/proc/self/mountinfo").read_text()
+    assert [home for home in homes if f"{home}/" in mounts] == []
     assert [line for line in command_lines() if base in line] == []
     instances = {(home / "instance").read_text() for home in homes if (home / "instance").exists()}
     if not instances:
