@@ -79,6 +79,7 @@ def main() -> None:
 
         compare("S11 gated patch of one file, use-case", product, floor, floor_name="git apply", target="0.6x")
         compare("S11 gated patch of one file, without task", core, floor, floor_name="git apply", target="0.6x")
+        workbench.close_task(task.id, delete_worktree=True, discard=True)
 
 
 if __name__ == "__main__":

@@ -167,10 +167,12 @@ class _Scratch:
     def _binary(self, section: Section, binary: BinaryContent, path: RepoPath, content: bytes) -> bytes:
         self._work.spend(len(content))
         old, new = _blob_ids(section)
-        if old and set(old) != {"0"} and blob_id(content, len(old)) != old:
+        if not old:  # git asks for them too: a section that lost its headers would do something else
+            raise rejected("A binary patch needs its index line with full object ids", f"{path}: `git diff --binary`")
+        if set(old) != {"0"} and blob_id(content, len(old)) != old:
             raise rejected("The binary patch is for other content", path)
         after = binary.apply(content, READ_CAP)
-        if new and set(new) != {"0"} and blob_id(after, len(new)) != new:
+        if set(new) != {"0"} and blob_id(after, len(new)) != new:
             raise rejected("The binary patch is damaged", f"{path}: the result is not what its index line says")
         return after
 

@@ -468,12 +468,13 @@ DAMAGED = {
     "length-too-large": ("literal 3\nz00000\n", "cannot be read"),
     "no-kind": ("something 3\n", "cannot be read"),
     "nothing": ("", "cannot be read"),
+    "no-ids": (f"diff --git a/f.bin b/f.bin\nGIT binary patch\n{block('literal', NEW)}\n", "index line"),
 }
 
 
 @pytest.mark.parametrize(("body", "says"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_binary_patch_is_refused(body: str, says: str, desk: Desk) -> None:
-    patch = body if body.startswith("diff") else f"diff --git a/f.bin b/f.bin\nGIT binary patch\n{body}\n"
+    patch = body if body.startswith("diff") else binary(body, OLD, NEW)
     with refused(ErrorCode.PATCH_REJECTED) as caught:
         desk.apply(patch, {"f.bin": OLD})
     assert says in f"{caught.value.brief} {caught.value.details}"
@@ -484,7 +485,7 @@ def test_a_damaged_binary_patch_is_refused(body: str, says: str, desk: Desk) -> 
 
 
 def test_a_small_patch_does_not_unpack_to_a_large_file(desk: Desk) -> None:
-    patch = "diff --git a/f.bin b/f.bin\nGIT binary patch\n"
+    patch = binary("", OLD, NEW).removesuffix("\n")
     with refused(ErrorCode.QUOTA_EXCEEDED):
         desk.apply(patch + block("literal", bytes(READ_CAP + 1)), {"f.bin": OLD})
     with refused(ErrorCode.PATCH_REJECTED):  # nor one that lies about it
