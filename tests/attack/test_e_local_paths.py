@@ -17,6 +17,7 @@ from tests.attack.arena import FILES, Arena, hash_of, outcome
 pytestmark = pytest.mark.must
 
 HOOKS = ("pre-receive", "update", "post-receive", "post-update", "reference-transaction")
+ATTACHED = "[gc]\n\tautoDetach = false\n[maintenance]\n\tautoDetach = false\n"  # a control leaves nothing running
 PATCH = b"--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+host\n g2\n"
 
 
@@ -45,7 +46,7 @@ TRAPS = {
         checked_out=True,
     ),
     "e12_gc": Trap(
-        "[maintenance]\n\tstrategy = gc\n[gc]\n\tauto = 1\n\tautoDetach = false\n[receive]\n\tautogc = true\n",
+        "[maintenance]\n\tstrategy = gc\n[gc]\n\tauto = 1\n[receive]\n\tautogc = true\n",
         hooks=("hooks/pre-auto-gc",),
     ),
 }
@@ -54,7 +55,7 @@ TRAPS = {
 def set_trap(arena: Arena, name: str, trap: Trap, branch: str) -> None:
     payload = arena.script(name)
     with (arena.remote / "config").open("a") as stream:
-        stream.write(trap.config.replace("{p}", payload))
+        stream.write(ATTACHED + trap.config.replace("{p}", payload))
     for hook in trap.hooks:
         (arena.remote / hook).parent.mkdir(exist_ok=True)
         shutil.copy(payload, arena.remote / hook)
