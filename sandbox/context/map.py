@@ -36,7 +36,8 @@ def mentions(contents: Iterable[bytes]) -> Counter[str]:
 
 def draw(symbols: Sequence[Symbol], counts: Counter[str], token_budget: int, files_total: int) -> RepoMap:
     """The map, never longer than the budget."""
-    ranked = sorted(symbols, key=lambda s: (-_score(s, counts), s.path, s.line))
+    weights = {path: _weight(path) for path in {s.path for s in symbols}}
+    ranked = sorted(symbols, key=lambda s: (-_score(s, counts) * weights[s.path], s.path, s.line))
     left = token_budget * CHARACTERS_PER_TOKEN
     chosen: dict[str, list[Symbol]] = defaultdict(list)
     for symbol in ranked:
@@ -61,9 +62,11 @@ def _score(symbol: Symbol, counts: Counter[str]) -> float:
     score *= min(1.0, len(symbol.name) / _TELLING_LENGTH)
     if symbol.name.startswith("_"):
         score *= 0.3
-    if _TEST_PATH.search(symbol.path):
-        score *= 0.3
-    return float(score / (1 + 0.1 * symbol.path.count("/")))
+    return score
+
+
+def _weight(path: str) -> float:
+    return (0.3 if _TEST_PATH.search(path) else 1.0) / (1 + 0.1 * path.count("/"))
 
 
 def _header(path: str) -> str:

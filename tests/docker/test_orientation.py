@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.context import ctags
 from sandbox.engine.connection import Engine
 from sandbox.errors import SandboxError
 from sandbox.workbench import Workbench
@@ -179,3 +180,44 @@ def test_the_map_finds_what_matters(workbench: Workbench, tmp_path: Path) -> Non
 
     assert found.map.splitlines()[:2] == ["engine.py", "  1: class CentralEngine"]
     assert workbench.map(repo_id, 1500, ["user*.py"]).files_total == 5
+
+
+def test_a_map_of_more_than_ctags_may_print_says_so(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(folder: Path) -> None:
+        (folder / "a.py").write_text("def first_function(argument): pass\n" * 50)
+
+    workbench.clone(str(repository(tmp_path / "remote", make)))
+    repo_id = workbench.repositories()[0].id
+    assert workbench.map(repo_id).map.count("first_function") == 50
+    assert "ctags printed more" not in caplog.text
+
+    monkeypatch.setattr(ctags, "OUTPUT_BYTES", 1000)
+
+    assert 1 <= workbench.map(repo_id).map.count("first_function") < 50
+    assert "ctags printed more than 1000 bytes" in caplog.text
+
+
+def test_ctags_prints_no_more_of_a_symbol_than_the_map_shows(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it prints of a large repository is bounded, so each byte too many costs a symbol."""
+    printed: list[bytes] = []
+
+    def parse(output: bytes) -> list[ctags.Symbol]:
+        printed.append(output)
+        return []
+
+    monkeypatch.setattr(ctags, "parse", parse)
+
+    def make(folder: Path) -> None:
+        (folder / "a.c").write_text(
+            "static int once(int argument) { return argument; } /* a long rest of the line */\n"
+        )
+
+    workbench.clone(str(repository(tmp_path / "remote", make)))
+    workbench.map(workbench.repositories()[0].id)
+
+    (symbol,) = map(json.loads, printed[0].splitlines())
+    assert {"name", "path", "line", "kind", "signature"} <= symbol.keys() <= {*ctags.Symbol.model_fields, "_type"}
