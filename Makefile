@@ -41,8 +41,8 @@ test: setup lint ## Everything CI runs: set-up, lint and all tests
 	@scripts/setup tools
 	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup
 
-bench: setup ## Measure against the floor on this machine
-	@for script in benchmarks/[a-z]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$script" .py)" || exit; done
+bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
+	@$(BIN)/python -m benchmarks
 
 format: venv ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .

@@ -19,41 +19,76 @@ SERIES = 3
 
 
 @dataclass(frozen=True)
+class Rounds:
+    """`most`: less than 15 only where one takes long. `tidy` runs after each and is not measured."""
+
+    most: int = 15
+    tidy: Callable[[], object] = lambda: None
+
+
+_PLAIN = Rounds()
+
+
+@dataclass(frozen=True)
 class Figures:
-    """Milliseconds; `ratio` is the best of three medians of per-round ratios."""
+    """In `unit`; `ratio` is the best of three medians of per-round ratios. `load`: of the machine, over a minute."""
 
     name: str
     target: str
-    product_ms: float
-    product_p10_ms: float
-    product_p90_ms: float
-    floor_ms: float
+    product: float
+    product_p10: float
+    product_p90: float
+    floor: float
     floor_name: str
     ratio: float
     ratios: tuple[float, ...]
+    rounds: int
+    load: float
+    unit: str = "ms"
 
 
 def compare(
-    name: str, product: Callable[[], object], floor: Callable[[], object], *, floor_name: str, target: str
+    name: str,
+    product: Callable[[], object],
+    floor: Callable[[], object],
+    *,
+    floor_name: str,
+    target: str,
+    rounds: Rounds = _PLAIN,
 ) -> Figures:
-    """Run both `ROUNDS` times in turn after one warm-up each; the rounds are judged in three parts."""
+    """Run both in turn after one warm-up each; the rounds are judged in three parts."""
     product()
     floor()
-    pairs = [(_timed(product), _timed(floor)) for _ in range(ROUNDS)]
+    rounds.tidy()
+    pairs = []
+    for _ in range(min(rounds.most, ROUNDS)):
+        pairs.append((timed(product), timed(floor)))
+        rounds.tidy()
+    return judge(name, pairs, floor_name=floor_name, target=target)
+
+
+def judge(
+    name: str, pairs: Sequence[tuple[float, float]], *, floor_name: str, target: str, unit: str = "ms"
+) -> Figures:
+    """Print and keep what (product, floor) of each round say; the rounds are judged in three parts."""
     medians = [statistics.median(p / f for p, f in part) for part in _thirds(pairs)]
     products = sorted(p for p, _ in pairs)
     figures = Figures(
         name=name,
         target=target,
-        product_ms=statistics.median(products),
-        product_p10_ms=products[len(products) // 10],
-        product_p90_ms=products[len(products) * 9 // 10],
-        floor_ms=statistics.median(f for _, f in pairs),
+        product=statistics.median(products),
+        product_p10=products[len(products) // 10],
+        product_p90=products[len(products) * 9 // 10],
+        floor=statistics.median(f for _, f in pairs),
         floor_name=floor_name,
         ratio=min(medians),
-        ratios=tuple(round(m, 4) for m in medians),
+        ratios=tuple(round(m, 6) for m in medians),
+        rounds=len(pairs),
+        load=round(os.getloadavg()[0], 1),
+        unit=unit,
     )
-    _report(figures)
+    print(line(figures), flush=True)
+    _keep(figures)
     return figures
 
 
@@ -62,18 +97,23 @@ def _thirds(pairs: Sequence[tuple[float, float]]) -> list[Sequence[tuple[float, 
     return [pairs[i : i + size] for i in range(0, size * SERIES, size) if pairs[i : i + size]]
 
 
-def _timed(action: Callable[[], object]) -> float:
+def timed(action: Callable[[], object]) -> float:
+    """Milliseconds."""
     started = time.perf_counter()
     action()
     return (time.perf_counter() - started) * 1000
 
 
-def _report(figures: Figures) -> None:
-    print(
-        f"{figures.name:<44} {figures.product_ms:9.1f} ms  (p10 {figures.product_p10_ms:.1f}, "
-        f"p90 {figures.product_p90_ms:.1f})  floor {figures.floor_ms:9.1f} ms  {figures.ratio:7.3f}x  "
-        f"target {figures.target:<6} floor: {figures.floor_name}"
+def line(figures: Figures) -> str:
+    """One row of the table."""
+    return (
+        f"{figures.name:<44} {figures.product:9.1f} {figures.unit:<3} (p10 {figures.product_p10:.1f}, "
+        f"p90 {figures.product_p90:.1f})  floor {figures.floor:9.1f} {figures.unit:<3} {figures.ratio:8.4f}x  "
+        f"target {figures.target:<6} rounds {figures.rounds:2}  load {figures.load:4.1f}  floor: {figures.floor_name}"
     )
+
+
+def _keep(figures: Figures) -> None:
     RESULTS.mkdir(exist_ok=True)
-    slug = "-".join(figures.name.lower().replace(",", "").replace("`", "").split())
+    slug = "-".join(figures.name.lower().replace(",", "").replace("`", "").replace("/", " ").split())
     (RESULTS / f"{slug}.json").write_text(json.dumps(asdict(figures), indent=1) + "\n")

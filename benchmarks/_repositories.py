@@ -4,21 +4,67 @@ from __future__ import annotations
 
 import random
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-SIZES = {"small": (100, 2_000), "medium": (7_000, 8_500), "large": (57_000, 4_400)}
+SIZES = {"small": (100, 2_000), "medium": (7_000, 8_500), "big": (25_000, 4_000), "large": (57_000, 4_400)}
 """Files and mean bytes a file."""
 
+Content = Callable[[random.Random, int, int], tuple[str, bytes]]
+"""From (pick, number of the file, mean bytes) to the ending of the file's name and its content."""
 
-def make(folder: Path, size: str) -> Path:
-    """A bare git repository of that size with one commit on `main`."""
+_WORDS = ("buffer", "cache", "engine", "frame", "handle", "index", "journal", "lease", "mount", "parser", "queue")
+
+
+def text(pick: random.Random, number: int, mean: int) -> tuple[str, bytes]:
+    """Nothing that a tool would know how to read."""
+    del number
+    return ".txt", pick.randbytes(mean // 2).hex().encode() + b"\n"
+
+
+def source(pick: random.Random, number: int, mean: int) -> tuple[str, bytes]:
+    """Python and C with a definition about every 300 bytes, which ctags can see; some call each other."""
+    definition = _python if number % 2 else _c
+    parts = [definition(pick, number, part) for part in range(max(1, mean // 300))]
+    return (".py" if number % 2 else ".c"), "\n".join(parts).encode()
+
+
+def make(folder: Path, size: str, content: Content = text) -> Path:
+    """A bare git repository of that size with one commit on `main`: a README and the files."""
     files, mean = SIZES[size]
     pick = random.Random(size)  # noqa: S311 - content, not a secret
-    stream = [b"commit refs/heads/main\ncommitter b <b@localhost> 0 +0000\ndata 0\n\n"]
-    for number in range(files):
-        content = pick.randbytes(mean // 2).hex().encode() + b"\n"
-        path = f"d{number % 97}/e{number % 13}/f{number}.txt"
-        stream.append(f"M 100644 inline {path}\ndata {len(content)}\n".encode() + content + b"\n")
+    stream = [b"commit refs/heads/main\ncommitter b <b@localhost> 0 +0000\ndata 0\n\n", _file("README.md", b"# B\n")]
+    for number in range(files - 1):
+        ending, body = content(pick, number, mean)
+        stream.append(_file(f"d{number % 97}/e{number % 13}/f{number}{ending}", body))
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder)], check=True)
     subprocess.run(["git", f"--git-dir={folder}", "fast-import", "--quiet"], input=b"".join(stream), check=True)
     return folder
+
+
+def _file(path: str, body: bytes) -> bytes:
+    return f"M 100644 inline {path}\ndata {len(body)}\n".encode() + body + b"\n"
+
+
+def _name(pick: random.Random, number: int) -> str:
+    return f"{pick.choice(_WORDS)}_{pick.choice(_WORDS)}_{number}"
+
+
+def _python(pick: random.Random, number: int, part: int) -> str:
+    called = _name(pick, pick.randrange(number + 1))
+    return (
+        f"def {_name(pick, number)}_{part}(first, second):\n"
+        f'    """Add what {called} makes of the first to the second, which may be nothing at all."""\n'
+        f"    total = {called}(first) + {pick.randrange(10**9)}\n"
+        "    for item in second:\n        total += item.weight\n    return total\n"
+    )
+
+
+def _c(pick: random.Random, number: int, part: int) -> str:
+    called = _name(pick, pick.randrange(number + 1))
+    return (
+        f"/* What {called} makes of the first, and of the second, which may be nothing at all. */\n"
+        f"int {_name(pick, number)}_{part}(struct frame *first, int second)\n"
+        f"{{\n    int total = {called}(first) + {pick.randrange(10**9)};\n"
+        "    while (second-- > 0)\n        total += first->weight;\n    return total;\n}\n"
+    )

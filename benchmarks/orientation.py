@@ -1,63 +1,138 @@
-"""Clone, envelope, map and concurrent fetches, each against plain git doing the same transfer or listing."""
+"""What a newcomer asks of a repository: clone, envelope, fetch (also by 100 callers at once) and map.
+
+Each against plain git doing the same transfer or listing, the map against ctags alone in a container of the same image
+and limits, its output dropped. The remote is a local directory, so no network hides what we add.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks._harness import compare
-from benchmarks._repositories import make
+import docker
+from docker.types import Mount
+
+from benchmarks._harness import Rounds, compare
+from benchmarks._repositories import make, source
 from sandbox import Workbench
+from sandbox.context import describe
+from sandbox.git.objects import list_tree, read_blobs, tree_of
+from sandbox.git.process import Git
 
 CALLERS = 100
+MOST = {"medium": 6, "big": 3}
+"""Rounds of what takes seconds there."""
 
 
 def measure(size: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        remote = make(folder / "remote.git", size)
-        numbers = itertools.count()
-
-        def clone() -> None:
-            with Workbench(folder / f"home{next(numbers)}", allow_file=True, environ=os.environ) as workbench:
-                workbench.clone(str(remote))
-
-        def plain_clone() -> None:
-            target = str(folder / f"plain{next(numbers)}.git")
-            subprocess.run(["git", "clone", "-q", "--bare", f"file://{remote}", target], check=True)
-
-        compare(f"clone and envelope, {size}", clone, plain_clone, floor_name="git clone --bare", target="-")
+        remote = make(folder / "remote.git", size, source)
+        _clone(size, folder, remote)
         with Workbench(folder / "home", allow_file=True, environ=os.environ) as workbench:
-            repository = workbench.clone(str(remote)).repository
-            cached = folder / "home" / "repositories" / "clones" / repository.id
+            repo_id = workbench.clone(str(remote)).repository.id
+            cached = folder / "home" / "repositories" / "clones" / repo_id
+            _envelope(size, cached)
+            _fetch(size, workbench, remote, cached)
+            _map(size, workbench, repo_id, workbench.fetch(str(remote)).local_path)
 
-            def again() -> None:
-                workbench.clone(str(remote))
 
-            def fetch() -> None:
-                subprocess.run(["git", f"--git-dir={cached}", "fetch", "-q", f"file://{remote}"], check=True)
+def _clone(size: str, folder: Path, remote: Path) -> None:
+    numbers = itertools.count()
 
-            compare(f"clone again and envelope, {size}", again, fetch, floor_name="git fetch", target="-")
-            workbench.map(repository.id)
+    def clone() -> None:
+        with Workbench(folder / f"new{next(numbers)}", allow_file=True, environ=os.environ) as workbench:
+            workbench.clone(str(remote))
 
-            def listing() -> None:
-                command = ["git", f"--git-dir={cached}", "ls-tree", "-r", "refs/remotes/origin/main"]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    def plain() -> None:
+        target = str(folder / f"new{next(numbers)}.git")
+        subprocess.run(["git", "clone", "-q", "--bare", f"file://{remote}", target], check=True)
 
-            compare(
-                f"map, {size}", lambda: workbench.map(repository.id), listing, floor_name="git ls-tree -r", target="-"
-            )
+    def tidy() -> None:
+        for made in folder.glob("new*"):
+            shutil.rmtree(made)
 
-            def crowd() -> None:
-                with ThreadPoolExecutor(CALLERS) as pool:
-                    list(pool.map(lambda _: workbench.fetch(str(remote)), range(CALLERS)))
+    compare(
+        f"clone and envelope, {size}", clone, plain,
+        floor_name="git clone --bare", target="-", rounds=Rounds(MOST.get(size, 15), tidy),
+    )  # fmt: skip
 
-            compare(f"{CALLERS} concurrent fetches, {size}", crowd, fetch, floor_name="one git fetch", target="-")
+
+def _envelope(size: str, cached: Path) -> None:
+    git, commit = Git(cached), _commit(cached)
+
+    def product() -> None:
+        describe(list_tree(git, tree_of(git, commit)), lambda oids: list(read_blobs(git, oids)))
+
+    def floor() -> None:
+        _git(cached, "ls-tree", "-r", "-l", commit)
+        _git(cached, "cat-file", "blob", f"{commit}:README.md")
+
+    compare(f"envelope of a commit, {size}", product, floor, floor_name="git ls-tree -r -l, cat-file", target="-")
+
+
+def _fetch(size: str, workbench: Workbench, remote: Path, cached: Path) -> None:
+    def one() -> None:
+        workbench.fetch(str(remote))
+
+    def plain() -> None:
+        _git(cached, "fetch", "-q", f"file://{remote}")
+
+    def crowd() -> None:
+        with ThreadPoolExecutor(CALLERS) as pool:
+            list(pool.map(lambda _: one(), range(CALLERS)))
+
+    def plain_crowd() -> None:
+        with ThreadPoolExecutor(CALLERS) as pool:
+            list(pool.map(lambda _: plain(), range(CALLERS)))
+
+    compare(f"fetch again and envelope, {size}", one, plain, floor_name="git fetch, nothing new", target="-")
+    compare(
+        f"{CALLERS} concurrent fetches, {size}", crowd, plain_crowd,
+        floor_name=f"{CALLERS} times git fetch, nothing new", target="-", rounds=Rounds(MOST.get(size, 5)),
+    )  # fmt: skip
+
+
+def _map(size: str, workbench: Workbench, repo_id: str, tree: Path) -> None:
+    api = docker.APIClient(timeout=300)
+    host = api.create_host_config(
+        network_mode="none",
+        mem_limit=1024**3,
+        nano_cpus=10**9,
+        mounts=[Mount("/workspace", str(tree), type="bind", read_only=True)],
+    )
+    argv = ["ctags", "--options=NONE", "--recurse", "--links=no", "--sort=no", "-f", "/dev/null", "."]
+
+    def floor() -> None:
+        made = api.create_container("space-sandbox/base:latest", argv, host_config=host, working_dir="/workspace")
+        try:
+            api.start(made["Id"])
+            assert api.wait(made["Id"])["StatusCode"] == 0
+        finally:
+            api.remove_container(made["Id"], force=True)
+
+    compare(
+        f"map, {size}", lambda: workbench.map(repo_id), floor,
+        floor_name="ctags in a container", target="-", rounds=Rounds(MOST.get(size, 15)),
+    )  # fmt: skip
+    api.close()
+
+
+def _commit(cached: Path) -> str:
+    found = subprocess.run(
+        ["git", f"--git-dir={cached}", "rev-parse", "refs/remotes/origin/main"], check=True, capture_output=True
+    )
+    return found.stdout.decode().strip()
+
+
+def _git(git_dir: Path, *arguments: str) -> None:
+    subprocess.run(["git", f"--git-dir={git_dir}", *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 def main() -> None:
