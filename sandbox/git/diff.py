@@ -6,8 +6,8 @@ make large is bounded before git looks at it: `plan` decides from object sizes w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sandbox.git.process import Git
 
@@ -37,6 +37,17 @@ class DiffLimits:
     text_bytes: int = 1024**2  # the text is cut at the end of a line
     renames: int = 400  # more added or deleted files: only exact renames are found
     deadline_s: float = 30.0  # of each git command: `timeout`
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the caller knows of a difference before git compares: changed leaves, without renames, and sizes of blobs.
+
+    It only saves asking: what it says decides how much is compared, never what the difference is said to be.
+    """
+
+    changes: tuple[RawChange, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,16 +88,31 @@ def _raw_change(head: bytes, path: bytes) -> RawChange:
     )
 
 
-def compare_trees(git: Git, before: str, after: str, limits: DiffLimits | None = None) -> TreeDiff:
-    """The whole difference of two trees or commits, renames detected, within limits. Raises: `timeout`."""
+def leaves(changes: Iterable[RawChange]) -> Iterator[RawChange]:
+    """The same changes without renames, as `diff_trees` has them."""
+    for change in changes:
+        if change.old_path is not None:
+            yield RawChange(change.old_path, change.old_mode, "000000", change.old_oid, None, "D")
+            yield replace(change, old_mode="000000", old_oid=None, status="A", old_path=None)
+        else:
+            yield change
+
+
+def compare_trees(
+    git: Git, before: str, after: str, limits: DiffLimits | None = None, outline: Outline | None = None
+) -> TreeDiff:
+    """The whole difference of two trees or commits, renames detected, within limits. Raises: `timeout`.
+
+    With an outline it costs one git process.
+    """
     limits = limits or DiffLimits()
-    changes = diff_trees(git, before, after)
-    if not changes:
+    outline = outline or Outline(tuple(diff_trees(git, before, after)))
+    if not outline.changes:
         return TreeDiff((), {}, b"", complete=True)
-    oids = {oid for c in changes for oid in (c.old_oid, c.new_oid) if oid is not None}
-    chosen = plan(changes, blob_sizes(git, oids), limits)
-    renamed, counts = _summary(git, before, after, chosen, limits)
-    text = diff_text(git, before, after, chosen, limits)
+    oids = {oid for c in outline.changes for oid in (c.old_oid, c.new_oid) if oid is not None}
+    sizes = {**outline.sizes, **blob_sizes(git, oids - outline.sizes.keys())}
+    chosen = plan(outline.changes, sizes, limits)
+    renamed, counts, text = _parse(_compared(git, before, after, chosen, limits))
     shown = whole_lines(text, limits.text_bytes)
     return TreeDiff(tuple(renamed), counts, shown, complete=chosen.complete and len(shown) == len(text))
 
@@ -116,42 +142,67 @@ def whole_lines(text: bytes, limit: int) -> bytes:
 
 def blob_sizes(git: Git, oids: Iterable[str]) -> dict[str, int]:
     """Sizes of blobs from their headers. An object that is no blob here, as a submodule's commit, has no entry."""
-    asked = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
-    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
-    fields = (line.split() for line in out.decode().splitlines())
-    return {f[0]: int(f[2]) for f in fields if len(f) == 3 and f[1] == "blob"}
+    sizes = {oid: git.known.sizes.get(oid) for oid in oids}
+    unknown = sorted(oid for oid, size in sizes.items() if size is None)
+    if unknown:
+        asked = "".join(f"{oid}\n" for oid in unknown).encode()
+        out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
+        fields = (line.split() for line in out.decode().splitlines())
+        found = {f[0]: int(f[2]) for f in fields if len(f) == 3 and f[1] == "blob"}
+        git.known.sizes.keep(found)
+        sizes |= found
+    return {oid: size for oid, size in sizes.items() if size is not None}
 
 
-def diff_text(git: Git, before: str, after: str, chosen: Plan, limits: DiffLimits) -> bytes:
-    """Unified diff; bounded by the plan, not yet cut. Binary files are named, never encoded."""
-    # No -z here: it would print names unquoted, and a line break in one could pass for lines of the diff.
+def _compared(git: Git, before: str, after: str, chosen: Plan, limits: DiffLimits) -> bytes:
+    """Leaves, line counts and the unified diff; bounded by the plan, not yet cut.
+
+    Binary files are named, never encoded. `-z` leaves names in the first two as they are; in the text they are quoted
+    all the same, so that a line break in one cannot pass for lines of the diff.
+    """
     return git.run(
-        "diff-tree", "-p", *_PLAIN, *_renames(chosen, limits), "--no-color", "--full-index",
-        "--src-prefix=a/", "--dst-prefix=b/", before, after,
+        "diff-tree", "--raw", "--numstat", "-p", "-z", "--no-abbrev", *_PLAIN, *_renames(chosen, limits),
+        "--no-color", "--full-index", "--src-prefix=a/", "--dst-prefix=b/", before, after,
         env=_threshold(chosen), deadline_s=limits.deadline_s,
     )  # fmt: skip
 
 
-def _summary(
-    git: Git, before: str, after: str, chosen: Plan, limits: DiffLimits
-) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]]]:
-    out = git.run(
-        "diff-tree", "--raw", "--numstat", "-z", "--no-abbrev", *_PLAIN, *_renames(chosen, limits), before, after,
-        env=_threshold(chosen), deadline_s=limits.deadline_s,
-    )  # fmt: skip
-    fields = iter(out.split(b"\0")[:-1])
+def _parse(out: bytes) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]], bytes]:
+    """What `_compared` printed. An empty field where a record should begin is what git puts before the text."""
     changes: list[RawChange] = []
     counts: dict[bytes, tuple[int | None, int | None]] = {}
-    for head in fields:
+    fields = _Fields(out)
+    while head := fields.take():
         if head.startswith(b":"):
-            change = _raw_change(head, next(fields))
-            changes.append(replace(change, old_path=change.path, path=next(fields)) if change.status == "R" else change)
+            change = _raw_change(head, fields.take())
+            changes.append(
+                replace(change, old_path=change.path, path=fields.take()) if change.status == "R" else change
+            )
         else:
             added, deleted, path = head.split(b"\t", 2)
             if not path:  # a rename: old and new name follow
-                path = (next(fields), next(fields))[1]
+                path = (fields.take(), fields.take())[1]
             counts[path] = (None, None) if added == b"-" else (int(added), int(deleted))
-    return changes, counts
+    return changes, counts, fields.rest()
+
+
+class _Fields:
+    """Fields that end with NUL, one at a time: the text after them may hold NUL bytes of its own."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self) -> bytes:
+        """The next field; empty at the end."""
+        end = self._data.find(b"\0", self._at)
+        end = len(self._data) if end < 0 else end
+        found, self._at = self._data[self._at : end], end + 1
+        return found
+
+    def rest(self) -> bytes:
+        """All that was not taken."""
+        return self._data[self._at :]
 
 
 def _renames(chosen: Plan, limits: DiffLimits) -> tuple[str, str]:

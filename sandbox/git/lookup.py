@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import posixpath
+from collections.abc import Collection, Iterable, Iterator
 
-from sandbox.git.objects import GITLINK, TreeEntry
+from sandbox.git.objects import GITLINK, TreeEntry, is_object_id
 from sandbox.git.process import Git
 
 ARGUMENT_BYTES = 64 * 1024
 """Of names that one command line takes; the kernel's own limit is at least twice that."""
 
+_KEPT_BELOW = 16  # leaves below one path that are worth remembering
+
 
 def look_up(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
-    """Leaves of a tree, or of a commit's, at these paths and below those that are directories; without sizes.
+    """Leaves of a tree, or of a commit's, at these paths and below those that are directories.
 
+    Sizes of blobs are those of git, None for one that is not here. What was asked before is known.
     Raises: `not_found` and the like for a tree that cannot be read.
     """
-    found: dict[bytes, TreeEntry] = {}
+    wanted = set(paths)
+    known = {path: kept for path in wanted if (kept := git.known.leaves.get((treeish, path))) is not None}
+    found = {entry.path: entry for kept in known.values() for entry in kept}
+    asked = wanted - known.keys()
+    below = _ask(git, treeish, asked)
+    if is_object_id(treeish):
+        git.known.leaves.keep({(treeish, p): tuple(kept) for p, kept in below.items() if len(kept) <= _KEPT_BELOW})
+    return found | {entry.path: entry for kept in below.values() for entry in kept}
+
+
+def _ask(git: Git, treeish: str, paths: Collection[bytes]) -> dict[bytes, list[TreeEntry]]:
+    """Leaves by the asked path they are at or below."""
+    found: dict[bytes, list[TreeEntry]] = {path: [] for path in paths}
     for part in _argument_lists(sorted(paths)):
-        out = git.run("ls-tree", "-r", "-z", "--full-tree", treeish, "--", *part)
-        found |= {entry.path: entry for entry in map(_entry, out.split(b"\0")[:-1])}
+        out = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", treeish, "--", *part)
+        for entry in map(_entry, out.split(b"\0")[:-1]):
+            for path in _upwards(entry.path):
+                if path in found:
+                    found[path].append(entry)
     return found
+
+
+def _upwards(path: bytes) -> Iterator[bytes]:
+    """The path and each directory above it."""
+    while path:
+        yield path
+        path = posixpath.dirname(path)
 
 
 def files_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
@@ -32,8 +58,8 @@ def files_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, Tree
 
 def _entry(record: bytes) -> TreeEntry:
     head, path = record.split(b"\t", 1)
-    mode, _, oid = head.decode().split()
-    return TreeEntry(path, mode, oid, None)
+    mode, _, oid, size = head.decode().split()
+    return TreeEntry(path, mode, oid, int(size) if size.isdigit() else None)  # '-': a submodule; BAD: not here
 
 
 def _argument_lists(paths: Iterable[bytes]) -> Iterator[list[str]]:

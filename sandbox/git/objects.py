@@ -10,12 +10,12 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.diff import diff_trees
+from sandbox.git.diff import RawChange, diff_trees
 from sandbox.git.process import Git, Result
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
@@ -75,8 +75,12 @@ def is_object_id(text: str) -> bool:
 
 def blob_id(content: bytes, oid_length: int = 40) -> str:
     """git's id of a blob, computed without git."""
+    return _id_of(b"blob", content, oid_length)
+
+
+def _id_of(kind: bytes, content: bytes, oid_length: int) -> str:
     algorithm = hashlib.sha1(usedforsecurity=False) if oid_length == 40 else hashlib.sha256()
-    algorithm.update(b"blob %d\0" % len(content))
+    algorithm.update(b"%s %d\0" % (kind, len(content)))
     algorithm.update(content)
     return algorithm.hexdigest()
 
@@ -103,9 +107,10 @@ def _object_id(result: Result) -> str | None:
 
 def tree_of(git: Git, commit: str) -> str:
     """The tree of a commit. Raises: `not_found`."""
-    tree = peel(git, commit, "tree")
+    tree = git.known.trees.get(commit) or peel(git, commit, "tree")
     if tree is None:
         raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
+    git.known.trees.keep({commit: tree})
     return tree
 
 
@@ -217,35 +222,88 @@ def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str
     result is compared with the intent afterwards. Raises: `internal` when they differ.
     """
     wanted = list(changes)
-    if not wanted:
+    tree = build_unverified(git, base_commit, wanted)
+    if wanted:
+        require_intended(diff_trees(git, base_commit, tree), wanted, len(tree))
+    return tree
+
+
+def build_unverified(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str:
+    """Like `build_tree`, for a caller that compares the tree with `base_commit` anyway, then `require_intended`."""
+    if not changes:
         return tree_of(git, base_commit)
+    return _import(git, base_commit, changes, _SCRATCH)[0]
+
+
+def build_commit(
+    git: Git, parent: str, changes: Sequence[TreeChange], message: str, identity: Mapping[str, str]
+) -> tuple[str, str]:
+    """Write a commit on `parent` with `changes`; no hook, no signature, message as given. Returns commit and tree.
+
+    `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*. Verified as `build_tree` does. Raises: `internal`.
+    """
+    text = _commit_text(message, identity)
+    tree, commit = _import(git, parent, changes, text)
+    if commit != _id_of(
+        b"commit", f"tree {tree}\nparent {parent}\n".encode() + text.header + b"\n" + text.message, len(tree)
+    ):
+        raise SandboxError(ErrorCode.INTERNAL, "git stored another commit than intended", details=commit)
+    found = diff_trees(git, parent, commit)
+    require_intended(found, changes, len(tree))
+    git.known.keep_moves(tree_of(git, parent), tree, found)
+    git.known.trees.keep({commit: tree})
+    return commit, tree
+
+
+@dataclass(frozen=True)
+class _CommitText:
+    header: bytes
+    message: bytes
+
+
+_SCRATCH = _CommitText(b"committer sandbox <sandbox@localhost> 0 +0000\n", b"")
+
+
+def _commit_text(message: str, identity: Mapping[str, str]) -> _CommitText:
+    def line(who: str) -> str:
+        name, email, date = (identity[f"GIT_{who}_{field}"] for field in ("NAME", "EMAIL", "DATE"))
+        return f"{who.lower()} {name} <{email}> {date}\n"
+
+    return _CommitText((line("AUTHOR") + line("COMMITTER")).encode(), message.encode())
+
+
+def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> tuple[str, str]:
+    """Ids of the tree and the commit that fast-import wrote; no ref leads to them."""
     ref = f"refs/sandbox/building/{secrets.token_hex(8)}"
     with tempfile.TemporaryFile() as spool:
-        spool.writelines(_import_stream(ref, base_commit, wanted))
+        spool.writelines(_import_stream(ref, base, changes, text))
         spool.seek(0)
         with git.stream("fast-import", "--quiet", "--done", stdin=spool, deadline_s=600) as process:
             answer = process.read_all(1 << 20)
     if process.code != 0:
         raise SandboxError(ErrorCode.INTERNAL, "git could not store the changed files", details=process.stderr[:2000])
-    tree = answer.split()[2].decode()
-    _require_intended(git, base_commit, tree, wanted)
-    return tree
+    _, _, tree, *_, commit = answer.decode().split()
+    contents = [c.content for c in changes if c.content is not None]
+    git.known.sizes.keep({blob_id(content, len(tree)): len(content) for content in contents})
+    return tree, commit
 
 
-def _import_stream(ref: str, base: str, changes: Sequence[TreeChange]) -> Iterator[bytes]:
+def _import_stream(ref: str, base: str, changes: Sequence[TreeChange], text: _CommitText) -> Iterator[bytes]:
     for mark, change in enumerate(changes, 1):
         if change.content is not None:
             yield b"blob\nmark :%d\ndata %d\n" % (mark, len(change.content))
             yield change.content
             yield b"\n"
-    yield f"commit {ref}\ncommitter sandbox <sandbox@localhost> 0 +0000\ndata 0\n\nfrom {base}\n".encode()
+    ours = len(changes) + 1
+    yield b"commit %s\nmark :%d\n%sdata %d\n" % (ref.encode(), ours, text.header, len(text.message))
+    yield text.message + b"\nfrom %s\n" % base.encode()
     for change in changes:
         if change.content is None:
             yield b"D " + _quoted(change.path) + b"\n"
     for mark, change in enumerate(changes, 1):
         if change.content is not None:
             yield b"M %s :%d %s\n" % (change.mode.encode(), mark, _quoted(change.path))
-    yield b'ls ""\n\n'
+    yield b'ls ""\n\nget-mark :%d\n' % ours
     # Forget the branch before fast-import writes it: a crash leaves no ref, and nobody has to delete one.
     yield f"reset {ref}\nfrom {'0' * len(base)}\n\ndone\n".encode()
 
@@ -255,11 +313,15 @@ def _quoted(path: bytes) -> bytes:
     return b'"' + b"".join(bytes([b]) if b in plain else b"\\%03o" % b for b in path) + b'"'
 
 
-def _require_intended(git: Git, before: str, after: str, changes: Sequence[TreeChange]) -> None:
-    done = {c.path: (c.new_mode, c.new_oid) for c in diff_trees(git, before, after)}
+def require_intended(found: Iterable[RawChange], changes: Iterable[TreeChange], oid_length: int) -> None:
+    """Compare the leaves in which a new tree differs from its base with the changes asked for.
+
+    Raises: `internal` when they differ.
+    """
+    done = {c.path: (c.new_mode, c.new_oid) for c in found}
     for change in changes:
         if change.content is not None:
-            wanted = (change.mode, blob_id(change.content, len(after)))
+            wanted = (change.mode, blob_id(change.content, oid_length))
             if done.pop(change.path, wanted) != wanted:
                 raise _not_intended(change.path)
         elif done.pop(change.path, ("000000", None)) != ("000000", None):
@@ -293,4 +355,8 @@ def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
 
 def count_commits(git: Git, base: str, head: str) -> int:
     """Commits on `head` that `base` does not have."""
-    return int(git.run("rev-list", "--count", head, f"^{base}"))
+    known = git.known.ahead.get((base, head))
+    if known is None:
+        known = int(git.run("rev-list", "--count", head, f"^{base}"))
+        git.known.ahead.keep({(base, head): known})
+    return known

@@ -25,6 +25,7 @@ from typing import IO, Any
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify
 from sandbox.git.executable import trusted_program
+from sandbox.git.known import Known
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
@@ -150,6 +151,7 @@ class Git:
 
     git_dir: Path
     executable: str = ""  # as `git_executable` takes it
+    known: Known = field(default_factory=Known, compare=False, repr=False)
 
     def run(
         self,

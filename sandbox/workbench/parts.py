@@ -14,6 +14,7 @@ from sandbox.config import Settings, default_home, load_settings, resources
 from sandbox.credentials import Credential, credential_for, load_credentials, make_credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
+from sandbox.git.known import Known
 from sandbox.models import Actor, Host
 from sandbox.policy.commit import CommitPolicy, load_commit_policy
 from sandbox.policy.container import ShippedPolicy, load_container_policy
@@ -49,6 +50,7 @@ class Parts:
     progress: Callable[[str], None] | None = None
     actor: Actor = Actor.PYTHON
     _engines: list[connection.Engine] = field(default_factory=list)
+    _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
 
     @cached_property
     def policy(self) -> ShippedPolicy:
@@ -167,6 +169,15 @@ class Parts:
                 raise
         ca_file = access.credential.ca_file if access.credential is not None else None
         return action(replace(access, credential=found.model_copy(update={"ca_file": ca_file})))
+
+    def known(self, clone: Path) -> Known:
+        """What git said about a cache clone, as long as it is the same one. Raises: OSError when there is none."""
+        folder, head = clone.stat(), (clone / "HEAD").stat()
+        same = (folder.st_dev, folder.st_ino, head.st_ino, head.st_ctime_ns)
+        before = self._known.get(clone)
+        if before is None or before[0] != same:
+            before = self._known[clone] = (same, Known())
+        return before[1]
 
     def close(self) -> None:
         """Give back connections."""

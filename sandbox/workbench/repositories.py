@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -136,7 +136,8 @@ def pristine(parts: Parts, repo_id: str, git: Git, entries: Sequence[TreeEntry],
 def cache_of(parts: Parts, repo_id: str) -> tuple[Repository, Git]:
     """A registered repository and git on its cache clone. Raises: `not_found`."""
     repository = find_repository(parts.home, repo_id)
-    return repository, open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
+    git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
+    return repository, replace(git, known=parts.known(git.git_dir))
 
 
 def named_profile(parts: Parts, name: str) -> Profile:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git import objects
-from sandbox.git.diff import RawChange, compare_trees
+from sandbox.git.diff import Outline, RawChange, TreeDiff, compare_trees, leaves
+from sandbox.git.known import follow
 from sandbox.git.process import Git
 from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
 from sandbox.policy.commit import require_sources
@@ -17,9 +18,11 @@ from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.tasks import OpenTask, editing, looking
+from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import with_exact_renames
 
 MESSAGE_BYTES = 64 * 1024
+_CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 _KINDS = {
     "A": ChangeKind.ADDED,
     "D": ChangeKind.DELETED,
@@ -65,16 +68,29 @@ def diff(parts: Parts, task_id: str, against: str) -> Diff:
         raise SandboxError(ErrorCode.INVALID_INPUT, "A diff is against 'base' or 'head'")
     task = find_task(parts.home, task_id, allow_closed=True)
     with looking(parts, task) as opened:
-        git = opened.git
-        after = objects.build_tree(git, task.head_commit, opened.changes.tree)
-        at_hand = {c.path: c.sha256 for c in opened.changes.shown if c.sha256 is not None}
-    found = compare_trees(git, task.base_commit if against == "base" else task.head_commit, after)
+        git, changes = opened.git, opened.changes
+    at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
+    found = _compared(git, task.base_commit if against == "base" else task.head_commit, task.head_commit, changes)
     hashes = at_hand | _hashes(git, [c for c in found.changes if show_path(c.path) not in at_hand])
     return Diff(
         text=found.text.decode("utf-8", errors="replace"),
         files=tuple(_diff_file(c, found.counts.get(c.path, (None, None)), hashes) for c in found.changes),
         truncated=not found.complete,
     )
+
+
+def _compared(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
+    """A commit against the head with changes: when it is the head, the difference also shows what was written."""
+    outline = changes.outline(len(head))
+    if before != head:
+        after = objects.build_tree(git, head, changes.tree)
+        moves = git.known.moves.get((objects.tree_of(git, before), objects.tree_of(git, head)))
+        longer = None if moves is None else Outline(follow(moves, outline.changes), outline.sizes)
+        return compare_trees(git, before, after, outline=longer)
+    after = objects.build_unverified(git, head, changes.tree)
+    found = compare_trees(git, head, after, outline=outline)
+    objects.require_intended(leaves(found.changes), changes.tree, len(head))
+    return found
 
 
 def _diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: dict[str, str]) -> DiffFile:
@@ -111,9 +127,9 @@ def commit(parts: Parts, task_id: str, message: str, allow: Sequence[str] = ()) 
         shown = _shown(opened)
         _require_sources(parts, opened, shown, allow)
         git = opened.git
-        tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
         now = datetime.now(UTC)
-        oid = objects.commit_tree(git, tree, task.head_commit, cleaned, identity(parts, now))
+        who = identity(parts, now)
+        oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, cleaned, who)
         objects.move_ref(git, f"refs/heads/{task.branch}", oid, task.head_commit)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
@@ -140,11 +156,16 @@ def _message(message: str) -> str:
     return text + "\n"
 
 
+def _name(text: str) -> str:
+    """Without what git leaves out of an identity (ident.c, `crud`)."""
+    return re.sub(r"[<>\x00-\x1f\x7f]", "", text).strip(_CRUD)
+
+
 def identity(parts: Parts, when: datetime) -> dict[str, str]:
     """Author and committer as configured, for git's environment."""
     author = parts.settings.author
     date = f"{int(when.timestamp())} +0000"
-    clean = {k: re.sub(r"[<>\x00-\x1f\x7f]", "", v).strip() or "sandbox" for k, v in author.model_dump().items()}
+    clean = {k: _name(v) or "sandbox" for k, v in author.model_dump().items()}
     return {
         f"GIT_{who}_{field}": value
         for who in ("AUTHOR", "COMMITTER")

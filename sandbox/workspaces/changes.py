@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import Entry, EntryKind, WorktreeFiles, sha256_of
+from sandbox.git.diff import Outline, RawChange
 from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange, TreeEntry, blob_id
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import RepoPath, is_dotgit, show_path
@@ -25,6 +26,26 @@ class Changes:
     tree: tuple[TreeChange, ...]
     shown: tuple[Change, ...]
     rejected: tuple[str, ...]
+    before: Mapping[bytes, TreeEntry] = field(default_factory=dict, compare=False)
+    """Leaves of the tree at the changed paths."""
+
+    def outline(self, oid_length: int) -> Outline:
+        """The same as a difference that is expected of two trees."""
+        changes = tuple(_expected(change, self.before.get(change.path), oid_length) for change in self.tree)
+        sizes = {e.oid: e.size for e in self.before.values() if e.size is not None}
+        new = {
+            c.new_oid: len(t.content)
+            for c, t in zip(changes, self.tree, strict=True)
+            if c.new_oid and t.content is not None
+        }
+        return Outline(changes, {**sizes, **new})
+
+
+def _expected(change: TreeChange, before: TreeEntry | None, oid_length: int) -> RawChange:
+    new_oid = None if change.content is None else blob_id(change.content, oid_length)
+    old_mode, old_oid = (before.mode, before.oid) if before else ("000000", None)
+    status = "A" if before is None else "D" if new_oid is None else "M"
+    return RawChange(change.path, old_mode, change.mode, old_oid, new_oid, status)
 
 
 class Comparison:
@@ -76,7 +97,8 @@ class Comparison:
         """All that was found, by path."""
         ordered = sorted(self._changes, key=lambda pair: pair[0].path)
         rejected = tuple(show_path(path) for path in sorted(self._rejected))
-        return Changes(tuple(t for t, _ in ordered), tuple(c for _, c in ordered), rejected)
+        before = {t.path: self._head[t.path] for t, _ in ordered if t.path in self._head}
+        return Changes(tuple(t for t, _ in ordered), tuple(c for _, c in ordered), rejected, before)
 
     def _compare(self, entry: Entry) -> None:
         before = self._head.get(entry.path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from sandbox.files.checkout import remove_tree
 from sandbox.files.mask import write_mask
 from sandbox.files.overlay import Layers, Upper, is_mounted, mount_overlay, read_upper, unmount
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.diff import diff_trees
+from sandbox.git.diff import RawChange, diff_trees
 from sandbox.git.lookup import look_up
 from sandbox.git.objects import GITLINK, TreeEntry, is_object_id, read_blobs
 from sandbox.git.process import Git
@@ -117,7 +117,7 @@ class _View:
     def of(cls, git: Git, folder: Path, trees: tuple[str, str], rules: IgnoreRules) -> _View:
         upper = read_upper(folder, lambda path: rules.ignored(show_path(path), directory=True))
         below, other = trees
-        moved = diff_trees(git, below, other) if below != other else []
+        moved = _moved(git, below, other)
         known = look_up(git, below, {*(e.path for e in upper.entries), *upper.hidden, *upper.skipped})
         _enter_tracked(folder, upper, rules, {*known, *(c.path for c in moved)})
         head = dict(known)
@@ -137,6 +137,17 @@ class _View:
     def shows_below(self, path: bytes) -> bool:
         """Whether the leaf of the tree below is what one sees at this path."""
         return not self.is_hidden(path) and (path in self.known or path in self.moved_from)
+
+
+def _moved(git: Git, below: str, other: str) -> Sequence[RawChange]:
+    """Leaves in which two trees differ; a commit that this controller made has told already."""
+    if below == other:
+        return ()
+    known = git.known.moves.get((below, other))
+    if known is None:
+        known = tuple(diff_trees(git, below, other))
+        git.known.keep_moves(below, other, known)
+    return known
 
 
 def _enter_tracked(folder: Path, upper: Upper, rules: IgnoreRules, tracked: Collection[bytes]) -> None:
