@@ -92,10 +92,11 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
     Raises: `not_found` for an unknown ref or directory.
     """
     found = register(parts, url)
-    repository, git = found.repository, found.git
-    commit = resolve_commit(git, ref, repository.default_branch)
-    name = tree = whole_tree(parts, repository, git, commit)
-    entries = found.head.entries if commit == found.head.commit else list_tree(git, tree)
+    repository, git, head = found.repository, found.git, found.head
+    commit = head.commit if ref == "HEAD" else resolve_commit(git, ref, repository.default_branch)
+    is_listed = commit == head.commit
+    name = tree = _completed(parts, repository, git, head.tree if is_listed else tree_of(git, commit))
+    entries = head.entries if is_listed else list_tree(git, tree)
     if subpath is not None and subpath.strip("/"):
         prefix = path_bytes(check_path(subpath.strip("/"))) + b"/"
         entries = [e for e in entries if e.path.startswith(prefix)]
@@ -109,7 +110,10 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
 
 def whole_tree(parts: Parts, repository: Repository, git: Git, commit: str) -> str:
     """The tree of a commit; what a partial clone lacks of it is fetched. Raises: network errors, `quota_exceeded`."""
-    tree = tree_of(git, commit)
+    return _completed(parts, repository, git, tree_of(git, commit))
+
+
+def _completed(parts: Parts, repository: Repository, git: Git, tree: str) -> str:
     if is_partial(git) and missing_blobs(git, tree):
         remote = parts.remote(repository.remote_url)
         with parts.home.locked(f"repository-{repository.id}"):
