@@ -1,11 +1,14 @@
-"""Search the files of a tree, as objects: nothing on disk is opened, so nothing can be swapped for a link.
+"""Search the files of a tree, as objects: nothing on disk is opened, so nothing can be swapped for a link. Or those of
+a pristine checkout, which no guest can write to: reading a file costs a tenth of unpacking a blob (docs/adr/0018).
 
 Theory. The pattern is always PCRE's, because its matching has a step limit of its own, its compiled size is bounded,
 and callers write `\\d`; a literal is escaped here, since `git grep --fixed-strings` wraps it in `\\Q..\\E` and lets a
 pattern with `\\E` out (seen in 2.39 and 2.55). The deadline ends what the step limit does not. Attributes, which could
 declare any file binary, are read from the empty tree where git knows GIT_ATTR_SOURCE (2.41); an older one reads none in
 a bare repository. The answer names each file as `<tree>:<path>`, and neither a path nor a content of a tree can hold
-the tree's own id, so the answer cannot be forged. Source: git-grep(1), pcre2api(3), THREATS G04, G07, I01, I07, I17.
+the tree's own id, so the answer cannot be forged; of a checkout that is named by its tree's id, as `<tree>/<path>`.
+Its directory is only where git looks: the repository stays the bare one, so its attributes, ignore files and nested
+repositories have no say, and links are not followed. Source: git-grep(1), pcre2api(3), THREATS G04, G07, I01, I07, I17.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -34,7 +38,8 @@ _CHUNK = 1 << 16
 _PROBE_S = 5.0
 _BINARY = b"Binary file "
 _BINARY_END = b" matches\n"
-_UNREAD = re.compile(r"^error: ", re.MULTILINE)  # an object that is missing: git goes on as if it held no match
+# What cannot be read, an object, a file or a directory: git goes on as if it held no match.
+_UNREAD = re.compile(r"^(?:error|warning: could not open directory)\b", re.MULTILINE)
 _STEP_LIMIT = re.compile(r"^fatal: pcre2_(?:jit_)?match failed with error code ", re.MULTILINE)
 
 
@@ -84,13 +89,39 @@ def grep(
     `narrowed`: plain patterns where `*` crosses `/`, to leave files unread. Raises: `timeout` and `PatternTooCostly`
     after what was found until then, `invalid_input` for a regular expression that is none.
     """
-    env = {"GIT_ATTR_SOURCE": _EMPTY_TREES[len(tree)], "GIT_LITERAL_PATHSPECS": "0" if narrowed else "1"}
+    where = (tree, "--", *narrowed)
+    yield from _answers(git, query, where, tree.encode() + b":", literal=not narrowed, deadline_s=deadline_s)
+
+
+def grep_checkout(
+    git: Git, checkout: Path, query: Query, narrowed: Sequence[str], left_out: Sequence[bytes], deadline_s: float
+) -> Generator[LineMatch | BinaryMatch]:
+    """Like `grep`, for the files of a checkout that is named by its tree's id, and that nobody writes to.
+
+    `left_out`: paths that are not read. Raises: also `conflict` when the checkout was removed meanwhile.
+    """
+    tree = checkout.name
+    there = replace(git, directory=str(checkout.parent))
+    # `.git` is in no checkout. It leaves the patterns no directory in common: git would go there, whatever it is.
+    wanted = [f"{tree}/{pattern}" for pattern in (*narrowed, ".git")] if narrowed else [f":(literal){tree}"]
+    unwanted = [f":(exclude,literal){tree}/{os.fsdecode(path)}" for path in left_out]
+    where = ("--no-index", "--no-exclude-standard", "--", *wanted, *unwanted)
+    yield from _answers(there, query, where, tree.encode() + b"/", literal=False, deadline_s=deadline_s)
+    if not checkout.is_dir():  # git finds nothing then, without a word
+        raise SandboxError(ErrorCode.CONFLICT, "The worktree was removed while it was searched")
+
+
+def _answers(
+    git: Git, query: Query, where: Sequence[str], ours: bytes, *, literal: bool, deadline_s: float
+) -> Generator[LineMatch | BinaryMatch]:
+    empty_tree = _EMPTY_TREES[len(ours) - 1]
+    env = {"GIT_ATTR_SOURCE": empty_tree, "GIT_LITERAL_PATHSPECS": "1" if literal else "0"}
     if query.regex or query.ignore_case:
         env["LC_ALL"] = "C.UTF-8"  # or `.` would be a byte, and only ASCII would have cases
-    with git.stream("grep", *query.flags, tree, "--", *narrowed, env=env, deadline_s=deadline_s) as process:
-        yield from _matches(_Answer(process.stdout), tree.encode() + b":")
+    with git.stream("grep", *query.flags, *where, env=env, deadline_s=deadline_s) as process:
+        yield from _matches(_Answer(process.stdout), ours)
     if process.code not in {0, 1} or _UNREAD.search(process.stderr):
-        raise _failure(git, query, _EMPTY_TREES[len(tree)], scrub(process.stderr)[:2000])
+        raise _failure(git, query, empty_tree, scrub(process.stderr)[:2000])
 
 
 def _failure(git: Git, query: Query, empty_tree: str, stderr: str) -> SandboxError:

@@ -152,6 +152,7 @@ class Git:
     git_dir: Path
     executable: str = ""  # as `git_executable` takes it
     known: Known = field(default_factory=Known, compare=False, repr=False)
+    directory: str = "/"  # where it runs: nothing is discovered there, and no worktree is ever named
 
     def run(
         self,
@@ -190,7 +191,7 @@ class Git:
     ) -> Iterator[Process]:
         """Run with stdout as a stream. On leaving, the whole process group is gone and `code` is known."""
         argv = command_line(self.git_dir, args, env or {}, grant, self.executable)
-        popen = _start(argv, stdin, grant.fds if grant else ())
+        popen = _start(argv, stdin, grant.fds if grant else (), self.directory)
         process = Process(popen, args[0], deadline_s, grant)
         try:
             yield process
@@ -322,10 +323,10 @@ class Lines:
         return [text for text in texts if text]
 
 
-def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...]) -> Any:
+def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...], directory: str) -> Any:
     from sandbox.git.gitpython import GitPython  # noqa: PLC0415 - at the first git command: ADR 0003
 
-    handle: Any = GitPython(working_dir="/").execute(
+    handle: Any = GitPython(working_dir=directory).execute(
         argv,
         istream=stdin,  # type: ignore[arg-type]  # a file object; GitPython's annotation says BinaryIO
         as_process=True,

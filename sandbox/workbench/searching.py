@@ -1,21 +1,21 @@
 """Use-case: search a task's working state.
 
 What is searched is a tree of git's: the head's, with the changes of the worktree applied, without files that are too
-large. So the unchanged files are read from objects, and a changed one cannot change again under the search. Trees and
-objects that only a search needs go to a scratch repository.
+large. So a changed file cannot change again under the search. Trees and objects that only a search needs go to a
+scratch repository.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import Entry, EntryKind
 from sandbox.git import objects
-from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, files_of, files_over, grep
+from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, files_of, files_over
 from sandbox.git.objects import GITLINK, REGULAR, TreeChange
 from sandbox.git.process import Git
 from sandbox.git.scratch import scratch
@@ -23,8 +23,10 @@ from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.policy.paths import RepoPath, show_path
 from sandbox.policy.selection import Selection
 from sandbox.store.records import find_task
+from sandbox.workbench.matching import Pristine, matches, near
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.tasks import OpenTask, looking
+from sandbox.workbench.worktrees import pristine_of
 
 FILE_BYTES = 10 * 1024**2
 """Largest file that is searched; `file read` reads none larger either."""
@@ -48,6 +50,8 @@ def search(parts: Parts, task_id: str, query: SearchQuery) -> SearchResult:
     selection = Selection(query.glob)
     task = find_task(parts.home, task_id)
     with looking(parts, task) as opened, _searchable(opened, query) as place:
+        if query.pattern is not None:
+            place = replace(place, pristine=near(place.git, place.tree, pristine_of(parts, task)))
         found = _Findings(selection, query.max_results)
         stopped_by = _fill(found, place, query, selection.narrowed())
     large = sum(show_path(path) in selection for path in place.too_large)
@@ -83,12 +87,13 @@ def _refused(why: str) -> SandboxError:
 
 @dataclass(frozen=True)
 class _Place:
-    """A tree and what is left out of it."""
+    """A tree, what is left out of it, and where its files may lie on disk."""
 
     git: Git
     tree: str
     too_large: tuple[bytes, ...] = ()
     ignored: int | None = None
+    pristine: Pristine | None = None
 
 
 @contextmanager
@@ -214,8 +219,8 @@ def _fill(found: _Findings, place: _Place, query: SearchQuery, narrowed: Sequenc
             with closing(files_of(place.git, place.tree, query.timeout_s)) as paths:
                 return None if all(map(found.path, paths)) else "max_results"
         wanted = Query(query.pattern, query.regex, query.ignore_case)
-        with closing(grep(place.git, place.tree, wanted, narrowed, query.timeout_s)) as matches:
-            return None if all(map(found.match, matches)) else "max_results"
+        with closing(matches(place.git, place.tree, place.pristine, wanted, narrowed, query.timeout_s)) as hits:
+            return None if all(map(found.match, hits)) else "max_results"
     except PatternTooCostly:
         return "pattern"
     except SandboxError as error:

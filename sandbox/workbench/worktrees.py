@@ -92,6 +92,12 @@ def collect_unused(parts: Parts, repo_id: str) -> list[str]:
         return []
 
 
+def pristine_of(parts: Parts, task: Task) -> Path | None:
+    """The immutable checkout below a task's worktree, None where it lies on none."""
+    site = site_of(parts, task.repo_id, task.id)
+    return layout_of(site).pristine(site)
+
+
 def has_worktree(site: Site) -> bool:
     """Whether there is one, mounted or not."""
     return site.root.is_dir() or site.layers.is_dir()

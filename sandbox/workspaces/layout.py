@@ -63,5 +63,8 @@ class Layout(Protocol):
     def find_changes(self, git: Git, site: Site, base: Base, head_tree: str) -> Changes:
         """What differs from the tree of the task's head."""
 
+    def pristine(self, site: Site) -> Path | None:
+        """The immutable checkout of the base tree below the worktree, named by the tree's id; None without one."""
+
     def remove(self, site: Site) -> None:
         """Take the worktree away, whatever a guest left in it; safe to repeat."""

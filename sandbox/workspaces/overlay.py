@@ -92,6 +92,11 @@ class Overlay:
         comparison.missing(path for path in view.head.keys() - present if not view.shows_below(path))
         return comparison.result()
 
+    def pristine(self, site: Site) -> Path | None:
+        """See `Layout`."""
+        lower = _layers(site).lower
+        return lower if lower.is_dir() else None
+
     def remove(self, site: Site) -> None:
         """See `Layout`."""
         unmount(site.root)

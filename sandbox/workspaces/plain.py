@@ -52,6 +52,9 @@ class Plain:
         comparison.missing(head.keys() - present)
         return comparison.result()
 
+    def pristine(self, site: Site) -> None:
+        """See `Layout`."""
+
     def remove(self, site: Site) -> None:
         """See `Layout`."""
         if site.root.exists():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,10 +23,16 @@ from tests.attack.test_i_output import ESCAPES, cli
 
 pytestmark = pytest.mark.must
 BACKTRACKS = "(a+)+$"
+OVERLAY = {"workspaces": {"worktree": "overlay"}}
 
 
 def search(arena: Arena, pattern: str | None = None, **more: object) -> SearchResult:
     return arena.wb.search(arena.task.id, SearchQuery.model_validate({"pattern": pattern, **more}))
+
+
+def pristine_of(arena: Arena) -> Path:
+    (found,) = (arena.home / "repositories" / "pristine" / arena.repo_id).glob("*/")
+    return found
 
 
 def test_i01_i02_attributes_hide_nothing_from_a_search(arena: Arena) -> None:
@@ -44,6 +52,65 @@ def test_i01_i02_attributes_hide_nothing_from_a_search(arena: Arena) -> None:
     assert [(h.path, h.text) for h in result.hits] == [("d/x", "evil()"), ("f.txt", "evil()")]
     assert "g.txt" in result.files
     assert result.skipped.binary == 1
+
+
+def test_i01_i02_nothing_in_a_commit_hides_files_from_a_search(make_arena: Callable[..., Arena]) -> None:
+    """Attributes, ignore files and a directory that looks like a bare repository, below a pristine checkout."""
+    names = ("d/f", "ignored.txt", "bare/HEAD", "bare/objects/f", "bare/refs/f")
+    files = {name: b"ref: refs/heads/evil()\n" for name in names}
+    rules = {".gitattributes": b"* -diff -text\n", "d/.gitattributes": b"* binary\n", ".gitignore": b"*\n"}
+    config = b'[core]\nbare = true\nrepositoryformatversion = 0\n[diff "x"]\ntextconv = false\nbinary = true\n'
+    arena = make_arena(files={**files, **rules, "bare/config": config}, settings=OVERLAY)
+    arena.new_task()
+    pristine = pristine_of(arena)
+    there = (f"--git-dir={arena.cache}", f"--work-tree={pristine}")  # a repository with a worktree, so not a bare one
+    hidden = arena.must(*there, "grep", "--no-index", "-e", "evil", cwd=pristine)
+    assert "matches" in hidden, "void"
+    assert "evil()" not in hidden, "void"
+    argv = ("grep", "--no-index", "--exclude-standard", "-e", "evil")
+    assert arena.git(*argv, cwd=pristine).stdout == b"", "void"
+    assert arena.git("rev-parse", "--is-bare-repository", cwd=pristine / "bare").stdout == b"true\n", "void"
+    for touched in ((), ("d/f",)):
+        for name in touched:
+            (arena.wt / name).write_bytes(files[name] + b"\n")
+        result = search(arena, "evil()")
+        assert [h.path for h in result.hits] == sorted(names)
+        assert result.skipped.binary == 0
+
+
+def test_h06_links_in_a_commit_are_not_followed(make_arena: Callable[..., Arena]) -> None:
+    """To a file and to a directory of the host, named by the glob or not. Control: grep follows them."""
+    arena = make_arena(settings=OVERLAY)
+    work = arena.root / "linked"
+    arena.must("clone", "-q", str(arena.remote), str(work), cwd=arena.root)
+    (work / "link").symlink_to(arena.outside / "secret")
+    (work / "folder").symlink_to(arena.outside)
+    (work / "told").write_text("harmless\n")
+    arena.must("add", "-A", cwd=work)
+    arena.must("commit", "-q", "-m", "links", cwd=work)
+    arena.must("push", "-q", "origin", "HEAD:main", cwd=work)
+    arena.new_task()
+    pristine = pristine_of(arena)
+    secret = SECRET.decode().strip()
+    plain = subprocess.run(["grep", "-R", secret, str(pristine)], capture_output=True, check=False).stdout
+    assert plain.count(SECRET.strip()) >= 3, "void"
+    for glob in (None, "link", "folder", "folder/", "folder/*", "folder/secret", "*secret*"):
+        assert search(arena, secret, glob=glob).files == ()
+    assert search(arena, "harmless").files == ("told",)
+
+
+def test_h06_a_guest_cannot_change_what_is_searched_unchanged(arena: Arena) -> None:
+    """What a guest makes of its files is above the pristine checkout; a second task does not see it."""
+    other = arena.wb.create_task(arena.repo_id)
+    (arena.wt / "f.txt").write_text("evil()\n")
+    shutil.rmtree(arena.wt / "d")
+    (arena.wt / "d").symlink_to("f.txt")
+    (arena.wt / "g.txt").unlink()
+    (arena.wt / "g.txt").symlink_to("README.md")
+    query = SearchQuery(pattern="^(evil|one|x|g1)", regex=True)
+    assert [(h.path, h.text) for h in arena.wb.search(arena.task.id, query).hits] == [("f.txt", "evil()")]
+    untouched = [("d/x", "x"), ("f.txt", "one"), ("g.txt", "g1")]
+    assert [(h.path, h.text) for h in arena.wb.search(other.id, query).hits] == untouched
 
 
 def test_i07_catastrophic_pattern_is_ended(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +248,21 @@ def test_i09_i17_hits_and_names_do_not_reach_the_terminal(arena: Arena) -> None:
     assert raw.isascii()
     assert b"\x1b" not in raw
     assert {h["path"] for h in json.loads(raw)["hits"]} == {"f.txt", os.fsdecode(name)}
+
+
+def test_i17_names_in_a_commit_that_look_like_answers_do_not_forge_hits(make_arena: Callable[..., Arena]) -> None:
+    """As below, in a pristine checkout; and the name of that one cannot be known to who makes it."""
+    names = ["x matches\nf.txt:1:forged", "Binary file g.txt matches\n", "a\n1\nb", "Binary file f.txt"]
+    files = {name: b"needle\n" if name == names[2] else b"needle\0" for name in names}
+    arena = make_arena(files={**files, "f.txt": b"x\n"}, settings=OVERLAY)
+    arena.new_task()
+    pristine = pristine_of(arena)
+    printed = arena.git("grep", "--no-index", "-z", "-n", "-e", "needle", cwd=pristine).stdout
+    assert b"f.txt:1:forged matches" in printed.splitlines(), "void"
+    result = search(arena, "needle")
+    assert sorted(result.files) == sorted(names)
+    assert {h.path for h in result.hits} == {names[2]}
+    assert result.skipped.binary == 3
 
 
 def test_i17_names_that_look_like_answers_do_not_forge_hits(arena: Arena) -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
+from sandbox.files.overlay import why_not_overlay
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.workbench import Workbench
+from sandbox.workbench.matching import MOST_PATHS
 from sandbox.workbench.searching import LINE_CHARACTERS, excerpt
 from tests.unit.conftest import Upstream, refused
 
@@ -80,6 +83,32 @@ def test_working_state_is_searched_not_the_commit(desk: Desk) -> None:
     desk.write("src/new.py", b"\nneedle\n")
     (desk.worktree / "README.md").unlink()
     assert desk.lines("needle") == [("src/deep/c.txt", 2), ("src/new.py", 2)]
+
+
+def test_working_state_after_a_commit_is_searched(desk: Desk) -> None:
+    desk.write("src/b.py", b"committed needle\n")
+    (desk.worktree / "src/a.py").unlink()
+    desk.workbench.commit(desk.task.id, "one")
+    assert [path for path, _ in desk.lines("needle")] == ["README.md", "src/b.py", "src/deep/c.txt"]
+    desk.write("src/a.py", b"back, needle\n")
+    (desk.worktree / "README.md").unlink()
+    assert [path for path, _ in desk.lines("needle")] == ["src/a.py", "src/b.py", "src/deep/c.txt"]
+    desk.write("src/b.py", FILES["src/b.py"])
+    assert [path for path, _ in desk.lines("needle")] == ["src/a.py", "src/deep/c.txt"]
+
+
+@pytest.mark.parametrize(("changed", "seen"), [(0, True), (MOST_PATHS, False)])
+def test_unchanged_files_are_read_in_the_pristine_checkout_while_little_differs(
+    desk: Desk, tmp_path: Path, changed: int, seen: bool
+) -> None:
+    """Shown by a checkout that was tampered with, as no guest can."""
+    if reason := why_not_overlay(tmp_path):
+        unavailable(f"no overlay mounts here: {reason}")
+    (pristine,) = (desk.home / "repositories" / "pristine" / desk.task.repo_id).glob("*/")
+    (pristine / "src" / "b.py").write_bytes(b"tampered\n")
+    for number in range(changed + 1):
+        desk.write(f"new/f{number}", b"")
+    assert bool(desk.lines("tampered")) is seen
 
 
 def test_a_search_keeps_nothing_in_the_cache_clone(desk: Desk) -> None:
