@@ -17,6 +17,9 @@ from sandbox.errors import ErrorCode, SandboxError
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
+# What a home may hold without our folders: what an operator prepares, or keeps when the state is thrown away.
+_PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
+_PREPARED |= {"gitmask", "hosts", "instance"}
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,9 @@ class Home:
         return self.repositories / "journal" / f"{task_id}.jsonl"
 
     def prepare(self) -> None:
-        """Make the home, private to us. Raises: `invalid_input` when it cannot be used."""
+        """Make the home, private to us. Raises: `invalid_input` when it cannot be used, or is something else."""
         try:
+            self._require_ours()
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
@@ -93,6 +97,20 @@ class Home:
                 details=str(error),
                 hint="Name a writable directory with --home or SANDBOX_HOME.",
             ) from error
+
+    def _require_ours(self) -> None:
+        """A folder of somebody else's is not taken over: making it private would lock the others out of it.
+
+        `--home /tmp`, or `--home ""` for a variable that is not set, is a slip and not a wish.
+        """
+        foreign = [] if (self.repositories / "locks").is_dir() else _foreign(self.root)
+        if foreign:
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"{self.root} is no sandbox home: it holds other things",
+                details=", ".join(foreign[:5]),
+                hint="Name a new or empty directory with --home or SANDBOX_HOME.",
+            )
 
     def keep(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
         """A small file of ours in the home, made when absent. `fixed`: also put right when its content differs."""
@@ -145,6 +163,11 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _foreign(root: Path) -> list[str]:
+    """Names that no home has before its first command."""
+    return sorted({entry.name for entry in root.iterdir()} - _PREPARED) if root.exists() else []
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -365,3 +365,34 @@ def test_a_closed_task_is_a_conflict_unless_asked_for(home: Home) -> None:
     with refused(ErrorCode.CONFLICT):
         find_task(home, TASK_ID)
     assert find_task(home, TASK_ID, allow_closed=True).status is TaskStatus.CLOSED
+
+
+def test_a_folder_with_other_things_in_it_is_not_taken_over(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    (theirs / "letter.txt").write_text("dear")
+
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        Home(theirs).prepare()
+
+    assert "letter.txt" in caught.value.details
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o755
+    assert [entry.name for entry in theirs.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("before", [[], ["config.toml", "credentials.toml", "known_hosts"]], ids=["empty", "prepared"])
+def test_a_folder_without_is_made_private(tmp_path: Path, before: list[str]) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o755)
+    for name in before:
+        (folder / name).touch()
+
+    Home(folder).prepare()
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_is_put_into_a_home_later_does_not_close_it(home: Home) -> None:
+    (home.root / "notes.txt").touch()
+
+    home.prepare()
