@@ -14,6 +14,7 @@ import click
 
 from sandbox import __version__
 from sandbox.cli.invocation import Invocation, global_options
+from sandbox.cli.streams import guard_streams
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import neutral
 
@@ -101,7 +102,15 @@ def cli(ctx: click.Context) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are for people, or one JSON document with --json."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is not None:
+        return _run(list(argv))
+    output = guard_streams()
+    code = _run(sys.argv[1:])
+    sys.stdout.flush()
+    return code if output.lost is None else _fail(_unwritten(output.lost), Invocation())
+
+
+def _run(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no foreign code in here
     invocation = Invocation(json="--json" in arguments)
@@ -114,9 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted; nothing is left running.", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
             raise
@@ -130,16 +136,18 @@ def _interrupt(_signal: int, _frame: Any) -> None:
 
 def _misused(error: click.ClickException, invocation: Invocation) -> int:
     """Wrong words are an error; no words at all are a wish for help."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not invocation.json:
-        click.echo(error.format_message(), err=True)
-        return _USAGE
-    return _fail(_usage_error(error), invocation)
+    if not isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return _fail(_usage_error(error, error.format_message()), invocation)
+    if invocation.json:
+        return _fail(_usage_error(error, "Missing command."), invocation)
+    click.echo(error.format_message(), err=True)
+    return _USAGE
 
 
-def _usage_error(error: click.ClickException) -> SandboxError:
+def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "sandbox"
-    return SandboxError(ErrorCode.INVALID_INPUT, error.format_message(), hint=f"See: {path} --help")
+    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=f"See: {path} --help")
 
 
 def _defect(error: Exception) -> SandboxError:
@@ -148,6 +156,12 @@ def _defect(error: Exception) -> SandboxError:
         f"Unexpected {type(error).__name__}; this is a defect of the sandbox",
         details=str(error)[:500],
         hint="Run again with SANDBOX_DEBUG=1 for a trace to report.",
+    )
+
+
+def _unwritten(error: OSError) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL, "The command has ended, but its output could not be written", details=error.strerror or ""
     )
 
 

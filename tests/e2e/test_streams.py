@@ -1,0 +1,80 @@
+"""Who reads the output decides neither what a command does nor how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+FINE = ("profiles", "list")
+WRONG = ("profiles", "show", "nope")
+
+
+def ended(home: Path, *arguments: str, closing: str = "", **streams: IO[bytes] | int) -> tuple[int, str]:
+    """Exit code and what reached stderr; `closing`: redirections of a shell such as `2>&-`."""
+    command = [sys.executable, "-m", "sandbox", "--home", str(home), *arguments]
+    script = f'exec "$@" {closing}'
+    given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **streams}
+    done = subprocess.run(["sh", "-c", script, "sh", *command], check=False, timeout=60, text=True, **given)  # type: ignore[call-overload]  # reason: keywords of several types
+    return done.returncode, done.stderr or ""
+
+
+@pytest.fixture
+def nobody_reads() -> Iterator[IO[bytes]]:
+    """The writing end of a pipe whose reader left."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb", buffering=0) as stream:
+        with pytest.raises(BrokenPipeError):
+            stream.write(b"control")
+        yield stream
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(FINE, 0), (WRONG, 2), (("--help",), 0)], ids=["fine", "wrong", "help"]
+)
+def test_a_reader_who_left_changes_no_exit_code(
+    tmp_path: Path, nobody_reads: IO[bytes], arguments: tuple[str, ...], code: int, json_flag: list[str]
+) -> None:
+    home = tmp_path / "home"
+
+    assert ended(home, *json_flag, *arguments, stdout=nobody_reads)[0] == code
+    assert ended(home, *json_flag, *arguments, stdout=nobody_reads, stderr=nobody_reads)[0] == code
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_change_no_exit_code(tmp_path: Path, closing: str) -> None:
+    assert ended(tmp_path / "home", *FINE, closing=closing) == (0, "")
+    assert ended(tmp_path / "home", *WRONG, closing=closing)[0] == 2
+
+
+@pytest.mark.parametrize("arguments", [FINE, (*FINE, "--json"), (*WRONG, "--json"), ("--help",)])
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        code, errors = ended(tmp_path / "home", *arguments, stdout=full)
+
+    assert code == 5
+    assert "[internal]" in errors
+    assert "No space left" in errors
+    assert "Traceback" not in errors
+
+
+def test_progress_that_cannot_be_written_is_not(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        assert ended(tmp_path / "home", *WRONG, stderr=full)[0] == 2
+
+
+@pytest.mark.parametrize("arguments", [(), ("repo",)], ids=["nothing", "group"])
+def test_no_command_is_one_line_in_json(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "sandbox", "--home", str(tmp_path / "home"), "--json", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=60)
+
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["brief"] == "Missing command."
