@@ -71,7 +71,7 @@ def _check(query: SearchQuery) -> None:
     if not 1 <= query.max_results <= MAX_RESULTS:
         raise _refused(f"max_results is from 1 to {MAX_RESULTS}")
     if not 0 < query.timeout_s <= MAX_TIMEOUT_S:
-        raise _refused(f"timeout_s is at most {MAX_TIMEOUT_S:g}")
+        raise _refused(f"timeout_s is above 0 and at most {MAX_TIMEOUT_S:g}")
     if pattern is not None and (not 0 < len(pattern) <= PATTERN_LENGTH or set(pattern) & {"\0", "\n"}):
         raise _refused(f"a pattern has 1 to {PATTERN_LENGTH} characters, on one line")
     if pattern is not None and pattern.encode(errors="replace").decode() != pattern:
