@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import sandbox
 from sandbox.cli import main
+from sandbox.cli.app import cli
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
@@ -310,3 +312,28 @@ def test_names_from_a_repository_are_neutral_on_the_terminal(upstream: Upstream,
         assert exit_code == 0
         assert "\x1b]" not in out + err
         assert "new" in out
+
+
+def leaves(
+    group: click.Group, context: click.Context, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by its full name."""
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from leaves(found, context, (*path, name))
+        else:
+            yield " ".join((*path, name)), found
+
+
+def test_the_reference_has_every_command_with_all_its_options() -> None:
+    page = (Path(sandbox.__file__).parents[1] / "docs/cli.md").read_text().splitlines()
+    missing = []
+    for name, found in leaves(cli, click.Context(cli)):
+        rows = [line for line in page if line.startswith("| `") and name in line]
+        options = [o for p in found.params if isinstance(p, click.Option) for o in p.opts if o.startswith("--")]
+        wanted = [o for o in options if o not in {"--home", "--json"}]
+        missing += [f"{name} {o}" for o in ["", *wanted] if not any(o in row for row in rows)]
+
+    assert missing == []
