@@ -106,15 +106,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(list(argv))
     output = guard_streams()
     code = _run(sys.argv[1:])
+    _listen(signal.SIG_DFL, signal.SIG_DFL)  # nothing is left to tidy: a late signal just ends the process
     sys.stdout.flush()
     return code if output.lost is None else _fail(_unwritten(output.lost), Invocation())
 
 
 def _run(arguments: list[str]) -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no foreign code in here
     invocation = Invocation(json="--json" in arguments)
     try:
+        _listen(signal.default_int_handler, _interrupt)
         code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation)
     except SandboxError as error:
         return _fail(error, invocation)
@@ -128,6 +129,13 @@ def _run(arguments: list[str]) -> int:
             raise
         return _fail(_defect(error), invocation)
     return int(code or 0)
+
+
+def _listen(to_interrupt: Any, to_terminate: Any) -> None:
+    """Choose what Ctrl-C and SIGTERM do; an ignored Ctrl-C (a background job of a shell) stays ignored."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, to_interrupt)
+    signal.signal(signal.SIGTERM, to_terminate)
 
 
 def _interrupt(_signal: int, _frame: Any) -> None:

@@ -337,3 +337,31 @@ def test_the_reference_has_every_command_with_all_its_options() -> None:
         missing += [f"{name} {o}" for o in ["", *wanted] if not any(o in row for row in rows)]
 
     assert missing == []
+
+
+LOADING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sandbox.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+LEAVING = """
+import atexit, os, signal
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+"""
+UNGUARDED = "from sandbox.cli.app import cli\ncli(['--version'], standalone_mode=False)"
+GUARDED = "import sys\nfrom sandbox.__main__ import main\nsys.argv[1:] = ['--version']\nsys.exit(main())"
+
+
+@pytest.mark.parametrize("moment", [LOADING, LEAVING], ids=["loading", "leaving"])
+def test_ctrl_c_before_and_after_the_command_is_no_traceback(moment: str) -> None:
+    def ended(code: str) -> subprocess.CompletedProcess[str]:
+        argv = ["env", "--default-signal=INT", sys.executable, "-c", moment + code]
+        root = Path(sandbox.__file__).parents[1]
+        return subprocess.run(argv, cwd=root, check=False, capture_output=True, text=True, timeout=60)
+
+    assert "Traceback" in ended(UNGUARDED).stderr  # the control
+    guarded = ended(GUARDED)
+    assert (guarded.returncode, guarded.stderr) == (-signal.SIGINT, "")
