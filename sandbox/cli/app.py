@@ -116,7 +116,7 @@ def _run(arguments: list[str]) -> int:
     invocation = Invocation(json="--json" in arguments)
     try:
         _listen(signal.default_int_handler, _interrupt)
-        code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation)
+        code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_color())
     except SandboxError as error:
         return _fail(error, invocation)
     except click.ClickException as error:
@@ -140,6 +140,11 @@ def _listen(to_interrupt: Any, to_terminate: Any) -> None:
 
 def _interrupt(_signal: int, _frame: Any) -> None:
     raise KeyboardInterrupt
+
+
+def _color() -> bool | None:
+    """None: on terminals. click does not know NO_COLOR (https://no-color.org); rich does."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def _misused(error: click.ClickException, invocation: Invocation) -> int:
@@ -177,9 +182,9 @@ def _fail(error: SandboxError, invocation: Invocation) -> int:
     if invocation.json:
         click.echo(json.dumps(error.payload(), ensure_ascii=True))
     else:
-        click.echo(f"{click.style('error', fg='red')} [{error.code}] {neutral(error.brief)}", err=True)
+        click.echo(f"{click.style('error', fg='red')} [{error.code}] {neutral(error.brief)}", err=True, color=_color())
         for line in neutral(error.details).splitlines()[-40:]:  # names and bytes of a guest may be among it
             click.echo(f"  {line}", err=True)
         if error.hint:
-            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True)
+            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True, color=_color())
     return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

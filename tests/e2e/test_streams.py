@@ -78,3 +78,29 @@ def test_no_command_is_one_line_in_json(tmp_path: Path, arguments: tuple[str, ..
 
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["brief"] == "Missing command."
+
+
+@pytest.mark.parametrize("arguments", [FINE, WRONG], ids=["result", "error"])
+def test_no_color_is_respected_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert b"\x1b[" in on_a_terminal(tmp_path / "home", *arguments)  # the control
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = on_a_terminal(tmp_path / "home", *arguments)
+
+    assert plain
+    assert b"\x1b" not in plain
+
+
+def on_a_terminal(home: Path, *arguments: str) -> bytes:
+    """What the command shows on a terminal; it is less than the terminal buffers."""
+    ours, theirs = os.openpty()
+    try:
+        ended(home, *arguments, stdout=theirs, stderr=theirs)
+        return os.read(ours, 4096)
+    finally:
+        os.close(ours)
+        os.close(theirs)
