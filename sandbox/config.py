@@ -9,12 +9,15 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 class _Section(BaseModel):
@@ -155,10 +158,14 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
         where = ".".join(str(part) for part in first["loc"])
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"Configuration key '{where}': {first['msg']}",
+            f"Configuration key '{where}': {_reason(first)}",
             details=str(home / "config.toml"),
             hint="docs/configuration.md lists every key.",
         ) from error
+
+
+def _reason(error: ErrorDetails) -> str:
+    return "there is no such key" if error["type"] == "extra_forbidden" else error["msg"]
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -79,6 +79,12 @@ def test_a_wrong_key_is_named(tmp_path: Path, text: str, environ: dict[str, str]
     assert f"'{key}'" in caught.value.brief
 
 
+def test_an_unknown_key_is_called_one(tmp_path: Path) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, "[remotes]\nallow_fil = true"), {})
+    assert caught.value.brief.endswith("there is no such key")
+
+
 @pytest.mark.parametrize(
     ("text", "environ"),
     [("engine = 3", {"SANDBOX_ENGINE_HOST": "x"}), ("profiles = [1]", {"SANDBOX_PROFILES_PYTHON_IMAGE": "x"})],
