@@ -13,15 +13,17 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import openat2
+from sandbox.files.stamps import Familiar
 from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, refusal, show_path
 from sandbox.policy.writes import RESERVED_PREFIX
 
@@ -32,6 +34,7 @@ STREAM_CAP = 512 * 1024**2
 """Most bytes of a file that is read piece by piece: about a second."""
 
 _CHUNK = 1 << 20
+_name = attrgetter("name")
 _LINK_HINT = "Have the guest copy the file instead."
 
 
@@ -90,8 +93,13 @@ class WorktreeFiles:
 
     def read_with_mode(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, bool]:
         """Content and whether the owner may execute it."""
+        content, info = self.read_with_stat(path, cap)
+        return content, bool(info.st_mode & stat.S_IXUSR)
+
+    def read_with_stat(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, os.stat_result]:
+        """Content, and the stat of this very inode from before it was read."""
         with _translated(path), self._regular(path_bytes(path)) as (fd, info):
-            return b"".join(_chunks(fd, cap, path)), bool(info.st_mode & stat.S_IXUSR)
+            return b"".join(_chunks(fd, cap, path)), info
 
     def stream(self, path: RepoPath, cap: int = STREAM_CAP) -> Generator[bytes, None, None]:
         """A regular file piece by piece, all from one descriptor; close it when not read to the end. Raises: as `read`,
@@ -102,10 +110,14 @@ class WorktreeFiles:
 
     def link_target(self, path: bytes) -> bytes:
         """Target text of a symlink, never followed."""
+        return self.link_with_stat(path)[0]
+
+    def link_with_stat(self, path: bytes) -> tuple[bytes, os.stat_result]:
+        """Target text of a symlink, and the stat of this very inode."""
         with _translated(show_path(path)):
             handle = openat2(self._fd, path, os.O_PATH | os.O_NOFOLLOW)
             try:
-                return os.fsencode(os.readlink(b"", dir_fd=handle))
+                return os.fsencode(os.readlink(b"", dir_fd=handle)), os.fstat(handle)
             finally:
                 os.close(handle)
 
@@ -191,8 +203,10 @@ class WorktreeFiles:
                 os.fsync(folder)
             self._remove_empty(parent)
 
-    def walk(self, skip: Callable[[bytes], bool], limits: Limits | None = None) -> Iterator[Entry]:
-        """Every name below the root, depth first, sorted; `skip(path)` prunes a directory.
+    def walk(
+        self, skip: Callable[[bytes], bool], limits: Limits | None = None, familiar: Familiar | None = None
+    ) -> Iterator[Entry]:
+        """Every name below the root, depth first, sorted; `skip(path)` prunes a directory, `familiar` leaves out files.
 
         Names that git or some file system folds to `.git`, special files and unreadable directories come as
         rejected. Raises: `quota_exceeded` past the limits.
@@ -204,8 +218,8 @@ class WorktreeFiles:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:
                 raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The worktree is nested too deeply")
-            listed = self._list(folder, limits.entries - seen)
-            seen += len(listed)
+            count, listed = self._list(folder, limits.entries - seen, familiar)
+            seen += count
             if seen > limits.entries:
                 raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {limits.entries} entries")
             for entry in listed:
@@ -214,16 +228,18 @@ class WorktreeFiles:
                 elif not skip(entry.path):
                     pending.append(entry.path)
 
-    def _list(self, folder: bytes, most: int) -> list[Entry]:
-        """Entries of one directory, sorted; of more than `most` only one more, so that it costs no more to refuse."""
+    def _list(self, folder: bytes, most: int, familiar: Familiar | None) -> tuple[int, list[Entry]]:
+        """How many names a directory has (past `most` one more, which costs no more to refuse), and entries, sorted."""
         try:
             fd = openat2(self._fd, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:  # vanished, replaced by a link, or unreadable since it was listed
-            return [Entry(folder, EntryKind.REJECTED, executable=False, size=0)]
+            return 1, [Entry(folder, EntryKind.REJECTED, executable=False, size=0)]
         try:
             with os.scandir(fd) as found:
-                names = sorted(os.fsencode(entry.name) for entry in islice(found, most + 1))
-            return [e for e in (self._entry(fd, folder, name) for name in names) if e is not None]
+                listed: Sequence[os.DirEntry[str]] = sorted(islice(found, most + 1), key=_name)
+            told = familiar.news(folder, listed) if familiar and len(listed) <= most else listed
+            names = sorted(os.fsencode(entry.name) for entry in told)
+            return len(listed), [e for e in (self._entry(fd, folder, name) for name in names) if e is not None]
         finally:
             os.close(fd)
 

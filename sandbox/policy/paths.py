@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import NewType
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -83,6 +84,7 @@ def _check_component(text: str, component: bytes) -> None:
         raise refusal(text, "dotgit", "a path may not name .git, in any spelling")
 
 
+@lru_cache(maxsize=4096)  # a walk asks for each directory, and their names repeat
 def is_dotgit(component: bytes) -> bool:
     """Whether some file system folds this name to `.git`, or NTFS has it as the short name of one."""
     name = fold_name(component)

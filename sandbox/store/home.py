@@ -74,6 +74,14 @@ class Home:
     def task(self, task_id: str) -> Path:
         return self.repositories / "tasks" / f"{task_id}.json"
 
+    def stat_index(self, task_id: str) -> Path:
+        """What a task's plain worktree looked like; can be found again at any time."""
+        return self.repositories / "tasks" / f"{task_id}.stat"
+
+    def guest_mark(self, task_id: str) -> Path:
+        """Says that a guest may be at work in a task's worktree, and since when."""
+        return self.repositories / "tasks" / f"{task_id}.guest"
+
     def logs(self, owner_id: str) -> Path:
         """Logs of a task, or of a repository for runs without one."""
         return self.repositories / "logs" / owner_id

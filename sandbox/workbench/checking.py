@@ -12,12 +12,14 @@ from sandbox.checks.execute import FreshContainer, Guest, Place, Recorder
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.mask import require_mask
+from sandbox.files.stamps import coarse_now_ns
 from sandbox.git import objects
 from sandbox.git.cache import resolve_commit
 from sandbox.git.process import Git
 from sandbox.images import resolve
 from sandbox.models import Check, CheckRun, RunSummary, Task, Verdict, Verification
 from sandbox.profiles import Profile
+from sandbox.store.guests import guest_at_work
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task, near, save_run
 from sandbox.workbench.bases import profile_of
@@ -57,7 +59,8 @@ def _run_in_task(
         require_mask(root, GIT_MASK)
         with _report_folder(parts) as (run_id, report):
             place = Place(root, report, tree, clean_room=False, task_id=task.id)
-            run = _run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
+            with guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
+                run = _run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
         yield run
         if run.verdict is not Verdict.PASSED:
             return

@@ -20,6 +20,7 @@ from sandbox.workspaces.overlay import base_of
 from sandbox.workspaces.plain import Plain
 from sandbox.workspaces.pristine import collect
 from sandbox.workspaces.restore import restore_tree
+from sandbox.workspaces.statcache import Memory
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ def site_of(parts: Parts, repo_id: str, task_id: str) -> Site:
         pristines=home.pristines(repo_id),
         owner=parts.file_owner,
         mask=GIT_MASK,
+        memory=Memory(home.stat_index(task_id), home.guest_mark(task_id)),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.stamps import stamp_of
 from sandbox.files.tree import Entry, EntryKind, WorktreeFiles, sha256_of
 from sandbox.git.diff import Outline, RawChange
 from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange, TreeEntry, blob_id
@@ -64,6 +66,8 @@ class Comparison:
         self._bytes = 0
         self._changes: list[tuple[TreeChange, Change]] = []
         self._rejected: list[bytes] = []
+        self.same: dict[bytes, bytes] = {}
+        """Files that are as in the tree, with the stamp they had when they were read."""
 
     def look_at(self, entries: Collection[Entry], rules: IgnoreRules) -> set[bytes]:
         """Compare walked names with the tree. Returns the paths that are there and can be in a tree."""
@@ -106,8 +110,9 @@ class Comparison:
         if loaded is None:
             self._rejected.append(entry.path)
             return
-        content, mode = loaded
+        content, mode, stamp = loaded
         if before and (before.mode, before.oid) == (mode, blob_id(content, self._oid_length)):
+            self.same[entry.path] = stamp
             return
         self._bytes += len(content)
         if self._bytes > CHANGED_BYTES:
@@ -122,18 +127,19 @@ class Comparison:
         sha256 = None if change.content is None else sha256_of(change.content)
         self._changes.append((change, Change(path=show_path(change.path), kind=kind, sha256=sha256)))
 
-    def _load(self, entry: Entry) -> tuple[bytes, str] | None:
-        """Content and git mode, or None for a link that leads out of the tree or a file that is no file any more."""
+    def _load(self, entry: Entry) -> tuple[bytes, str, bytes] | None:
+        """Content, git mode and stamp; None for a link that leads out of the tree or a file that is none any more."""
         try:
             if entry.kind is EntryKind.SYMLINK:
-                target = self._files.link_target(entry.path)
-                return (target, SYMLINK) if _stays_inside(entry.path, target) or self._known(entry, target) else None
-            content, executable = self._files.read_with_mode(RepoPath(show_path(entry.path)), CHANGED_BYTES)
+                target, info = self._files.link_with_stat(entry.path)
+                may_be = _stays_inside(entry.path, target) or self._known(entry, target)
+                return (target, SYMLINK, stamp_of(info)) if may_be else None
+            content, info = self._files.read_with_stat(RepoPath(show_path(entry.path)), CHANGED_BYTES)
         except SandboxError as error:
             if error.code in {ErrorCode.UNSAFE_PATH, ErrorCode.NOT_FOUND}:
                 return None
             raise
-        return content, EXECUTABLE if executable else REGULAR
+        return content, EXECUTABLE if info.st_mode & stat.S_IXUSR else REGULAR, stamp_of(info)
 
     def _known(self, entry: Entry, target: bytes) -> bool:
         before = self._head.get(entry.path)

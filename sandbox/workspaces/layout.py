@@ -14,6 +14,7 @@ from sandbox.git.process import Git
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.facts import BaseFacts
 from sandbox.workspaces.ignore import IgnoreRules
+from sandbox.workspaces.statcache import Memory
 
 Kind = Literal["overlay", "plain"]
 
@@ -22,7 +23,8 @@ Kind = Literal["overlay", "plain"]
 class Site:
     """Where one worktree lives: what guests see, what an overlay keeps beside it, the folder of pristine checkouts.
 
-    `owner`: uid and gid of its files, None for ours. `mask`: content of its `.git` file.
+    `owner`: uid and gid of its files, None for ours. `mask`: content of its `.git` file. `memory`: where a
+    plain worktree's look is kept, None for one that is looked at once.
     """
 
     root: Path
@@ -30,6 +32,7 @@ class Site:
     pristines: Path
     owner: tuple[int, int] | None
     mask: bytes
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True)

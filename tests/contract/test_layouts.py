@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
+from sandbox.files.stamps import Known, keeps_times, stamp_of
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.objects import REGULAR, TreeChange, build_tree, list_tree
+from sandbox.git.objects import EXECUTABLE, REGULAR, SYMLINK, TreeChange, blob_id, build_tree, list_tree
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind
 from sandbox.workspaces import changes
@@ -25,6 +27,7 @@ from sandbox.workspaces.facts import gather_facts
 from sandbox.workspaces.layout import Base, Layout, Site
 from sandbox.workspaces.overlay import Overlay
 from sandbox.workspaces.plain import Plain
+from sandbox.workspaces.statcache import Memory, index_of
 from tests.unit.conftest import Upstream, initialised, refused
 
 LAYOUTS: dict[str, Callable[[], Layout]] = {"overlay": Overlay, "plain": Plain}
@@ -43,7 +46,8 @@ class Bench:
         self.commit = source.oid("HEAD")
         self.tree = source.oid("HEAD^{tree}")
         self.layout = layout
-        self.site = Site(place / "worktree", place / "layers", place / "pristines", None, MASK)
+        self.memory = Memory(place / "worktree.stat", place / "worktree.guest")
+        self.site = Site(place / "worktree", place / "layers", place / "pristines", None, MASK, self.memory)
         self.root = self.site.root
         self.facts = gather_facts(self.git, self.tree, list_tree(self.git, self.tree), {})
         layout.lay_out(self.git, self.tree, self.site)
@@ -51,6 +55,40 @@ class Bench:
     def changes(self, artifacts: tuple[str, ...] = (), head: str = "") -> Changes:
         base = Base(self.facts, self.facts.rules(artifacts))
         return self.layout.find_changes(self.git, self.site, base, head or self.tree)
+
+    def warm_up(self, head: str = "") -> None:
+        """Look until all that is as in the head is known by its stamp: it takes the kernel's clock a few ticks."""
+        if self.layout.kind == "plain" and keeps_times(self.root):
+            deadline = time.monotonic() + 10
+            while not self.is_warm(head or self.tree):
+                assert time.monotonic() < deadline
+                self.changes(head=head)
+
+    def is_warm(self, head: str) -> bool:
+        """Whether a look at the worktree now would read nothing that is as in the head."""
+        index = index_of(self.git, head, self.root, self.memory)
+        stamped = {p: s for f, found in index.folders.items() for p, s in _stamps(f, found.known)}
+        content = {e.path: (e.mode, e.oid) for e in index.entries(()).values()}
+        return all(stamped[p] == _stamp(self.root, p) for p, leaf in content.items() if _leaf(self.root, p) == leaf)
+
+
+def _stamps(folder: bytes, known: Known) -> Iterator[tuple[bytes, bytes]]:
+    for name, stamp in known.by_name().items():
+        yield os.path.join(folder, os.fsencode(name)), stamp  # noqa: PTH118 - bytes
+
+
+def _stamp(root: Path, path: bytes) -> bytes:
+    return stamp_of((root / os.fsdecode(path)).lstat())
+
+
+def _leaf(root: Path, path: bytes) -> tuple[str, str] | None:
+    place = root / os.fsdecode(path)
+    if any((root / above).is_symlink() for above in Path(os.fsdecode(path)).parents) or not os.path.lexists(place):
+        return None
+    if place.is_symlink():
+        return SYMLINK, blob_id(os.fsencode(place.readlink()))
+    mode = EXECUTABLE if place.is_file() and os.access(place, os.X_OK) else REGULAR
+    return (mode, blob_id(place.read_bytes())) if place.is_file() else None
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -328,9 +366,11 @@ CASES: dict[str, tuple[Callable[[Path], object], Shown, list[str]]] = {
 def test_a_change_is_found_for_what_it_is_and_makes_the_tree_it_should(
     act: Callable[[Path], object], shown: Shown, rejected: list[str], bench: Bench, tmp_path: Path
 ) -> None:
+    bench.warm_up()
     act(bench.root)
     found = bench.changes()
     assert {c.path: c.kind for c in found.shown} == shown
+    assert bench.changes() == found
     assert sorted(found.rejected) == sorted(rejected)
     assert {c.path for c in found.shown if c.sha256 is None} == {p for p, k in shown.items() if k is DELETED}
     require_same_when_laid_out(bench, found, tmp_path / "again")
@@ -387,14 +427,14 @@ def test_more_changed_bytes_than_we_hold_are_refused(bench: Bench, monkeypatch: 
 
 def test_a_file_that_vanishes_while_we_look_is_no_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     (bench.root / "new").write_bytes(b"x")
-    real = WorktreeFiles.read_with_mode
+    real = WorktreeFiles.read_with_stat
 
-    def racing(self: WorktreeFiles, path: object, cap: int = 0) -> tuple[bytes, bool]:
+    def racing(self: WorktreeFiles, path: object, cap: int = 0) -> tuple[bytes, os.stat_result]:
         if path == "new":
             (bench.root / "new").unlink()
         return real(self, path, cap)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(WorktreeFiles, "read_with_mode", racing)
+    monkeypatch.setattr(WorktreeFiles, "read_with_stat", racing)
     found = bench.changes()
     assert (found.shown, found.rejected) == ((), ("new",))
 
@@ -463,11 +503,34 @@ def test_a_worktree_that_lost_its_mount_comes_back_with_its_changes(bench: Bench
 
 
 def test_removal_leaves_nothing_and_can_be_repeated(bench: Bench) -> None:
+    bench.warm_up()
+    bench.memory.guests.touch()
     (bench.root / "deep").mkdir(mode=0)
     bench.layout.remove(bench.site)
     bench.layout.remove(bench.site)
     assert not bench.root.exists()
     assert not bench.site.layers.exists()
+    assert bench.layout.kind == "overlay" or not (bench.memory.index.exists() or bench.memory.guests.exists())
+
+
+@pytest.mark.parametrize("layout", [Plain()], ids=["plain"])
+def test_what_was_read_before_is_not_read_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not keeps_times(bench.root):
+        unavailable("times of this file system prove nothing")
+    bench.warm_up()
+    read: list[object] = []
+    real = WorktreeFiles.read_with_stat
+
+    def counting(self: WorktreeFiles, path: object, cap: int = 0) -> tuple[bytes, os.stat_result]:
+        read.append(path)
+        return real(self, path, cap)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(WorktreeFiles, "read_with_stat", counting)
+    (bench.root / "d" / "e" / "x").write_bytes(b"y\n")
+    assert [c.path for c in bench.changes().shown] == ["d/e/x"]
+    assert read == ["d/e/x"]
+    bench.memory.index.write_bytes(b"damaged")
+    assert [c.path for c in bench.changes().shown] == ["d/e/x"]
 
 
 def test_a_layout_that_fails_half_way_leaves_nothing(
@@ -514,10 +577,15 @@ def _step(root: Path, verb: str, name: str, other: str) -> None:
 
 
 @settings(max_examples=40)
-@given(steps=st.lists(_STEP, max_size=12), committed=st.integers(0, 12))
+@given(steps=st.lists(_STEP, max_size=12), committed=st.integers(0, 12), warmed=st.integers(0, 12))
 def test_both_layouts_find_the_same_changes(
-    source: Upstream, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]], committed: int
+    source: Upstream,
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[str, str, str]],
+    committed: int,
+    warmed: int,
 ) -> None:
+    """The plain one is looked at between the steps, so that stamps of every age meet what comes next."""
     place = tmp_path_factory.mktemp("both")
     if reason := why_not_overlay(place):
         unavailable(f"no overlay mounts here: {reason}")
@@ -525,8 +593,11 @@ def test_both_layouts_find_the_same_changes(
     head = ""
     try:
         for number, step in enumerate(steps):
+            if number == warmed:
+                benches[1].warm_up(head)
             for bench in benches:
                 _step(bench.root, *step)
+            benches[1].changes(head=head)
             if number == committed:
                 head = build_tree(benches[0].git, benches[0].commit, benches[0].changes().tree)
         one, two = (bench.changes(head=head) for bench in benches)

@@ -1,0 +1,168 @@
+"""What stat says of a file, as evidence that its content is still what it was; and when it is no evidence.
+
+A stamp is (inode, size, mtime, ctime, mode, device). It stands on ctime, which no system call sets: the kernel writes
+the time of its own clock there whenever content, mode, owner, names or times of an inode change, so setting mtime back
+leaves a trace, and so does a rename or a hard link. An equal stamp is evidence only when
+
+- the file was read after its ctime had become *past*: within one tick of the kernel's clock (or one second, where the
+  file system keeps no more) a second change leaves the same time (`Horizon.has_passed`);
+- nobody who already had the file mapped for writing lives on. The first store through a mapping moves ctime, the
+  next stores to that page do not, nor does writing it back, nor unmapping. All mappings of a guest are younger than
+  the guest: a file whose ctime is older than every guest that may live was not yet changed by one, and the first
+  change moves it (`Horizon.of`, store/guests.py);
+- the file system is one that does so. tmpfs lets a mapping that was read first be written without a trace; file
+  systems of other machines have other clocks. So these are named (`keeps_times`);
+- the machine has not crashed since: content may reach the disk before the times do (workspaces/statcache.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+
+STAMP_BYTES = 48
+NO_STAMP = bytes(STAMP_BYTES)
+"""Equal to no file's: there is no inode 0."""
+
+_FIELDS = attrgetter("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode", "st_dev")
+_CTIME = slice(24, 32)
+_SECOND_NS = 1_000_000_000
+_TICK_NS = 20_000_000  # twice the longest tick (HZ=100)
+_COARSE_CLOCK = 5  # CLOCK_REALTIME_COARSE: what the kernel stamps inodes with
+# statfs(2), f_type. Read in Linux 6.1: each calls file_update_time when a page of a mapping becomes writable, and takes
+# the permission back when it writes the page out.
+_KEEP_TIMES = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext2/3/4, xfs, btrfs
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def stamp_of(info: os.stat_result) -> bytes:
+    """The stamp of one file."""
+    return _packed([_FIELDS(info)])
+
+
+def _packed(rows: Iterable[tuple[int, ...]]) -> bytes:
+    rows = list(rows)
+    try:
+        return array("q", chain.from_iterable(rows)).tobytes()
+    except OverflowError:  # a guest may set mtime to the year 2400, whose nanoseconds need more than 63 bits
+        return array("Q", [value % 2**64 for value in chain.from_iterable(rows)]).tobytes()
+
+
+def coarse_now_ns() -> int:
+    """The kernel's clock as inodes are stamped with it."""
+    return time.clock_gettime_ns(_COARSE_CLOCK)
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Up to when changes are past: a file whose ctime is older has an evidential stamp."""
+
+    before_ns: int
+
+    @classmethod
+    def of(cls, looked_ns: int, guest_since_ns: int | None) -> Horizon:
+        """`looked_ns`: clock before the files were read; the guests are to be asked for after it was taken."""
+        return cls(looked_ns if guest_since_ns is None else min(looked_ns, guest_since_ns))
+
+    def has_passed(self, stamp: bytes) -> bool:
+        """Whether any later change of this file, by whoever lives now or later, moves its ctime."""
+        ctime_ns = int.from_bytes(stamp[_CTIME], "little" if _LITTLE else "big", signed=True)
+        grain_ns = _TICK_NS if ctime_ns % _SECOND_NS else 2 * _SECOND_NS
+        return ctime_ns + grain_ns < self.before_ns
+
+
+_LITTLE = array("q", [1]).tobytes()[0] == 1
+
+
+def keeps_times(folder: Path) -> bool:
+    """Whether the file system there moves ctime at every change that a guest can make."""
+    buffer = ctypes.create_string_buffer(512)
+    if _libc.statfs(os.fsencode(folder), buffer) != 0:
+        return False
+    return ctypes.c_long.from_buffer(buffer).value in _KEEP_TIMES
+
+
+@dataclass(frozen=True)
+class Known:
+    """Files of one directory: their names, NUL between them, in the order of text; their stamps in that order."""
+
+    names: bytes
+    stamps: bytes
+
+    def by_name(self) -> dict[str, bytes]:
+        """Each name with its stamp."""
+        return dict(zip(split_names(self.names), split_stamps(self.stamps), strict=True))
+
+
+def join_names(names: Iterable[str]) -> bytes:
+    """Names as `Known` keeps them."""
+    return os.fsencode("\0".join(names))
+
+
+def split_names(names: bytes) -> list[str]:
+    """The inverse of `join_names`."""
+    return os.fsdecode(names).split("\0") if names else []
+
+
+def split_stamps(stamps: bytes) -> Iterator[bytes]:
+    """The single stamps."""
+    return (stamps[at : at + STAMP_BYTES] for at in range(0, len(stamps), STAMP_BYTES))
+
+
+@dataclass
+class Familiar:
+    """Files that a walk need not tell of while they have the stamps they had.
+
+    After the walk: `whole` are the directories that hold exactly their known files, all of them unchanged; `parts` the
+    unchanged files of others; `changed` the stamps of what else lies in directories of known files.
+    """
+
+    folders: Mapping[bytes, Known]
+    whole: set[bytes] = field(default_factory=set)
+    parts: set[bytes] = field(default_factory=set)
+    changed: dict[bytes, bytes] = field(default_factory=dict)
+
+    def news(self, folder: bytes, listed: Sequence[os.DirEntry[str]]) -> Sequence[os.DirEntry[str]]:
+        """What is left to tell of a directory, given all its names in the order of text, while its handle is open."""
+        known = self.folders.get(folder)
+        if known is None:
+            return listed
+        try:
+            leaves, others = _parted(listed)
+            stamps = _packed([_FIELDS(entry.stat(follow_symlinks=False)) for entry in leaves])
+        except OSError:  # a name is gone again
+            return listed
+        if stamps == known.stamps and join_names([entry.name for entry in leaves]) == known.names:
+            self.whole.add(folder)
+            return others
+        return self._unknown(folder, known, zip(leaves, split_stamps(stamps), strict=True)) + others
+
+    def _unknown(
+        self, folder: bytes, known: Known, leaves: Iterable[tuple[os.DirEntry[str], bytes]]
+    ) -> list[os.DirEntry[str]]:
+        before, prefix = known.by_name(), folder + b"/" if folder else b""
+        news = []
+        for entry, stamp in leaves:
+            path = prefix + os.fsencode(entry.name)
+            if before.get(entry.name) == stamp:
+                self.parts.add(path)
+            else:
+                self.changed[path] = stamp
+                news.append(entry)
+        return news
+
+
+def _parted(listed: Sequence[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """Files and links, and directories."""
+    folders = [entry for entry in listed if entry.is_dir(follow_symlinks=False)]
+    if not folders:
+        return list(listed), folders
+    return [entry for entry in listed if not entry.is_dir(follow_symlinks=False)], folders

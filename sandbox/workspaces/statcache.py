@@ -1,0 +1,242 @@
+"""What a plain worktree looked like when it was last read: the leaves of a tree, and stamps of the files that were so.
+
+Theory. A status has to know that no file differs from the head. Reading all costs seconds, so a file with the stamp
+under which it was read is believed (files/stamps.py says when a stamp is evidence, THREATS H26). The index lists the
+leaves of one tree by directory; when the head moves it follows along the difference of the two trees, so the head is
+not listed again either. A leaf has a stamp only after its bytes were compared with it, never on hearsay.
+
+The file lies in the home, where no guest reaches. It is a note: damaged, of another program version, of a time before
+the last boot or on a file system whose times prove nothing, it is as if it were not there. Per directory it keeps one
+run of bytes each for names, leaves and stamps; an untouched directory is compared as a whole (docs/adr/0015).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import struct
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+from sandbox.files.stamps import NO_STAMP, Horizon, Known, coarse_now_ns, join_names, keeps_times
+from sandbox.git.diff import diff_trees
+from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeEntry, list_tree
+from sandbox.git.process import Git
+from sandbox.store.guests import guest_since_ns
+from sandbox.store.home import write_atomically
+
+_log = logging.getLogger(__name__)
+_MAGIC = b"sandbox-stat-1\n"
+_HEAD = struct.Struct("<36sIII")  # boot, checksum of all behind, length of an object id, number of directories
+_FOLDER = struct.Struct("<III")  # bytes of the path, bytes of the names, number of names
+_MODES = (REGULAR, EXECUTABLE, SYMLINK, GITLINK)
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_SHARE = 50  # written again when a fiftieth of it is new
+_READ_BYTES = 100_000  # read in the time one name costs
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where a worktree's index is kept, and the mark of guests that may be at work in it."""
+
+    index: Path
+    guests: Path
+
+    def forget(self) -> None:
+        """Remove both."""
+        self.index.unlink(missing_ok=True)
+        self.guests.unlink(missing_ok=True)
+
+    def horizon(self) -> Horizon:
+        """For files that are read from now on. The clock first: a guest that starts between is younger than it."""
+        now_ns = coarse_now_ns()
+        return Horizon.of(now_ns, guest_since_ns(self.guests))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Leaves of one directory. `oids` holds, in the order of the names, a mode's number and an object id each."""
+
+    known: Known
+    oids: bytes
+
+
+Leaf = tuple[bytes, bytes]
+"""Mode's number and object id; stamp."""
+
+
+class Index:
+    """The leaves of `tree` by directory, some with a stamp. `news`: how much is in it that its file does not have."""
+
+    def __init__(self, tree: str, folders: dict[bytes, Folder], news: int) -> None:
+        self.tree = tree
+        self.folders = folders
+        self.news = news
+
+    @classmethod
+    def of(cls, git: Git, tree: str) -> Index:
+        """The leaves of a tree as git lists them, without any stamp."""
+        found: dict[bytes, dict[str, Leaf]] = defaultdict(dict)
+        entries = list_tree(git, tree, sizes=False)
+        for entry in entries:
+            folder, name = posixpath.split(entry.path)
+            found[folder][os.fsdecode(name)] = (_leaf(entry.mode, entry.oid), NO_STAMP)
+        return cls(tree, {folder: _folder(leaves) for folder, leaves in found.items()}, len(entries))
+
+    def count(self) -> int:
+        """How many leaves there are."""
+        return sum(len(f.oids) for f in self.folders.values()) // self._width
+
+    def entries(self, leave_out: Iterable[bytes]) -> dict[bytes, TreeEntry]:
+        """Leaves by path, without those of some directories."""
+        left_out = set(leave_out)
+        return {
+            path: TreeEntry(path, _MODES[leaf[0]], leaf[1:].hex(), None)
+            for folder in self.folders.keys() - left_out
+            for path, leaf in self._leaves(folder)
+        }
+
+    def move(self, git: Git, tree: str) -> None:
+        """Make it the index of another tree, at the cost of the difference. Leaves that differ lose their stamp."""
+        moved: dict[bytes, Leaf | None] = {}
+        for change in diff_trees(git, self.tree, tree):
+            there = change.new_oid is not None
+            moved[change.path] = (_leaf(change.new_mode, str(change.new_oid)), NO_STAMP) if there else None
+        self._put(moved)
+        self.tree = tree
+
+    def learn(self, stamps: Mapping[bytes, bytes], horizon: Horizon) -> None:
+        """Files whose bytes were compared with their leaves, under these stamps; only those that prove something."""
+        proven = {path: stamp for path, stamp in stamps.items() if horizon.has_passed(stamp)}
+        self._put({path: (b"", stamp) for path, stamp in proven.items()})
+        self.news += sum(_size(stamp) // _READ_BYTES for stamp in proven.values())
+
+    def is_worth_keeping(self) -> bool:
+        """Whether writing it costs less than what it saves the next time."""
+        return self.news > self.count() // _SHARE
+
+    @property
+    def _width(self) -> int:
+        return 1 + len(self.tree) // 2
+
+    def _leaves(self, folder: bytes) -> Iterator[tuple[bytes, bytes]]:
+        found, width = self.folders[folder], self._width
+        prefix = folder + b"/" if folder else b""
+        for number, name in enumerate(found.known.names.split(b"\0")):
+            yield prefix + name, found.oids[number * width : (number + 1) * width]
+
+    def _put(self, changes: Mapping[bytes, Leaf | None]) -> None:
+        """Set or drop leaves; an empty leaf keeps what is there and sets the stamp only."""
+        by_folder: dict[bytes, dict[str, Leaf | None]] = defaultdict(dict)
+        for path, leaf in changes.items():
+            folder, name = posixpath.split(path)
+            by_folder[folder][os.fsdecode(name)] = leaf
+        for folder, leaves in by_folder.items():
+            merged = _merged(self._by_name(folder), leaves)
+            if merged:
+                self.folders[folder] = _folder(merged)
+            else:
+                self.folders.pop(folder, None)
+        self.news += len(changes)
+
+    def _by_name(self, folder: bytes) -> dict[str, Leaf]:
+        if folder not in self.folders:
+            return {}
+        stamps = self.folders[folder].known.by_name()
+        leaves = (leaf for _, leaf in self._leaves(folder))
+        return {name: (leaf, stamp) for (name, stamp), leaf in zip(stamps.items(), leaves, strict=True)}
+
+
+def _merged(before: Mapping[str, Leaf], changes: Mapping[str, Leaf | None]) -> dict[str, Leaf]:
+    after = dict(before)
+    for name, leaf in changes.items():
+        if leaf is None:
+            after.pop(name, None)
+        else:
+            after[name] = (leaf[0] or before[name][0], leaf[1])
+    return after
+
+
+def _leaf(mode: str, oid: str) -> bytes:
+    return bytes([_MODES.index(mode)]) + bytes.fromhex(oid)
+
+
+def _folder(leaves: Mapping[str, Leaf]) -> Folder:
+    names = sorted(leaves)
+    stamps = b"".join(leaves[name][1] for name in names)
+    return Folder(Known(join_names(names), stamps), b"".join(leaves[name][0] for name in names))
+
+
+def _size(stamp: bytes) -> int:
+    return int(struct.unpack_from("=q", stamp, 8)[0])
+
+
+def index_of(git: Git, tree: str, root: Path, memory: Memory | None) -> Index:
+    """The index of a tree for the worktree at `root`: the kept one moved there, or one without stamps."""
+    kept = load(memory.index) if memory and keeps_times(root) else None
+    if kept is None or len(kept.tree) != len(tree):
+        return Index.of(git, tree)
+    if kept.tree != tree:
+        try:
+            kept.move(git, tree)
+        except (SandboxError, ValueError):  # its tree is not in the clone any more
+            return Index.of(git, tree)
+    return kept
+
+
+def keep(index: Index, root: Path, memory: Memory | None) -> None:
+    """Write the index for the next time, when that is worth it. That it cannot be written is no failure."""
+    if memory is None or not index.is_worth_keeping() or not keeps_times(root):
+        return
+    try:
+        save(index, memory.index)
+    except OSError as error:
+        _log.info("the index %s is not kept: %s", memory.index.name, error)
+
+
+def save(index: Index, path: Path) -> None:
+    """Write an index whole."""
+    body = bytearray(index.tree.encode())
+    for folder, found in index.folders.items():
+        known = found.known
+        body += _FOLDER.pack(len(folder), len(known.names), len(found.oids) * 2 // (len(index.tree) + 2))
+        body += folder + known.names + found.oids + known.stamps
+    head = _HEAD.pack(_boot(), zlib.crc32(body), len(index.tree), len(index.folders))
+    write_atomically(path, _MAGIC + head + body)
+
+
+def load(path: Path) -> Index | None:
+    """A kept index, or None for a file that is not there, not whole, or from before the last boot."""
+    try:
+        content = path.read_bytes()
+        boot, checksum, length, folders = _HEAD.unpack_from(content, len(_MAGIC))
+        body = memoryview(content)[len(_MAGIC) + _HEAD.size :]
+        if not content.startswith(_MAGIC) or boot != _boot() or checksum != zlib.crc32(body):
+            return None
+        return Index(bytes(body[:length]).decode("ascii"), _read_folders(body, length, folders), 0)
+    except (OSError, struct.error, ValueError):
+        return None
+
+
+def _read_folders(body: memoryview, length: int, folders: int) -> dict[bytes, Folder]:
+    found: dict[bytes, Folder] = {}
+    at = length
+    for _ in range(folders):
+        sizes = _FOLDER.unpack_from(body, at)
+        at += _FOLDER.size
+        pieces = []
+        for size in (sizes[0], sizes[1], sizes[2] * (1 + length // 2), sizes[2] * len(NO_STAMP)):
+            pieces.append(bytes(body[at : at + size]))
+            at += size
+        found[pieces[0]] = Folder(Known(pieces[1], pieces[3]), pieces[2])
+    return found
+
+
+def _boot() -> bytes:
+    """What the kernel calls this boot. Times of before it may be older than the bytes they stand for."""
+    return _BOOT.read_bytes().strip()
