@@ -8,7 +8,7 @@ is at most the length of the name times that of the pattern.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -105,6 +105,32 @@ class Pattern:
     def _reached(self, states: set[int]) -> set[int]:
         """With what follows a `**` that stands for nothing. Two are never neighbours."""
         return states | {i + 1 for i in states if i < len(self.globs) and self.globs[i] is _ANY}
+
+
+class PatternSet:
+    """Patterns that are asked together. Nearly all begin with a plain name, so few have to be matched for a path."""
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        self._anywhere: dict[str, list[Pattern]] = {}  # by the plain name that stands at any depth
+        self._at_top: dict[str, list[Pattern]] = {}  # by the plain first name
+        self._others: list[Pattern] = []
+        for pattern in patterns:
+            self._where(pattern).append(pattern)
+
+    def _where(self, pattern: Pattern) -> list[Pattern]:
+        first, *rest = pattern.globs
+        if first is not _ANY:
+            return self._others if first.wild else self._at_top.setdefault(first.text, [])
+        if rest and rest[0] is not _ANY and not rest[0].wild:
+            return self._anywhere.setdefault(rest[0].text, [])
+        return self._others
+
+    def cover(self, parts: Sequence[str]) -> bool:
+        """Whether one of them matches this file, or a directory above it."""
+        asked = [*self._others, *self._at_top.get(parts[0], ())]
+        for name in parts:
+            asked += self._anywhere.get(name, ())
+        return any(pattern.covers(parts) for pattern in asked)
 
 
 def parse_pattern(line: str) -> Pattern | None:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.globs import Glob, Pattern, parse_pattern
+from sandbox.policy.globs import Glob, Pattern, PatternSet, parse_pattern
 from sandbox.policy.paths import MAX_COMPONENT_BYTES, RepoPath, check_path, fold_name, path_bytes, refusal
 
 RESERVED_PREFIX = b".sandbox-write-"
@@ -72,15 +72,15 @@ class PathRule(_Policy):
 
     def covers(self, path: RepoPath) -> bool:
         """Whether some glob matches the path, or what a file system may make of it."""
-        return _any_covers(self._exact, path.split("/")) or _any_covers(self._folded, _folded_parts(path))
+        return self._exact.cover(path.split("/")) or self._folded.cover(_folded_parts(path))
 
     @cached_property
-    def _exact(self) -> tuple[Pattern, ...]:
-        return tuple(map(_pattern, self.paths))
+    def _exact(self) -> PatternSet:
+        return PatternSet(map(_pattern, self.paths))
 
     @cached_property
-    def _folded(self) -> tuple[Pattern, ...]:
-        return tuple(_pattern(unicodedata.normalize("NFKC", glob).casefold()) for glob in self.paths)
+    def _folded(self) -> PatternSet:
+        return PatternSet(_pattern(unicodedata.normalize("NFKC", glob).casefold()) for glob in self.paths)
 
 
 class RepositoryPaths(_Policy):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.config import resources
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.globs import PatternSet, parse_pattern
 from sandbox.policy.paths import check_path
 from sandbox.policy.writes import PathPolicy, check_writable, flags_of, load_path_policy
 from tests.unit.conftest import refused
@@ -246,3 +247,13 @@ def test_what_may_be_written_obeys_the_grammar_too(shipped: PathPolicy, text: st
     if refusing_rule(text, shipped) is None:
         path = check_writable(text, shipped, REPO)
         assert check_path(text) == path == check_writable(path, shipped, REPO)
+
+
+GLOBS = ["a", "/a", "a/", "a/b", "**/a", "**/a/b", "a/**", "a/**/b", "*.py", "/*.py", "[ab]", "**", "\\a", "b/", "/b/*"]
+NAMES = st.lists(st.sampled_from(["a", "b", "a.py", "c", "**", "\\a"]), min_size=1, max_size=4)
+
+
+@given(globs=st.lists(st.sampled_from(GLOBS), max_size=6), parts=NAMES)
+def test_patterns_asked_together_cover_what_one_of_them_covers(globs: list[str], parts: list[str]) -> None:
+    patterns = [p for glob in globs if (p := parse_pattern(glob)) is not None]
+    assert PatternSet(patterns).cover(parts) == any(pattern.covers(parts) for pattern in patterns)
