@@ -1,7 +1,8 @@
 """The journal of a task: one JSON line an operation, only ever appended.
 
-A line is one write to a file opened with O_APPEND, then fsynced, so several processes can share it. What a crash tore
-is skipped when read, and the next append starts on a line of its own.
+A line is one write to a file opened with O_APPEND, so several processes can share it. It is fsynced with all before it,
+or left to the next that is (docs/adr/0013). What a crash tore is skipped when read, and the next append starts on a
+line of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from sandbox.store.home import SCHEMA_VERSION, Home
 _log = logging.getLogger(__name__)
 
 
-def append(home: Home, task_id: str, entry: JournalEntry) -> None:
-    """Add one entry, durably. The caller has checked the task id. Raises: `internal` when it cannot be written."""
+def append(home: Home, task_id: str, entry: JournalEntry, *, synced: bool = True) -> None:
+    """Add one entry; with `synced` it outlives a power failure. The caller has checked the task id.
+
+    Raises: `internal` when it cannot be written.
+    """
     document = {"schema_version": SCHEMA_VERSION, **entry.model_dump(mode="json", exclude_defaults=True)}
     line = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,6 +32,8 @@ def append(home: Home, task_id: str, entry: JournalEntry) -> None:
         fd = os.open(home.journal(task_id), flags, 0o600)
         try:
             _write_line(fd, line)
+            if synced:
+                os.fsync(fd)
         finally:
             os.close(fd)
     except OSError as error:
@@ -43,7 +49,6 @@ def _write_line(fd: int, line: bytes) -> None:
     written = os.write(fd, line)
     if written != len(line):
         raise OSError(f"only {written} of {len(line)} bytes were taken")
-    os.fsync(fd)
 
 
 def read(home: Home, task_id: str) -> tuple[JournalEntry, ...]:

@@ -35,6 +35,9 @@ from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 
 NAMES, NAME_LENGTH, FILES = 20, 200, 200
+EDITS = frozenset({"patch", "edit", "write"})
+"""What is not fsynced: the files they wrote are, and entries of all else bring theirs along (docs/adr/0013)."""
+
 _ResultT = TypeVar("_ResultT")
 
 
@@ -109,7 +112,7 @@ def _write(parts: Parts, operation: _Operation, result: str) -> None:
         duration_s=round(time.monotonic() - operation.started, 4),
     )
     for task_id in operation.task_ids:
-        journal.append(parts.home, task_id, entry)
+        journal.append(parts.home, task_id, entry, synced=operation.name not in EDITS)
 
 
 def _is_ours(parts: Parts, task_id: str) -> bool:

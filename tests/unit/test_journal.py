@@ -56,6 +56,30 @@ def entry(operation: str = "commit", result: str = "ok") -> JournalEntry:
 # --- the file
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files that were fsynced."""
+    names: list[str] = []
+    real = os.fsync
+
+    def spy(fd: int) -> None:
+        names.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    return names
+
+
+def test_an_edit_syncs_its_file_and_leaves_the_journal_to_the_next_operation(desk: Desk, synced: list[str]) -> None:
+    name = f"{desk.task.id}.jsonl"
+    desk.workbench.write_file(desk.task.id, "new", "x", None)
+    assert any(n.startswith(".sandbox-write-") for n in synced)
+    assert name not in synced
+    desk.workbench.snapshot(desk.task.id)
+    assert name in synced
+    assert [e.operation for e in journal.read(Home(desk.home), desk.task.id)] == ["create", "write", "snapshot"]
+
+
 def test_entries_come_back_in_order_from_a_private_file(home: Home) -> None:
     assert journal.read(home, TASK) == ()
     for name in ("a", "b", "c"):
@@ -214,7 +238,7 @@ def test_what_ends_without_a_typed_error_is_written_too(desk: Desk, error: BaseE
     assert desk.workbench.log(desk.task.id)[-1].result == result
 
 
-def _full(_home: Home, _task_id: str, _entry: JournalEntry) -> None:
+def _full(_home: Home, _task_id: str, _entry: JournalEntry, **_more: object) -> None:
     raise SandboxError(ErrorCode.INTERNAL, "The journal cannot be written")
 
 
