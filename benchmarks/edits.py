@@ -1,6 +1,6 @@
 """S11: a hash-gated, durable patch of one file, against bare `git apply`; which checks no hash and syncs nothing.
 
-The product's time has everything: lock, task record, gate, placing, fsyncs of the file and its directory, a journal entry.
+The product's time has everything: lock, task record, gate, placing, fsyncs of file and directory, a journal line.
 """
 
 from __future__ import annotations
