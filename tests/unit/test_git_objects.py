@@ -329,6 +329,24 @@ def test_build_tree_reaches_any_tree_from_any_tree(
     assert tree == written(upstream, after)
 
 
+@pytest.mark.parametrize(("files", "synced"), [(1, False), (31, False), (32, False), (33, True), (40, True)])
+def test_a_pack_that_is_not_synced_to_disk_does_not_stay(upstream: Upstream, files: int, synced: bool) -> None:
+    """At the worst: each file in two directories of its own. The repository says otherwise, and has no say."""
+    upstream.git("config", "fastimport.unpackLimit", "1")
+    changes = [put(b"%d/%d/f" % (n, n), b"%d" % n) for n in range(files)]
+    assert ("core.fsync" in objects.import_settings(changes).values()) != synced
+    objects.build_tree(Git(upstream.git_dir), committed(upstream, BASE), changes)
+    packs = list((upstream.git_dir / "objects" / "pack").glob("*.pack"))
+    assert synced or packs == []
+
+
+def test_a_pack_that_stays_is_synced_to_disk(upstream: Upstream) -> None:
+    changes = [put(b"%d" % n, b"%d" % n) for n in range(200)]
+    assert "core.fsync" not in objects.import_settings(changes).values()
+    objects.build_tree(Git(upstream.git_dir), committed(upstream, BASE), changes)
+    assert list((upstream.git_dir / "objects" / "pack").glob("*.pack"))
+
+
 def test_a_file_that_would_sweep_away_a_directory_is_not_built(upstream: Upstream) -> None:
     with refused(ErrorCode.INTERNAL) as caught:
         objects.build_tree(Git(upstream.git_dir), committed(upstream, BASE), [put(b"d", b"x")])
