@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sandbox.files.checkout import FileSpec, check_out, remove_tree
+from sandbox.files.checkout import FileSpec, check_out, make_durable, remove_tree
 from sandbox.git.objects import GITLINK, TreeEntry, list_tree, read_blobs
 from sandbox.git.process import Git
 
@@ -35,6 +35,7 @@ def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, own
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         check_out(beside, file_specs(git, entries), owner)
+        make_durable(beside)  # else a power failure could leave empty files that pass for the base's
         beside.rename(path)
     finally:
         remove_tree(beside)
