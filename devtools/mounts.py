@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from sandbox.engine.mounts import devices
 from sandbox.files.overlay import unmount
 
 
 def unmount_below(folder: Path) -> None:
     """Take away every mount below a directory, the last one first."""
-    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    for point in reversed([Path(line.split()[4]) for line in lines]):
+    table = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+    for point in reversed([Path(point) for point in devices(table)]):
         if point.is_relative_to(folder):
             unmount(point)

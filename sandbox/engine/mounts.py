@@ -7,6 +7,7 @@ mount table of its own sees the empty directory below a worktree that we mounted
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +21,8 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 def devices(mountinfo: str) -> dict[str, str]:
     """Device ('major:minor') of what is seen at each mount point; pure. Of several there, the last one made."""
-    rows = (fields for fields in map(str.split, mountinfo.splitlines()) if len(fields) > _MOUNT_POINT)
+    lines = (line.split(" ") for line in mountinfo.split("\n"))  # the kernel escapes these two, no other white space
+    rows = (fields for fields in lines if len(fields) > _MOUNT_POINT)
     return {_ESCAPE.sub(lambda m: chr(int(m[1], 8)), f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
 
 
@@ -44,7 +46,7 @@ def require_mounts(pid: int, options: Mapping[str, Any], proc: Path = Path("/pro
     guest = _table(proc / str(pid))
     if not guest:
         return
-    mounts = options["HostConfig"]["Mounts"]
+    mounts = [{**m, "Source": os.path.realpath(m["Source"])} for m in options["HostConfig"]["Mounts"]]  # as the table
     if absent := missing_mounts(guest, [mount["Target"] for mount in mounts]):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -61,6 +63,6 @@ def require_mounts(pid: int, options: Mapping[str, Any], proc: Path = Path("/pro
 
 def _table(process: Path) -> str:
     try:
-        return (process / "mountinfo").read_text(encoding="utf-8", errors="replace")
+        return os.fsdecode((process / "mountinfo").read_bytes())
     except OSError:
         return ""

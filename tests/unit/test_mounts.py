@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.engine.mounts import require_mounts
+from sandbox.engine.mounts import devices, require_mounts
 from sandbox.errors import ErrorCode, SandboxError
 
 LINE = "{n} 1 254:0 /x {point} ro,relatime - ext4 /dev/root rw\n"
@@ -55,3 +55,23 @@ def test_a_file_system_that_the_engine_does_not_see_is_noticed(point: str, tmp_p
 
     (proc / "self" / "mountinfo").write_text(HOST.format(device="254:0", point=point))
     require_mounts(7, OPTIONS, proc)
+
+
+@pytest.mark.parametrize("name", ["work\u3000tree", "a\u00a0b", "a\u2028b", "a\x0cb", "a\rb", "a\x85b"], ids=ascii)
+def test_names_with_white_space_that_the_kernel_does_not_escape_are_read_whole(name: str) -> None:
+    assert devices(HOST.format(device="0:39", point=f"/home/{name}")) == {f"/home/{name}": "0:39"}
+
+
+def test_the_comparison_follows_a_home_behind_a_link(tmp_path: Path) -> None:
+    """The table names the real place. Control: the device of the guest's own table is accepted."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "home").symlink_to("real")
+    mounts = [{"Source": str(tmp_path / "home" / "tree"), "Target": "/workspace"}]
+    options = {"HostConfig": {"Mounts": mounts}}
+    proc = table(tmp_path, "/workspace")
+    (proc / "self").mkdir()
+    (proc / "self" / "mountinfo").write_text(HOST.format(device="0:39", point=tmp_path / "real" / "tree"))
+    with pytest.raises(SandboxError, match="does not see"):
+        require_mounts(7, options, proc)
+    (proc / "self" / "mountinfo").write_text(HOST.format(device="254:0", point=tmp_path / "real" / "tree"))
+    require_mounts(7, options, proc)
