@@ -24,6 +24,7 @@ from sandbox.workbench.worktrees import (
     files_of,
     has_worktree,
     make_worktree,
+    mounting,
     put_away,
     remove_worktree,
     site_of,
@@ -122,16 +123,19 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
     with parts.home.locked(task_id, timeout_s=EDIT_WAIT_S):
         task = find_task(parts.home, task_id, allow_closed=True)
         site = site_of(parts, task.repo_id, task.id)
-        if delete and has_worktree(site):
-            if not discard:
-                _require_clean(parts, task)
-            remove_worktree(site)
-            collect_unused(parts, task.repo_id)
-        put_away(site)
-        closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
-        if not has_worktree(site):
-            closed["worktree_path"] = None
-        return save_task(parts.home, task.model_copy(update=closed))
+        if delete and not discard and has_worktree(site):
+            _require_clean(parts, task)
+        with mounting(parts, task.id):  # until the record says closed: a reader would mount it again
+            if delete and has_worktree(site):
+                remove_worktree(site)
+            put_away(site)
+            closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
+            if not has_worktree(site):
+                closed["worktree_path"] = None
+            saved = save_task(parts.home, task.model_copy(update=closed))
+    if delete:
+        collect_unused(parts, task.repo_id)
+    return saved
 
 
 def _require_clean(parts: Parts, task: Task) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -13,6 +13,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK
+from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.choosing import choose, layout_of
 from sandbox.workspaces.layout import Site
@@ -88,7 +89,7 @@ def collect_unused(parts: Parts, repo_id: str) -> list[str]:
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
             in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("*/")}
-            return collect(home.pristines(repo_id), in_use, unused_s)
+            return collect(home.pristines(repo_id), in_use | _below_rooms(parts), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s stay for now: %s", repo_id, error)
         return []
@@ -98,6 +99,17 @@ def pristine_of(parts: Parts, task: Task) -> Path | None:
     """The immutable checkout below a task's worktree, None where it lies on none."""
     site = site_of(parts, task.repo_id, task.id)
     return layout_of(site).pristine(site)
+
+
+def _below_rooms(parts: Parts) -> set[str]:
+    """What lies below clean rooms, of whatever repository. One that is made or taken away right now may have no record:
+    ours are made under the lock that the caller holds.
+    """
+    found = set()
+    for layers in parts.home.room("any").parent.glob("*.layers/"):
+        with suppress(SandboxError):
+            found.add(base_of(layers))
+    return found
 
 
 def has_worktree(site: Site) -> bool:
@@ -111,15 +123,25 @@ def ready(parts: Parts, task: Task) -> Path:
     That of a closed task stays unmounted: what changed in it can be told without.
     """
     site = site_of(parts, task.repo_id, task.id)
+    _require_worktree(site, task)
+    if task.status is not TaskStatus.CLOSED and not layout_of(site).is_ready(site):
+        with mounting(parts, task.id):
+            _require_worktree(site, task)  # whoever closed it meanwhile has it taken away
+            if find_task(parts.home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
+                layout_of(site).make_ready(site)
+    return site.root
+
+
+def _require_worktree(site: Site, task: Task) -> None:
     if not has_worktree(site):
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The task's worktree is gone", details=task.id, hint="Its commits are still there."
         )
-    layout = layout_of(site)
-    if task.status is not TaskStatus.CLOSED and not layout.is_ready(site):
-        with parts.home.locked(f"mount-{task.id}"):
-            layout.make_ready(site)
-    return site.root
+
+
+def mounting(parts: Parts, task_id: str) -> AbstractContextManager[None]:
+    """Hold the right to mount and unmount a task's worktree, which those who only read need too."""
+    return parts.home.locked(f"mount-{task_id}")
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
 from sandbox.workbench import Workbench
+from sandbox.workbench.parts import build_parts
+from sandbox.workbench.repositories import cache_of
+from sandbox.workbench.worktrees import clean_room, collect_unused, ready, site_of
 from tests.unit.conftest import Upstream, refused
 
 
@@ -125,6 +128,41 @@ def test_nothing_is_collected_while_it_cannot_be_told_what_lies_above(
     assert pristines(home) == [shared]
     closed = workbench.close_task(one.id, delete_worktree=True, discard=True)
     assert closed.worktree_path is None
+
+
+def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
+    workbench: Workbench, repo_id: str, home: Path
+) -> None:
+    """Control: it goes as soon as the room is gone, so nothing else kept it."""
+    task = workbench.create_task(repo_id)
+    (shared,) = pristines(home)
+    parts = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    _, git = cache_of(parts, repo_id)
+    with clean_room(parts, repo_id, git, shared.name, shared.name) as room:
+        workbench.close_task(task.id, delete_worktree=True)
+        os.utime(shared, (0, 0))
+        assert collect_unused(parts, repo_id) == []
+        assert (room / "d" / "x").read_bytes() == b"x\n"
+    os.utime(shared, (0, 0))
+    assert collect_unused(parts, repo_id) == [shared.name]
+
+
+def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
+    workbench: Workbench, repo_id: str, home: Path
+) -> None:
+    """He read the record when it still said working. Control: mounting itself works."""
+    task = workbench.create_task(repo_id)
+    parts = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = site_of(parts, repo_id, task.id)
+    unmount(site.root)
+    assert is_mounted(ready(parts, task)), "void"
+    workbench.close_task(task.id)
+    ready(parts, task)
+    assert not is_mounted(site.root)
+    workbench.close_task(task.id, delete_worktree=True)
+    with refused(ErrorCode.NOT_FOUND):
+        ready(parts, task)
+    assert not site.root.exists()
 
 
 def test_removing_the_repository_takes_mounts_layers_and_checkouts(
