@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import is_dotgit
+from sandbox.policy.writes import RESERVED_PREFIX
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -69,8 +70,9 @@ def _write_one(target: bytes, mode: str, content: bytes, owner: tuple[int, int] 
 
 
 def _check_components(path: bytes) -> None:
+    """Also our temporary names: no walk takes one for a file, so it would seem deleted as soon as it is there."""
     for name in path.split(b"/"):
-        if name in {b"", b".", b".."} or is_dotgit(name):
+        if name in {b"", b".", b".."} or is_dotgit(name) or name.startswith(RESERVED_PREFIX):
             raise _not_checked_out(path)
 
 
@@ -155,10 +157,17 @@ def _dismantle(root: Path) -> None:
 
 
 def _opened(name: bytes, above: int | None) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    if os.stat(name, dir_fd=above, follow_symlinks=False).st_mode & stat.S_IRWXU != stat.S_IRWXU:
-        os.chmod(name, 0o700, dir_fd=above)  # the guest is gone: nobody swaps it for a link
-    return os.open(name, flags, dir_fd=above)
+    """A directory, made accessible. By handle throughout: a guest that outlived its controller may swap the name for a
+    link, and chmod(2) would follow that to any directory of the host.
+    """
+    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    try:
+        inode = f"/proc/self/fd/{handle}"
+        if os.fstat(handle).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(inode, 0o700)
+        return os.open(inode, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
 
 
 def _empty(folder: int, top: int) -> list[bytes]:

@@ -44,6 +44,7 @@ REFUSED: dict[str, list[FileSpec]] = {
     "dotgit-case": [(b".GIT/config", FILE, b"x")],
     "dotgit-hfs": [(".g\u200cit/config".encode(), FILE, b"x")],
     "dotgit-ntfs": [(b"git~1", FILE, b"x")],
+    "our-temporary-name": [(b"d/.sandbox-write-00", FILE, b"x")],
     "dotgit-link": [(b".git", LINK, b"/etc")],
     "dot-dot": [(b"../x", FILE, b"x")],
     "dot": [(b"./x", FILE, b"x")],
