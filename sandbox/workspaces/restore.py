@@ -66,20 +66,18 @@ def restore_tree(
 
 
 def plan_steps(changes: Sequence[RawChange]) -> list[_Step]:
-    """Removals first: a directory may take the place of a file, or the reverse. Submodules have nothing on disk. Pure.
+    """Removals first: a directory may take the place of a file, or the reverse. A submodule is nothing on disk, but a
+    file may come or go in its place. Pure.
 
     Raises: `unsafe_path` for a name that may not exist on disk.
     """
-    steps = [
-        _Step(_checked(c.path), _side(c.old_mode, c.old_oid), _side(c.new_mode, c.new_oid))
-        for c in changes
-        if GITLINK not in {c.old_mode, c.new_mode}
-    ]
+    sides = [(c.path, _side(c.old_mode, c.old_oid), _side(c.new_mode, c.new_oid)) for c in changes]
+    steps = [_Step(_checked(path), before, after) for path, before, after in sides if before != after]
     return sorted(steps, key=lambda step: bool(step.after.oid))
 
 
 def _side(mode: str, oid: str | None) -> _State:
-    return _State() if oid is None else _State(mode, oid)
+    return _State() if oid is None or mode == GITLINK else _State(mode, oid)
 
 
 def _checked(raw: bytes) -> RepoPath:
