@@ -26,6 +26,7 @@ from sandbox.files.openat2 import openat2
 from sandbox.files.tree import Entry, EntryKind, Limits, kind_of
 
 _MS_NOSUID, _MS_NODEV = 0x2, 0x4
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _WHITEOUT = os.makedev(0, 0)
 _OPAQUE = "trusted.overlay.opaque"
@@ -62,6 +63,8 @@ def mount_overlay(layers: Layers) -> None:
         raise OSError(errno.EINVAL, "a path holds a character that separates mount options")
     lower, upper, work = folders
     options = f"lowerdir={lower},upperdir={upper},workdir={work},{_OPTIONS}"
+    if len(os.fsencode(options)) >= _PAGE:  # the kernel cuts the rest off without a word
+        raise OSError(errno.ENAMETOOLONG, "the paths are too long for mount options")
     target, flags = os.fsencode(layers.merged), _MS_NODEV | _MS_NOSUID
     if _libc.mount(b"overlay", target, b"overlay", ctypes.c_ulong(flags), os.fsencode(options)) != 0:
         code = ctypes.get_errno()
@@ -146,7 +149,10 @@ def _list(root: int, folder: bytes, found: Upper, most: int) -> list[tuple[bytes
     """
     try:
         fd = openat2(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # vanished or replaced since it was listed
+    except (
+        OSError
+    ):  # vanished or replaced since it was listed, or below more names than a path may hold: never in silence
+        found.entries.append(Entry(folder, EntryKind.REJECTED, executable=False, size=0))
         return []
     try:
         if folder and _is_opaque(fd):
