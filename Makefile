@@ -35,7 +35,7 @@ lint: venv
 	@if command -v shellcheck >/dev/null; then git grep -lE '^#! ?/[a-z/]*(env )?(ba)?sh$$' | xargs shellcheck -x; fi
 
 unit: venv
-	@$(BIN)/python -m pytest tests/unit -n auto -q
+	@$(BIN)/python -m pytest tests/unit -n auto -q -m "not slow"
 
 test: setup lint ## Everything CI runs: set-up, lint and all tests
 	@scripts/setup tools

@@ -17,7 +17,7 @@ from typing import Protocol
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, Ending, Streams, run_to_end
+from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, run_to_end
 from sandbox.engine.options import ContainerSpec, create_options
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check, CheckRun, Usage, Verdict
@@ -74,7 +74,7 @@ class FreshContainer:
         workspace = PurePosixPath(self.policy.container.mounts.workspace)
         labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
         if place.task_id:
-            labels["space.sandbox.task"] = place.task_id
+            labels[TASK_LABEL] = place.task_id
         return ContainerSpec(
             name=f"sandbox-{run_id}",
             image=self.guest.image_digest,

@@ -25,6 +25,7 @@ from sandbox.engine.verify import require_created
 from sandbox.errors import ErrorCode, SandboxError
 
 INSTANCE_LABEL = "space.sandbox.instance"
+TASK_LABEL = "space.sandbox.task"
 REMOVE_ATTEMPTS = 3
 _DRAIN_S = 10.0
 
@@ -116,6 +117,15 @@ def remove(engine: Engine, name: str) -> None:
             details=error.details,
             hint=f"Remove it with: docker rm -f {name}",
         ) from error
+
+
+def remove_labelled(engine: Engine, labels: Mapping[str, str]) -> None:
+    """Remove every container that carries all these labels, running or not."""
+    wanted = [f"{name}={value}" for name, value in labels.items()]
+    with translated("list the containers of a task"):
+        found = engine.api.containers(all=True, filters={"label": wanted})
+    for container in found:
+        remove(engine, str(container["Id"]))
 
 
 def _remove_once(engine: Engine, name: str) -> None:

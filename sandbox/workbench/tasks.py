@@ -17,6 +17,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.bases import base_of
+from sandbox.workbench.orphans import end_orphans
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, whole_tree
 from sandbox.workbench.worktrees import (
@@ -102,6 +103,7 @@ def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator
     """Hold the task: nothing else runs in it or edits it. Raises: `conflict` when something does for longer."""
     find_task(parts.home, task_id)
     with parts.home.locked(task_id, timeout_s=wait_s):
+        end_orphans(parts, task_id)
         yield find_task(parts.home, task_id)
 
 
@@ -121,6 +123,7 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
     """End a task; with `delete` its worktree goes too, when clean or with `discard`. Remote branch and PR are kept."""
     task = find_task(parts.home, task_id, allow_closed=True)
     with parts.home.locked(task_id, timeout_s=EDIT_WAIT_S):
+        end_orphans(parts, task_id)
         task = find_task(parts.home, task_id, allow_closed=True)
         site = site_of(parts, task.repo_id, task.id)
         if delete and not discard and has_worktree(site):

@@ -59,3 +59,41 @@ def test_p03_kill_9_at_random_points_then_the_next_run_works(
         engine.api.remove_container(container["Id"], force=True)
     for room in rooms:
         shutil.rmtree(room)
+
+
+def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
+    guests: Callable[..., Arena], engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: with nobody looking for it, the guest goes on writing after a commit."""
+    arena = guests("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > counter; done", extra="timeout_s = 60")
+    arena.new_task()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(arena.operator), "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-m", "sandbox", "--home", str(arena.home), "check", "run", arena.task.id, "go"]
+    victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ)
+    counter = arena.wt / "counter"
+    wait_until(counter.exists)
+    victim.kill()
+    victim.wait()
+
+    with monkeypatch.context() as without:
+        without.setattr("sandbox.workbench.tasks.end_orphans", lambda *_: None)
+        arena.wb.commit(arena.task.id, "beside a living guest")
+        wait_until(changes(counter))
+
+    arena.wb.commit(arena.task.id, "after its end")
+    label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
+    assert engine.api.containers(all=True, filters={"label": label}) == []
+    assert not list((arena.home / "repositories" / "tasks").glob("*guest*"))
+    assert arena.wb.status(arena.task.id).dirty is False
+
+
+def changes(path: Path) -> Callable[[], bool]:
+    before = path.read_bytes()
+    return lambda: path.read_bytes() != before
+
+
+def wait_until(claim: Callable[[], bool], seconds: float = 60) -> None:
+    ends = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < ends, "void: it did not happen in time"
+        time.sleep(0.02)

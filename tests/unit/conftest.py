@@ -36,6 +36,12 @@ settings.register_profile(
 )
 settings.load_profile("unit")
 
+SLOW = {
+    "test_edits", "test_git_known", "test_git_partial", "test_journal", "test_matching", "test_patch_property",
+    "test_removal", "test_searching", "test_snapshots", "test_states",
+}  # fmt: skip
+"""Modules that go through a whole workbench with real git, or explore by the hundred."""
+
 _SCRUBBED = ("SANDBOX_", "GIT_", "DOCKER_", "XDG_", "SSH_", "GH_", "GITHUB_", "GITLAB_")
 _REAL_ENGINE_CLIENT = docker.APIClient.__init__
 IDENTITY = {
@@ -46,6 +52,12 @@ IDENTITY = {
     "GIT_COMMITTER_EMAIL": "a@example.invalid",
     "GIT_COMMITTER_DATE": "1700000000 +0000",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

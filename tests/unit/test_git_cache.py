@@ -582,6 +582,7 @@ def test_too_many_branches_are_refused_before_the_fetch(
     assert leftovers(cache) == []
 
 
+@pytest.mark.slow
 def test_twenty_thousand_branches_become_a_few_files(upstream: Upstream, access: Access, cache: Path) -> None:
     head = upstream.oid("HEAD")
     names = [f"refs/heads/b{number:05}" for number in range(20_000)]
