@@ -34,7 +34,11 @@ _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
 _MARGIN = 4 * 1024  # where the beginning was cut off, a secret may have been halved; longer than any
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
-_LIMITED = 'ulimit -c 0 && ulimit -f "$0" && ulimit -d "$1" && shift && exec "$@"'  # no core: SIGXFSZ would dump one
+# No core: SIGXFSZ would dump one. A limit that cannot be set because ours is above a lower one of the host's is kept.
+_LIMITED = (
+    'lower() { ulimit "$1" "$2" 2>/dev/null || [ "$(ulimit "$1")" != unlimited ]; }; '
+    'ulimit -c 0 && lower -f "$0" && lower -d "$1" && shift && exec "$@"'
+)
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that the next replaces; anchored: linear time
 
 _ENVIRONMENT = {

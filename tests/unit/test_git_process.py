@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -418,10 +419,22 @@ def test_f11_no_half_of_a_secret_is_left_where_the_beginning_is_cut_off(
 # --- the ceiling
 
 
+SHOW_LIMITS = 'echo "$(ulimit -f) $(ulimit -d)"'
+
+
 def test_the_ceiling_is_on_git_and_its_children(upstream: Upstream, tmp_path: Path) -> None:
-    """Control: without it the child has no limit."""
-    for ceiling, limits in ((None, "unlimited unlimited"), (Ceiling(1_000_000, 2**30), "1954 1048576")):
+    """Control: without it the child has our own limits."""
+    ours = subprocess.run(["sh", "-c", SHOW_LIMITS], capture_output=True, check=True).stdout.decode().strip()
+    assert ours != "1954 1048576"
+    for ceiling, limits in ((None, ours), (Ceiling(1_000_000, 2**30), "1954 1048576")):
         out = tmp_path / "limits"
-        grant = replace(ssh(f'echo "$(ulimit -f) $(ulimit -d)" > {out}; exit 1'), ceiling=ceiling)
+        grant = replace(ssh(f"{SHOW_LIMITS} > {out}; exit 1"), ceiling=ceiling)
         Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
         assert out.read_text().strip() == limits
+
+
+def test_a_host_with_lower_limits_keeps_them() -> None:
+    """As inside a guest of ours: a ceiling above the hard limit does not end the command."""
+    inner = Ceiling(2_000_000, 2**31).wrap(["sh", "-c", SHOW_LIMITS])
+    done = subprocess.run(Ceiling(1_000_000, 2**30).wrap(inner), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "1954 1048576"
