@@ -20,6 +20,9 @@ from sandbox.errors import SandboxError
 from tests.attack.arena import GIT, Arena
 
 ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search")
+NOT_ABOUT_LAYOUTS = tuple(f"test_{section}_" for section in "befgq")
+"""Entries on configuration, remotes, credentials, arguments and processes: how files lie on disk plays no part."""
+
 ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"
 
 
@@ -29,12 +32,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Entries about git run on the installed git and on a newer one; where a guest is the point, one is enough."""
-    if "git_program" in metafunc.fixturenames:
-        about_git = metafunc.module.__name__.rpartition(".")[2].startswith(ABOUT_GIT)
-        once = "guests" in metafunc.fixturenames or metafunc.definition.get_closest_marker("one_git")
-        which = ["installed"] if once or not about_git else ["installed", "newer"]
-        metafunc.parametrize("git_program", which, indirect=True, ids=[git_id(w) for w in which], scope="session")
+    """Entries about git run on the installed git and on a newer one; where a guest is the point, one is enough.
+
+    Entries about worktrees run in both layouts, on the installed git.
+    """
+    if "git_program" not in metafunc.fixturenames:
+        return
+    module = metafunc.module.__name__.rpartition(".")[2]
+    once = "guests" in metafunc.fixturenames or metafunc.definition.get_closest_marker("one_git")
+    both = "arena_layout" in metafunc.fixturenames and not module.startswith(NOT_ABOUT_LAYOUTS)
+    runs = [("installed", "overlay"), *([("installed", "plain")] if both else [])]
+    if not once and module.startswith(ABOUT_GIT):
+        runs.append(("newer", "overlay"))
+    ids = [f"{git_id(which)}-{layout}" for which, layout in runs]
+    names = ("git_program", "arena_layout") if "arena_layout" in metafunc.fixturenames else ("git_program",)
+    values = [run[: len(names)] for run in runs]
+    metafunc.parametrize(names, values, indirect=True, ids=ids, scope="session")
 
 
 def git_id(which: str) -> str:
@@ -92,10 +105,16 @@ def make_arena(
         unmount_below(arena.home)
 
 
-@pytest.fixture(params=["overlay", "plain"])
-def arena(request: pytest.FixtureRequest, make_arena: Callable[..., Arena]) -> Arena:
-    """A victim with one task on it, in each layout of worktrees."""
-    arena = make_arena(settings={"workspaces": {"worktree": request.param}})
+@pytest.fixture(scope="session")
+def arena_layout(request: pytest.FixtureRequest) -> str:
+    """How the worktrees of this run of the test lie on disk."""
+    return str(request.param)
+
+
+@pytest.fixture
+def arena(make_arena: Callable[..., Arena], arena_layout: str) -> Arena:
+    """A victim with one task on it."""
+    arena = make_arena(settings={"workspaces": {"worktree": arena_layout}})
     arena.new_task()
     return arena
 
