@@ -64,8 +64,8 @@ def test_p03_kill_9_at_random_points_then_the_next_run_works(
 def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
     guests: Callable[..., Arena], engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Control: with nobody looking for it, the guest goes on writing after a commit."""
-    arena = guests("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > counter; done", extra="timeout_s = 60")
+    """Control: with nobody looking for it, the guest goes on writing after a commit. (A file that only grows.)"""
+    arena = guests("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i >> counter; done", extra="timeout_s = 60")
     arena.new_task()
     environ = {"PATH": os.environ["PATH"], "HOME": str(arena.operator), "PYTHONPATH": str(Path.cwd())}
     command = [sys.executable, "-m", "sandbox", "--home", str(arena.home), "check", "run", arena.task.id, "go"]

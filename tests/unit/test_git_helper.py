@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,10 +44,23 @@ def test_without_a_helper_there_is_no_prompt_and_no_credential(home: Path) -> No
 
 
 def test_a_helper_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(home, "exec sleep 60")
+    """And its processes are gone."""
+    install(home, "exec sleep 60.25")
     monkeypatch.setattr(helper, "DEADLINE_S", 0.5)
 
     assert ask_helper("git.example.com", {"HOME": str(home)}) is None
+    ends = time.monotonic() + 10
+    while running("60.25"):  # a killed process goes in its own time
+        assert time.monotonic() < ends
+
+
+def running(word: str) -> list[str]:
+    """Command lines of processes that hold this word."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().decode(errors="replace"))
+    return [line for line in found if word in line]
 
 
 def test_a_helper_that_knows_nothing_gives_none(home: Path) -> None:
