@@ -17,7 +17,15 @@ from typing import Protocol
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, run_to_end
+from sandbox.engine.container import (
+    INSTANCE_LABEL,
+    TASK_LABEL,
+    Ending,
+    Streams,
+    WhyStop,
+    nothing_stops,
+    run_to_end,
+)
 from sandbox.engine.options import ContainerSpec, create_options
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check, CheckRun, Usage, Verdict
@@ -51,9 +59,9 @@ class Guest:
 
 
 class Executor(Protocol):
-    """Runs a check's command once, to its end or its deadline, and leaves nothing running."""
+    """Runs a check's command once, to its end, its deadline or a reason to stop it, and leaves nothing running."""
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams) -> Ending: ...
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending: ...
 
 
 @dataclass(frozen=True)
@@ -64,11 +72,12 @@ class FreshContainer:
     policy: ShippedPolicy
     guest: Guest
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams) -> Ending:
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
         """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
         spec = self._spec(run_id, check, place)
         options = create_options(spec, self.policy)
-        return run_to_end(self.engine, spec.name, options, streams, deadline_s=check.timeout_s)
+        deadline_s = check.timeout_s
+        return run_to_end(self.engine, spec.name, options, streams, deadline_s=deadline_s, why_stop=why_stop)
 
     def _spec(self, run_id: str, check: Check, place: Place) -> ContainerSpec:
         workspace = PurePosixPath(self.policy.container.mounts.workspace)
@@ -107,8 +116,12 @@ def judge(ending: Ending) -> Verdict:
     """The verdict, from facts the guest cannot forge. Pure."""
     if ending.timed_out:
         return Verdict.TIMED_OUT
+    if ending.stopped is not None:
+        return ending.stopped
     if ending.oom_killed:
         return Verdict.OOM_KILLED
+    if ending.lost:
+        return Verdict.KILLED
     return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
 
 
@@ -129,7 +142,14 @@ class Recorder:
     guest: Guest
     logs: Path
 
-    def run(self, run_id: str, check: Check, place: Place, follow: Follow | None = None) -> CheckRun:
+    def run(
+        self,
+        run_id: str,
+        check: Check,
+        place: Place,
+        follow: Follow | None = None,
+        why_stop: WhyStop = nothing_stops,
+    ) -> CheckRun:
         """One check, at most once. Raises only for what failed on our side."""
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         limit = check.limits.output_bytes
@@ -138,7 +158,7 @@ class Recorder:
             err = stack.enter_context(Spool(self.logs / f"{run_id}.stderr", limit))
             follower = stack.enter_context(Follower(follow)) if follow else None
             streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
-            ending = self.executor.execute(run_id, check, place, streams)
+            ending = self.executor.execute(run_id, check, place, streams, why_stop)
         return self._record(run_id, check, place, ending, (out, err))
 
     def _record(self, run_id: str, check: Check, place: Place, ending: Ending, spools: tuple[Spool, Spool]) -> CheckRun:
@@ -150,7 +170,7 @@ class Recorder:
             task_id=place.task_id,
             verdict=verdict,
             exit_code=ending.exit_code,
-            signal=9 if verdict in {Verdict.TIMED_OUT, Verdict.OOM_KILLED} else None,
+            signal=ending.signal or (9 if verdict in {Verdict.TIMED_OUT, Verdict.OOM_KILLED} else None),
             started_at=ending.started_at,
             wall_time_s=round(ending.wall_time_s, 3),
             usage=_usage(ending, check),
@@ -187,6 +207,6 @@ def _usage(ending: Ending, check: Check) -> Usage:
         pids_peak=counters.pids_peak,
         oom_kills=counters.oom_kills,
         disk_written_bytes=counters.disk_written_bytes,
-        leftover_processes=None,  # the container ends with its main process; the supervisor will count them
+        leftover_processes=ending.leftover_processes,
         limits=check.limits,
     )

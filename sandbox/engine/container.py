@@ -23,6 +23,7 @@ from sandbox.engine.connection import Engine, translated
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.verify import require_created
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Verdict
 
 INSTANCE_LABEL = "space.sandbox.instance"
 TASK_LABEL = "space.sandbox.task"
@@ -30,6 +31,17 @@ REMOVE_ATTEMPTS = 3
 _DRAIN_S = 10.0
 
 Sink = Callable[[bytes], None]
+
+ASK_S = 0.25
+"""How often a `WhyStop` is asked, at least."""
+
+WhyStop = Callable[[], Verdict | None]
+"""Asked while a guest runs, from the thread that waits for it: the verdict it should end with now, or None."""
+
+
+def nothing_stops() -> Verdict | None:
+    """The `WhyStop` of a guest that only its deadline ends."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -42,18 +54,35 @@ class Streams:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a container ended, by the engine's and the kernel's account. `oom_killed`: any process of it."""
+    """How a guest ended, by the engine's and the kernel's account. `oom_killed`: any process of it.
 
-    exit_code: int
+    `signal`: what killed its command, where that is known. `stopped`: why we ended it before its deadline.
+    `lost`: it ended without its supervisor's report. `leftover_processes`: killed after the command had ended.
+    """
+
+    exit_code: int | None
     oom_killed: bool
     timed_out: bool
     started_at: datetime
     wall_time_s: float
     counters: Counters
+    signal: int | None = None
+    stopped: Verdict | None = None
+    lost: bool = False
+    leftover_processes: int | None = None
 
 
-def run_to_end(engine: Engine, name: str, options: Mapping[str, Any], streams: Streams, *, deadline_s: float) -> Ending:
-    """Run one fresh container to its end, at most `deadline_s` seconds, and leave nothing behind.
+def run_to_end(
+    engine: Engine,
+    name: str,
+    options: Mapping[str, Any],
+    streams: Streams,
+    *,
+    deadline_s: float,
+    why_stop: WhyStop = nothing_stops,
+) -> Ending:
+    """Run one fresh container to its end, at most `deadline_s` seconds or until `why_stop` says why it should end
+    before, and leave nothing behind.
 
     Raises: `policy_violation` when the engine made something else than asked, `image_missing`, `internal` when the
     guest could not be started, `timeout` when the engine itself hangs. Interrupts pass through after removal.
@@ -64,8 +93,8 @@ def run_to_end(engine: Engine, name: str, options: Mapping[str, Any], streams: S
         with translated("start the container"):
             engine.api.start(container_id)
         with Sampler(_confirmed(engine, container_id, options)) as sampler:
-            timed_out = _wait(engine, container_id, deadline_s)
-            if timed_out:
+            timed_out, stopped = _wait_or_stop(engine, container_id, deadline_s, why_stop)
+            if timed_out or stopped is not None:
                 _kill(engine, container_id)
                 _wait(engine, container_id, _DRAIN_S)
         wall_time_s = time.monotonic() - started
@@ -78,6 +107,7 @@ def run_to_end(engine: Engine, name: str, options: Mapping[str, Any], streams: S
         started_at=started_at,
         wall_time_s=wall_time_s,
         counters=sampler.counters,
+        stopped=stopped,
     )
 
 
@@ -153,6 +183,19 @@ def _pump(frames: Any, streams: Streams) -> None:
     finally:
         with suppress(OSError):
             frames._response.close()  # frames.close() leaves the descriptor to the garbage collector (docker 7.2)
+
+
+def _wait_or_stop(
+    engine: Engine, container_id: str, deadline_s: float, why_stop: WhyStop
+) -> tuple[bool, Verdict | None]:
+    """Whether the time ran out, or why it is stopped, first."""
+    ends_at = time.monotonic() + deadline_s
+    while (left_s := ends_at - time.monotonic()) > 0:
+        if (reason := why_stop()) is not None:
+            return False, reason
+        if not _wait(engine, container_id, min(left_s, ASK_S)):
+            return False, None
+    return True, None
 
 
 def _wait(engine: Engine, container_id: str, seconds: float) -> bool:

@@ -20,7 +20,7 @@ from sandbox.checks.execute import Guest, Place, Recorder, choose_cpus, judge
 from sandbox.checks.output import TAIL_BYTES, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.container import Ending, Streams
+from sandbox.engine.container import Ending, Streams, WhyStop
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
 from sandbox.text import neutral, shown
 
@@ -264,8 +264,16 @@ def test_only_so_many_report_files_are_read(tmp_path: Path) -> None:
 # --- verdicts
 
 
-def ending(exit_code: int = 0, *, oom_killed: bool = False, timed_out: bool = False) -> Ending:
-    return Ending(exit_code, oom_killed, timed_out, datetime(2026, 1, 2, tzinfo=UTC), 1.5, Counters())
+def ending(
+    exit_code: int = 0,
+    *,
+    oom_killed: bool = False,
+    timed_out: bool = False,
+    stopped: Verdict | None = None,
+    lost: bool = False,
+) -> Ending:
+    started_at = datetime(2026, 1, 2, tzinfo=UTC)
+    return Ending(exit_code, oom_killed, timed_out, started_at, 1.5, Counters(), stopped=stopped, lost=lost)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +289,10 @@ def ending(exit_code: int = 0, *, oom_killed: bool = False, timed_out: bool = Fa
         (ending(0, timed_out=True), Verdict.TIMED_OUT),
         (ending(137, timed_out=True), Verdict.TIMED_OUT),
         (ending(137, oom_killed=True, timed_out=True), Verdict.TIMED_OUT),
+        (ending(0, stopped=Verdict.KILLED), Verdict.KILLED),
+        (ending(0, stopped=Verdict.DISK_LIMIT), Verdict.DISK_LIMIT),
+        (ending(0, lost=True), Verdict.KILLED),
+        (ending(0, lost=True, oom_killed=True), Verdict.OOM_KILLED),
     ],
 )
 def test_l02_l19_the_verdict_follows_from_facts(how: Ending, verdict: Verdict) -> None:
@@ -315,7 +327,7 @@ class Scripted:
         self.how = how
         self.calls = 0
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams) -> Ending:
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
         self.calls += 1
         streams.stdout(self.out)
         streams.stderr(b"warning\n")
