@@ -39,7 +39,7 @@ unit: venv
 
 test: setup lint ## Everything CI runs: set-up, lint and all tests
 	@scripts/setup tools
-	@$(BIN)/python -m pytest tests -n 3 --dist loadgroup
+	@$(BIN)/python -m devtools.suite
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks
