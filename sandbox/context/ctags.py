@@ -8,7 +8,6 @@ lines: each is validated in one step, and what the map does not show (the patter
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -66,8 +65,9 @@ class Symbol(BaseModel):
 
 @dataclass(frozen=True)
 class Place:
-    """What the guest is made of and where the tree is."""
+    """What the guest is called and made of, and where the tree is."""
 
+    name: str
     engine: Engine
     policy: ShippedPolicy
     image_digest: str
@@ -83,9 +83,8 @@ def read_symbols(place: Place) -> list[Symbol]:
     Raises: `timeout`, `internal`, and what the engine adapter raises.
     """
     out, errors = _Bounded(OUTPUT_BYTES), _Bounded(64 * 1024)
-    name = f"sandbox-map-{uuid.uuid4().hex}"
-    options = create_options(_spec(place, name), place.policy)
-    ending = run_to_end(place.engine, name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
+    options = create_options(_spec(place), place.policy)
+    ending = run_to_end(place.engine, place.name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
     if ending.timed_out:
         raise SandboxError(ErrorCode.TIMEOUT, f"ctags did not finish within {DEADLINE_S:g} s", hint="Name globs.")
     if ending.exit_code != 0 or ending.oom_killed:
@@ -116,9 +115,9 @@ class _Bounded:
         self.content += chunk[: self._limit - len(self.content)]
 
 
-def _spec(place: Place, name: str) -> ContainerSpec:
+def _spec(place: Place) -> ContainerSpec:
     return ContainerSpec(
-        name=name,
+        name=place.name,
         image=place.image_digest,
         argv=_ARGV,
         cwd=PurePosixPath(place.policy.container.mounts.workspace),
@@ -129,7 +128,7 @@ def _spec(place: Place, name: str) -> ContainerSpec:
         report=None,
         user=place.user,
         runtime=place.runtime,
-        labels={INSTANCE_LABEL: place.instance, "space.sandbox.run": name},
+        labels={INSTANCE_LABEL: place.instance, "space.sandbox.run": place.name},
         cpuset="",
         workspace_read_only=True,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.claims import make_claimed
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
@@ -70,6 +70,11 @@ class Home:
     def room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, gone after the run."""
         return self.repositories / "rooms" / run_id
+
+    @property
+    def presence(self) -> Path:
+        """A file for each controller at work."""
+        return self.repositories / "presence"
 
     def task(self, task_id: str) -> Path:
         return self.repositories / "tasks" / f"{task_id}.json"
@@ -154,14 +159,13 @@ GIT_MASK = b"gitdir: /nonexistent/managed-by-space-sandbox\n"
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Write beside, fsync, rename, fsync the directory: readers see the old bytes or the new ones, never a part."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    fd, beside = make_claimed(path, mode)
     try:
         with os.fdopen(fd, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(fd)
-        beside.replace(path)
+            beside.replace(path)  # held until it has its name: what nobody holds is swept
     except BaseException:
         with suppress(OSError):
             beside.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,7 +131,7 @@ def _run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], wa
 @contextmanager
 def _report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
     """A run id and an empty directory that the guest may write its report into."""
-    run_id = f"run-{uuid.uuid4().hex}"
+    run_id = f"run-{parts.presence.new_id()}"
     folder = parts.home.room(run_id)
     try:
         folder.mkdir(mode=0o755)

@@ -32,6 +32,7 @@ def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[
     entries = list_tree(git, tree)
     site = parts.image_site
     place = ctags.Place(
+        name=f"sandbox-map-{parts.presence.new_id()}",
         engine=parts.engine,
         policy=parts.policy,
         image_digest=resolve(site, "base"),

@@ -23,6 +23,7 @@ from sandbox.profiles import Profile, load_profiles
 from sandbox.remotes import FORGES, Remote, parse_remote
 from sandbox.store.home import Home
 from sandbox.store.keyring import Keyring
+from sandbox.store.presence import Presence
 from sandbox.workbench.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -84,7 +85,18 @@ class Parts:
         """Raises: `engine_unavailable`."""
         engine = connection.connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
         self._engines.append(engine)
+        self.presence.note_engine()
         return engine
+
+    @cached_property
+    def presence(self) -> Presence:
+        """That we are at work in this home: what we make for ourselves is not swept meanwhile."""
+        try:
+            return Presence(self.home.presence)
+        except OSError as error:
+            raise SandboxError(
+                ErrorCode.INTERNAL, "The sandbox home cannot be written", details=error.strerror or str(error)
+            ) from error
 
     @property
     def image_site(self) -> images.Site:
@@ -180,10 +192,12 @@ class Parts:
         return before[1]
 
     def close(self) -> None:
-        """Give back connections."""
+        """Give back connections; we are not at work any more."""
         for engine in self._engines:
             engine.close()
         self._engines.clear()
+        if (presence := self.__dict__.pop("presence", None)) is not None:
+            presence.end()
 
 
 def build_parts(

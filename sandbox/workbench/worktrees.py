@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -55,7 +54,7 @@ def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> It
 
     The pristine checkout of `near` is shared when it is there; none is made for a tree that may not be seen again.
     """
-    root = parts.home.room(f"room-{uuid.uuid4().hex}")
+    root = parts.home.room(f"room-{parts.presence.new_id()}")
     layers = root.with_name(f"{root.name}.layers")
     site = Site(root, layers, parts.home.pristines(repo_id), parts.file_owner, GIT_MASK)
     try:
