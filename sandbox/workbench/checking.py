@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 
-from sandbox.checks.execute import FreshContainer, Guest, Place, Recorder
-from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
+from sandbox.checks.execute import Place, Recorder
 from sandbox.files.mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git import objects
 from sandbox.git.cache import resolve_commit
 from sandbox.git.process import Git
-from sandbox.images import resolve
 from sandbox.models import Check, CheckRun, RunSummary, Task, Verdict, Verification
 from sandbox.profiles import Profile
 from sandbox.store.guests import guest_at_work
 from sandbox.store.home import GIT_MASK
-from sandbox.store.records import find_task, near, save_run
+from sandbox.store.records import find_task
+from sandbox.workbench import running
 from sandbox.workbench.bases import profile_of
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, named_profile, register, whole_tree
@@ -32,7 +27,7 @@ from sandbox.workbench.worktrees import clean_room, ready
 def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
     """Checks of a task (at its base commit) or of a repository (at its default branch)."""
     if owner_id.startswith("task-"):
-        return _task_profile(parts, find_task(parts.home, owner_id, allow_closed=True)).checks
+        return running.task_profile(parts, find_task(parts.home, owner_id, allow_closed=True)).checks
     repository, git = cache_of(parts, owner_id)
     commit = resolve_commit(git, "HEAD", repository.default_branch)
     return profile_of(parts, owner_id, git, commit).checks
@@ -41,9 +36,9 @@ def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
 def run_checks(parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch) -> tuple[CheckRun, ...]:
     """Run checks in the task's own worktree, required ones first; stops at the first that does not pass."""
     task = find_task(parts.home, task_id)
-    profile = _task_profile(parts, task)
-    checks = _in_order(profile, wanted)
-    recorder = _recorder(parts, profile, task_id)
+    profile = running.task_profile(parts, task)
+    checks = running.in_order(profile, wanted)
+    recorder = running.task_recorder(parts, profile, task_id)
     with editing(parts, task_id) as task:
         return tuple(_run_in_task(parts, task, recorder, checks, watch))
 
@@ -56,10 +51,10 @@ def _run_in_task(
         with looking(parts, task) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
         require_mask(root, GIT_MASK)
-        with _report_folder(parts) as (run_id, report):
+        with running.report_folder(parts) as (run_id, report):
             place = Place(root, report, tree, clean_room=False, task_id=task.id)
             with guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
-                run = _run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
+                run = running.run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
         yield run
         if run.verdict is not Verdict.PASSED:
             return
@@ -69,8 +64,8 @@ def verify(parts: Parts, task_id: str, watch: Watch) -> Verification:
     """Run all checks of the profile in a clean room over the exact tree of the task's last commit."""
     task = find_task(parts.home, task_id)
     _, git = cache_of(parts, task.repo_id)
-    profile = _task_profile(parts, task)
-    checks = _in_order(profile, [c.id for c in profile.checks])
+    profile = running.task_profile(parts, task)
+    checks = running.in_order(profile, [c.id for c in profile.checks])
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     runs = _clean_room(parts, (task.repo_id, git, tree, near), (profile, checks, task.id), watch)
     return Verification(runs=runs, verified=_verified(runs, checks), tree=tree)
@@ -86,7 +81,7 @@ def run_url(
     commit = resolve_commit(git, ref, repository.default_branch)
     tree = whole_tree(parts, repository, git, commit)
     profile = chosen or profile_of(parts, repository.id, git, commit)
-    checks = _in_order(profile, wanted or [c.id for c in profile.checks])
+    checks = running.in_order(profile, wanted or [c.id for c in profile.checks])
     runs = _clean_room(parts, (repository.id, git, tree, tree), (profile, checks, repository.id), watch)
     return RunSummary(
         repository=repository,
@@ -105,91 +100,18 @@ def _clean_room(
     """A fresh checkout of `tree`, a fresh container a check; gone afterwards whatever happens."""
     repo_id, git, tree, near = source
     profile, checks, owner = job
-    recorder = _recorder(parts, profile, owner)
+    recorder = running.recorder(parts, profile, owner)
     runs: list[CheckRun] = []
     task_id = owner if owner.startswith("task-") else None
     with clean_room(parts, repo_id, git, tree, near) as room:
         for check in checks:
             require_mask(room, GIT_MASK)
-            with _report_folder(parts) as (run_id, report):
+            with running.report_folder(parts) as (run_id, report):
                 place = Place(room, report, tree, clean_room=True, task_id=task_id)
-                runs.append(_run_one(parts, recorder, (run_id, check, place), watch, owner=owner))
+                runs.append(running.run_one(parts, recorder, (run_id, check, place), watch, owner=owner))
             if runs[-1].verdict is not Verdict.PASSED:
                 break
     return tuple(runs)
-
-
-def _run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
-    run_id, check, place = job
-    watch.announce(check, None)
-    run = recorder.run(run_id, check, place, watch.follow)
-    save_run(parts.home, owner, run)
-    watch.announce(check, run)
-    return run
-
-
-@contextmanager
-def _report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
-    """A run id and an empty directory that the guest may write its report into."""
-    run_id = f"run-{parts.presence.new_id()}"
-    folder = parts.home.room(run_id)
-    try:
-        folder.mkdir(mode=0o755)
-        if parts.file_owner is not None:
-            os.chown(folder, *parts.file_owner)
-        yield run_id, folder
-    finally:
-        remove_tree(folder)
-
-
-def _recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
-    if not parts.engine.local:
-        raise SandboxError(
-            ErrorCode.ENGINE_UNAVAILABLE,
-            "The engine is not on this host, so it cannot mount the files to check",
-            details=parts.engine.endpoint.url,
-            hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
-        )
-    override = parts.settings.profiles.get(profile.name)
-    image = override.image if override and override.image else profile.image
-    guest = Guest(
-        image_digest=resolve(parts.image_site, image),
-        runtime=parts.settings.container.runtime,
-        user=parts.guest_user,
-        git_mask=parts.home.git_mask,
-        hosts=parts.hosts,
-        instance=parts.instance,
-        cpus=os.cpu_count() or 1,
-    )
-    return Recorder(FreshContainer(parts.engine, parts.policy, guest), guest, parts.home.logs(owner))
-
-
-def _task_profile(parts: Parts, task: Task) -> Profile:
-    _, git = cache_of(parts, task.repo_id)
-    return profile_of(parts, task.repo_id, git, task.base_commit)
-
-
-def _in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
-    """Raises: `not_found` for an unknown check, `invalid_input` when there is nothing to run."""
-    known = [c.id for c in profile.checks]
-    for name in wanted:
-        if name not in known:
-            raise near("check", name, known, f"The profile '{profile.name}' decides which checks there are.")
-    if not wanted:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"There is nothing to run: the profile '{profile.name}' has no checks",
-            hint="Name another profile with --profile; `sandbox profiles list` shows all.",
-        )
-    return tuple(_fitted(c) for c in profile.in_order(wanted))
-
-
-def _fitted(check: Check) -> Check:
-    """No more CPUs than there are: the engine refuses to promise them."""
-    limits = check.limits
-    return check.model_copy(
-        update={"limits": limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})}
-    )
 
 
 def _verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:

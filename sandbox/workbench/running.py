@@ -1,0 +1,108 @@
+"""How checks are run, in a task as in a clean room: which ones, what with, where they report, what is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox.checks.execute import FreshContainer, Guest, Place, Recorder
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.images import resolve
+from sandbox.models import Check, CheckRun, Task
+from sandbox.profiles import Profile
+from sandbox.store.records import near, save_run
+from sandbox.workbench.bases import profile_of
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.repositories import cache_of
+from sandbox.workbench.watch import Watch
+
+
+def run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
+    """One check, announced, its record kept under `owner`: a task or a repository."""
+    run_id, check, place = job
+    watch.announce(check, None)
+    run = recorder.run(run_id, check, place, watch.follow)
+    save_run(parts.home, owner, run)
+    watch.announce(check, run)
+    return run
+
+
+@contextmanager
+def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
+    """A run id and an empty directory that the guest may write its report into."""
+    run_id = f"run-{parts.presence.new_id()}"
+    folder = parts.home.room(run_id)
+    try:
+        folder.mkdir(mode=0o755)
+        if parts.file_owner is not None:
+            os.chown(folder, *parts.file_owner)
+        yield run_id, folder
+    finally:
+        remove_tree(folder)
+
+
+def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
+    """For clean rooms: each check has a new guest that is gone afterwards."""
+    guest = _guest(parts, profile)
+    return Recorder(FreshContainer(parts.engine, parts.policy, guest), guest, parts.home.logs(owner))
+
+
+def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
+    """For checks in a task's own worktree."""
+    return recorder(parts, profile, task_id)
+
+
+def _guest(parts: Parts, profile: Profile) -> Guest:
+    if not parts.engine.local:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            "The engine is not on this host, so it cannot mount the files to check",
+            details=parts.engine.endpoint.url,
+            hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
+        )
+    override = parts.settings.profiles.get(profile.name)
+    image = override.image if override and override.image else profile.image
+    return Guest(
+        image_digest=resolve(parts.image_site, image),
+        runtime=parts.settings.container.runtime,
+        user=parts.guest_user,
+        git_mask=parts.home.git_mask,
+        hosts=parts.hosts,
+        instance=parts.instance,
+        cpus=os.cpu_count() or 1,
+    )
+
+
+def task_profile(parts: Parts, task: Task) -> Profile:
+    """The profile of a task's base commit."""
+    _, git = cache_of(parts, task.repo_id)
+    return profile_of(parts, task.repo_id, git, task.base_commit)
+
+
+def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
+    """The checks wanted and what they require, required ones first.
+
+    Raises: `not_found` for an unknown check, `invalid_input` when there is nothing to run.
+    """
+    known = [c.id for c in profile.checks]
+    for name in wanted:
+        if name not in known:
+            raise near("check", name, known, f"The profile '{profile.name}' decides which checks there are.")
+    if not wanted:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"There is nothing to run: the profile '{profile.name}' has no checks",
+            hint="Name another profile with --profile; `sandbox profiles list` shows all.",
+        )
+    return tuple(_fitted(c) for c in profile.in_order(wanted))
+
+
+def _fitted(check: Check) -> Check:
+    """No more CPUs than there are: the engine refuses to promise them."""
+    limits = check.limits
+    return check.model_copy(
+        update={"limits": limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})}
+    )
