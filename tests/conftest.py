@@ -42,7 +42,7 @@ class Holdings:
 
 
 KEPT_TAGS = frozenset(
-    f"{TAG_PREFIX}{name}:latest" for name in ("base", "build", "python", "python-self", "test-gitserver")
+    f"{TAG_PREFIX}{name}:latest" for name in ("base", "build", "init", "python", "python-self", "test-gitserver")
 ) | {f"{TAG_PREFIX}debian:bookworm"}
 """Images that the next run uses again."""
 

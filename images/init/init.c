@@ -1,0 +1,779 @@
+/* PID 1 of a guest: starts one check at a time, bounds it, reports how it ended, and leaves nothing running.
+ *
+ * It stands between two parties. The controller, on the other side of our stdin and stdout, is trusted and may be
+ * slow, silent or gone. The check runs under our own uid and is hostile. docs/adr/0019-guest-supervisor.md has the
+ * frames; here is why a check cannot get between us and the controller:
+ *
+ * - It cannot look into us. PR_SET_DUMPABLE 0 gives /proc/1/{fd,mem,environ,...} to root and refuses ptrace to our uid
+ *   (ptrace(2), "access mode checking"). So the nonce that marks a report, and the pipe it goes through, stay ours.
+ * - It cannot speak for us. Its stdout and stderr are pipes that we read; what it writes is payload, with a length.
+ * - It cannot signal us. The kernel drops, for the first process of a namespace, every signal from inside that has no
+ *   handler, SIGKILL and SIGSTOP too (pid_namespaces(7)). We have no handler and ignore the rest besides.
+ * - It cannot outlive its report. kill(-1) reaches every process of the namespace in one pass under the kernel's lock of
+ *   the process list, so that a fork bomb has no gap to slip through; orphans become our children, and we wait until
+ *   there are none (kill(2), wait(2)).
+ * - It cannot make us wait. Nothing here blocks but poll(2), and poll has a timeout. While the controller does not read,
+ *   the check's pipes fill and its writes block; its deadline goes on.
+ *
+ * What the same uid may still do to us are limits and priorities (prlimit(2), sched_setaffinity(2), setpriority(2)):
+ * they can end or slow the guest, never turn its report. We compare them with what they were and say so by leaving out
+ * FLAG_QUIESCENT, on which the controller throws the guest away.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    HEADER_BYTES = 5, /* type, length */
+    NONCE_BYTES = 16,
+    PAYLOAD_MAX = 1 << 20,
+    RUN_FIXED_BYTES = NONCE_BYTES + 8 + 4 + 4,
+    CHUNK_BYTES = 64 << 10,
+    TEXT_MAX = 128 << 10,           /* of one file of a posture report */
+    REPLY_MAX = 3 * TEXT_MAX + 64,  /* the largest frame of ours but output */
+    CONTROL_BYTES = 2 * REPLY_MAX,
+    REAP_AT_ONCE = 1000, /* a guest can make orphans as fast as we bury them: look at the clock in between */
+};
+
+enum { FLAG_TIMED_OUT = 1, FLAG_KILLED = 2, FLAG_QUIESCENT = 4, FLAG_NOT_STARTED = 8 };
+enum { LEAVE_ASKED = 0, LEAVE_USAGE = 64, LEAVE_MALFORMED = 70, LEAVE_NO_READER = 74 };
+enum state { IDLE, RUNNING, SWEEPING, DRAINING };
+
+static const uint64_t SECOND_US = 1000000;
+static const uint64_t SWEEP_US = 10 * 1000000;
+static const uint64_t SWEEP_STEP_US = 20 * 1000; /* also without SIGCHLD: what dies need not be our child yet */
+static const uint64_t NEVER = UINT64_MAX;
+
+/* Bytes on their way to the controller: whole frames only, written in one go as far as others are concerned. */
+struct queue {
+    uint8_t *data;
+    size_t size, length, sent;
+};
+
+/* The pipe a check writes to, and the one frame of its bytes that is on its way. */
+struct stream {
+    int fd; /* -1: no check, or everybody closed it */
+    uint8_t type;
+    struct queue queue;
+};
+
+static struct {
+    enum state state;
+    uint8_t nonce[NONCE_BYTES];
+    pid_t pid; /* 0: ended, or never started */
+    int failure_fd;
+    int status; /* wait(2); -1 while unknown */
+    uint32_t flags, leftovers;
+    int error;
+    bool alone; /* the sweep found nobody left */
+    uint64_t started_us, deadline_us, ended_us, give_up_us;
+    uint64_t user_us, system_us, maxrss_kib;
+} check = {.state = IDLE, .failure_fd = -1};
+
+/* How we were before any check ran: a check of our uid may change all of it. */
+static struct touchable {
+    struct rlimit limits[RLIM_NLIMITS];
+    int nice, policy;
+    cpu_set_t cpus;
+} as_started;
+
+static uint8_t control_bytes[CONTROL_BYTES];
+static uint8_t chunk_bytes[2][HEADER_BYTES + NONCE_BYTES + CHUNK_BYTES];
+static struct queue control = {.data = control_bytes, .size = CONTROL_BYTES};
+static struct stream streams[2] = {
+    {.fd = -1, .type = 'O', .queue = {.data = chunk_bytes[0], .size = sizeof chunk_bytes[0]}},
+    {.fd = -1, .type = 'E', .queue = {.data = chunk_bytes[1], .size = sizeof chunk_bytes[1]}},
+};
+static struct queue *sending; /* begun and not finished: no other frame may come between its bytes */
+
+static uint8_t input[HEADER_BYTES + PAYLOAD_MAX];
+static size_t input_length;
+static bool input_open = true;
+static char *words[PAYLOAD_MAX + 2]; /* argv, NULL, environment, NULL: a word takes a byte of the payload at least */
+
+static int null_fd, signal_fd, oom_fd;
+static char oom_score[16];
+static uint64_t lease_us, heard_us;
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND_US + (uint64_t)t.tv_nsec / 1000;
+}
+
+static uint64_t after(uint64_t start_us, uint64_t span_us)
+{
+    return span_us < NEVER - start_us ? start_us + span_us : NEVER;
+}
+
+/* The namespace dies with its first process; killing first only makes it quick. */
+static _Noreturn void leave(int code)
+{
+    kill(-1, SIGKILL);
+    _exit(code);
+}
+
+/* --- numbers of a frame, big-endian */
+
+static uint64_t get(const uint8_t *from, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value = value << 8 | from[i];
+    return value;
+}
+
+static void put(struct queue *queue, uint64_t value, int bytes)
+{
+    for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+        queue->data[queue->length++] = (uint8_t)(value >> shift);
+}
+
+static void put_bytes(struct queue *queue, const void *from, size_t length)
+{
+    memcpy(queue->data + queue->length, from, length);
+    queue->length += length;
+}
+
+/* Header and nonce of a reply; the caller has made sure that REPLY_MAX bytes are free. */
+static void put_reply(uint8_t type, const uint8_t *nonce, size_t more)
+{
+    put(&control, type, 1);
+    put(&control, NONCE_BYTES + more, 4);
+    put_bytes(&control, nonce, NONCE_BYTES);
+}
+
+static bool control_has_room(void)
+{
+    return control.size - control.length >= REPLY_MAX;
+}
+
+/* --- to the controller */
+
+/* True when all is written. Without a reader nothing we do can be known to anybody: leave. */
+static bool flushed(struct queue *queue)
+{
+    while (queue->sent < queue->length) {
+        ssize_t n = write(STDOUT_FILENO, queue->data + queue->sent, queue->length - queue->sent);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n < 0)
+            leave(LEAVE_NO_READER);
+        queue->sent += (size_t)n;
+    }
+    queue->sent = queue->length = 0;
+    return true;
+}
+
+static struct queue *next_to_send(void)
+{
+    struct queue *waiting[] = {&control, &streams[0].queue, &streams[1].queue};
+    for (int i = 0; i < 3; i++)
+        if (waiting[i]->length)
+            return waiting[i];
+    return NULL;
+}
+
+static void send_waiting(void)
+{
+    while (sending || (sending = next_to_send())) {
+        if (!flushed(sending))
+            return;
+        sending = NULL;
+    }
+}
+
+/* --- from the check */
+
+static void stop_reading(struct stream *stream)
+{
+    if (stream->fd >= 0)
+        close(stream->fd);
+    stream->fd = -1;
+}
+
+/* One frame of what the check wrote, if the frame before it is gone. False when there is nothing to read now. */
+static bool pump(struct stream *stream)
+{
+    struct queue *queue = &stream->queue;
+    if (stream->fd < 0 || queue->length)
+        return false;
+    ssize_t n = read(stream->fd, queue->data + HEADER_BYTES + NONCE_BYTES, CHUNK_BYTES);
+    if (n == 0) /* everybody closed it: poll would say so without end */
+        stop_reading(stream);
+    if (n <= 0)
+        return n < 0 && errno == EINTR;
+    put(queue, stream->type, 1);
+    put(queue, NONCE_BYTES + (uint64_t)n, 4);
+    put_bytes(queue, check.nonce, NONCE_BYTES);
+    queue->length += (size_t)n;
+    return true;
+}
+
+/* --- the check's own process, from fork to exec */
+
+static const char *path_of(char **environment)
+{
+    for (; *environment; environment++)
+        if (!strncmp(*environment, "PATH=", 5))
+            return *environment + 5;
+    return "/usr/bin:/bin";
+}
+
+/* execvp(3) on the check's PATH, without its second try through a shell for a file that is no program: engines do not. */
+static int execute(char **argv, char **environment)
+{
+    static char file[8192];
+    if (strchr(argv[0], '/') || !argv[0][0]) {
+        execve(argv[0], argv, environment);
+        return errno;
+    }
+    int denied = 0;
+    for (const char *path = path_of(environment); path; path = strchr(path, ':') ? strchr(path, ':') + 1 : NULL) {
+        int length = (int)strcspn(path, ":");
+        int n = snprintf(file, sizeof file, "%.*s/%s", length ? length : 1, length ? path : ".", argv[0]);
+        if (n < 0 || (size_t)n >= sizeof file)
+            continue;
+        execve(file, argv, environment);
+        if (errno == EACCES)
+            denied = EACCES;
+        else if (errno != ENOENT && errno != ENOTDIR)
+            return errno;
+    }
+    return denied ? denied : ENOENT;
+}
+
+static int put_on(const char *cwd, int out, int err)
+{
+    for (int number = 1; number < _NSIG; number++)
+        signal(number, SIG_DFL); /* an ignored signal stays ignored over exec (execve(2)) */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    if (dup2(null_fd, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || chdir(cwd) < 0)
+        return errno;
+    return 0;
+}
+
+/* In the child, which is as closed to the others as we are until exec makes it a program of its own. */
+static _Noreturn void become(const char *cwd, char **argv, char **environment, const int pipes[3][2])
+{
+    int error = put_on(cwd, pipes[0][1], pipes[1][1]);
+    if (!error)
+        error = execute(argv, environment);
+    if (write(pipes[2][1], &error, sizeof error) < 0) /* a pipe that is empty and ours: it fits */
+        _exit(126);
+    _exit(127);
+}
+
+/* The kernel takes the check first when memory runs out. Its score is inherited from us at fork, and written through a
+ * descriptor from before PR_SET_DUMPABLE: the child could not open its own file any more. Best effort. */
+static pid_t fork_check(void)
+{
+    bool raised = oom_fd >= 0 && pwrite(oom_fd, "1000", 4, 0) == 4;
+    pid_t pid = fork();
+    int error = errno;
+    if (pid != 0 && raised && pwrite(oom_fd, oom_score, strlen(oom_score), 0) < 0)
+        close(oom_fd), oom_fd = -1;
+    errno = error;
+    return pid;
+}
+
+static void close_pipes(int pipes[3][2], int end)
+{
+    for (int i = 0; i < 3; i++)
+        if (pipes[i][end] >= 0)
+            close(pipes[i][end]);
+}
+
+/* 0, or why it could not be: then nothing is left open. */
+static int start(const char *cwd, char **argv, char **environment)
+{
+    int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+    bool made = true;
+    for (int i = 0; i < 3 && made; i++) /* only our ends: a check whose stdout does not block would be surprised */
+        made = !pipe2(pipes[i], O_CLOEXEC) && !fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
+    check.pid = made ? fork_check() : -1;
+    if (check.pid == 0)
+        become(cwd, argv, environment, pipes);
+    int error = errno;
+    close_pipes(pipes, 1);
+    if (check.pid < 0) {
+        close_pipes(pipes, 0);
+        check.pid = 0;
+        return error;
+    }
+    streams[0].fd = pipes[0][0];
+    streams[1].fd = pipes[1][0];
+    check.failure_fd = pipes[2][0];
+    return 0;
+}
+
+/* --- what becomes of a check: RUNNING, SWEEPING until nothing is left, DRAINING its last output, IDLE */
+
+static void touchables(struct touchable *seen)
+{
+    memset(seen, 0, sizeof *seen);
+    for (int i = 0; i < RLIM_NLIMITS; i++)
+        getrlimit((__rlimit_resource_t)i, &seen->limits[i]);
+    seen->nice = getpriority(PRIO_PROCESS, 0);
+    seen->policy = sched_getscheduler(0);
+    sched_getaffinity(0, sizeof seen->cpus, &seen->cpus);
+}
+
+static bool untouched(void)
+{
+    struct touchable seen;
+    touchables(&seen);
+    return !memcmp(&seen, &as_started, sizeof seen);
+}
+
+static void begin_sweep(uint64_t now)
+{
+    check.state = SWEEPING;
+    check.give_up_us = after(now, SWEEP_US);
+}
+
+static void stop_check(uint32_t why, uint64_t now)
+{
+    check.flags |= why;
+    begin_sweep(now);
+}
+
+/* The check's own process ended. Whoever is late is late, also when we were kept from noticing in time. */
+static void ended(int status)
+{
+    uint64_t now = now_us();
+    check.pid = 0;
+    check.status = status;
+    check.ended_us = now;
+    if (check.state != RUNNING)
+        return;
+    if (now >= check.deadline_us)
+        check.flags |= FLAG_TIMED_OUT;
+    begin_sweep(now);
+}
+
+static void account(const struct rusage *used)
+{
+    check.user_us += (uint64_t)used->ru_utime.tv_sec * SECOND_US + (uint64_t)used->ru_utime.tv_usec;
+    check.system_us += (uint64_t)used->ru_stime.tv_sec * SECOND_US + (uint64_t)used->ru_stime.tv_usec;
+    if ((uint64_t)used->ru_maxrss > check.maxrss_kib)
+        check.maxrss_kib = (uint64_t)used->ru_maxrss;
+}
+
+/* A child that said PTRACE_TRACEME made us its tracer and stops at each signal for us. Let it go on as it would have. */
+static void release(pid_t pid, int status)
+{
+    int number = WSTOPSIG(status);
+    ptrace(PTRACE_DETACH, pid, NULL, (void *)(long)(number == SIGTRAP ? 0 : number));
+}
+
+enum children { MORE, SOME, NONE };
+
+/* Bury what is dead. `by_us`: what died of SIGKILL was killed by our sweep. */
+static enum children reap(bool by_us)
+{
+    for (int i = 0; i < REAP_AT_ONCE; i++) {
+        struct rusage used;
+        int status;
+        pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &used); /* __WALL: also children of clone(2) without SIGCHLD */
+        if (pid <= 0)
+            return pid < 0 && errno == ECHILD ? NONE : SOME;
+        if (WIFSTOPPED(status)) {
+            release(pid, status);
+            continue;
+        }
+        account(&used);
+        if (pid == check.pid)
+            ended(status);
+        else if (by_us && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+            check.leftovers++;
+    }
+    return MORE;
+}
+
+/* Kill what is left, again and again: ESRCH from kill(-1) and ECHILD from wait are the proof that nothing is. */
+static void sweep(uint64_t now)
+{
+    bool left_by_check = check.pid == 0 && !(check.flags & (FLAG_TIMED_OUT | FLAG_KILLED));
+    bool nobody = kill(-1, SIGKILL) < 0 && errno == ESRCH;
+    check.alone = reap(left_by_check) == NONE && nobody;
+    if (!check.alone && now < check.give_up_us)
+        return;
+    check.flags |= check.alone && untouched() ? FLAG_QUIESCENT : 0;
+    check.state = DRAINING;
+    heard_us = now; /* the lease begins again: a controller that only listened is a controller */
+}
+
+static void report_failure(void)
+{
+    if (check.failure_fd < 0)
+        return;
+    if (read(check.failure_fd, &check.error, sizeof check.error) == sizeof check.error)
+        check.flags |= FLAG_NOT_STARTED;
+    close(check.failure_fd);
+    check.failure_fd = -1;
+}
+
+static void put_done(void)
+{
+    put_reply('D', check.nonce, 48);
+    put(&control, (uint32_t)check.status, 4);
+    put(&control, check.flags, 4);
+    put(&control, (uint32_t)check.error, 4);
+    put(&control, check.user_us, 8);
+    put(&control, check.system_us, 8);
+    put(&control, check.maxrss_kib, 8);
+    put(&control, check.leftovers, 4);
+    put(&control, check.ended_us - check.started_us, 8);
+}
+
+/* The last of the output, then the report. Nobody is left who could write, so an empty pipe is the end of it; its other
+ * end may still be open in a message on its way between sockets of the dead (unix(7), SCM_RIGHTS). If somebody is left,
+ * his output may have no end: what we have is all. */
+static void drain(uint64_t now)
+{
+    for (int i = 0; i < 2; i++)
+        if (streams[i].queue.length || (check.alone && pump(&streams[i])))
+            return;
+    if (!control_has_room())
+        return;
+    report_failure();
+    for (int i = 0; i < 2; i++)
+        stop_reading(&streams[i]);
+    if (!check.ended_us)
+        check.ended_us = now;
+    put_done();
+    check.state = IDLE;
+    heard_us = now;
+}
+
+static void advance(uint64_t now)
+{
+    if (check.state == RUNNING && now >= check.deadline_us)
+        stop_check(FLAG_TIMED_OUT, now);
+    if (check.state == SWEEPING)
+        sweep(now);
+    if (check.state == DRAINING)
+        drain(now);
+}
+
+/* --- from the controller */
+
+/* Cuts `count` words off the text between `*at` and `end`. False when there are not as many. */
+static bool cut(char **into, uint64_t count, char **at, const char *end)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        size_t length = strnlen(*at, (size_t)(end - *at));
+        if (*at + length == end)
+            return false;
+        into[i] = *at;
+        *at += length + 1;
+    }
+    return true;
+}
+
+static bool names_and_values(char **environment)
+{
+    for (; *environment; environment++)
+        if (**environment == '=' || !strchr(*environment, '='))
+            return false;
+    return true;
+}
+
+/* Reads `cwd`, argv and environment into `words`; they stay in the input buffer. False for a frame that is none. */
+static bool read_words(uint8_t *payload, size_t length, char **cwd, char ***environment)
+{
+    char *at = (char *)payload + RUN_FIXED_BYTES, *end = (char *)payload + length;
+    uint64_t argc = get(payload + NONCE_BYTES + 8, 4), envc = get(payload + NONCE_BYTES + 12, 4);
+    if (argc < 1 || argc + envc > length - RUN_FIXED_BYTES)
+        return false;
+    *environment = words + argc + 1;
+    if (!cut(cwd, 1, &at, end) || !cut(words, argc, &at, end) || !cut(*environment, envc, &at, end) || at != end)
+        return false;
+    words[argc] = (*environment)[envc] = NULL;
+    return **cwd == '/' && names_and_values(*environment);
+}
+
+static void on_run(uint8_t *payload, size_t length, uint64_t now)
+{
+    char *cwd, **environment;
+    if (!read_words(payload, length, &cwd, &environment))
+        leave(LEAVE_MALFORMED);
+    if (check.state != IDLE) {
+        put_reply('B', payload, 0);
+        return;
+    }
+    memset(&check, 0, sizeof check);
+    memcpy(check.nonce, payload, NONCE_BYTES);
+    check.failure_fd = check.status = -1;
+    check.state = RUNNING;
+    check.started_us = now;
+    uint64_t deadline_ms = get(payload + NONCE_BYTES, 8);
+    check.deadline_us = deadline_ms < NEVER / 1000 ? after(now, deadline_ms * 1000) : NEVER;
+    check.error = start(cwd, words, environment);
+    if (check.error)
+        stop_check(FLAG_NOT_STARTED, now); /* sweeps too: the reason may be what an earlier check left */
+}
+
+static void on_kill(const uint8_t *nonce, uint64_t now)
+{
+    if (check.state == RUNNING && !memcmp(nonce, check.nonce, NONCE_BYTES))
+        stop_check(FLAG_KILLED, now);
+}
+
+/* A whole text and its NUL; of a text that is too long nothing, lest a part be taken for all of it. */
+static void put_text(const char *path)
+{
+    size_t begin = control.length;
+    ssize_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && (n = read(fd, control.data + control.length, TEXT_MAX - (control.length - begin))) > 0)
+        control.length += (size_t)n;
+    if (n < 0 || control.length - begin == TEXT_MAX)
+        control.length = begin;
+    if (fd >= 0)
+        close(fd);
+    put(&control, 0, 1);
+}
+
+static void on_query(const uint8_t *token)
+{
+    size_t begin = control.length;
+    put_reply('I', token, 0);
+    put_text("/proc/self/status");
+    put_text("/proc/self/mountinfo");
+    put_text("/proc/net/dev");
+    size_t end = control.length;
+    control.length = begin + 1;
+    put(&control, end - begin - HEADER_BYTES, 4);
+    control.length = end;
+}
+
+static void on_ping(const uint8_t *token)
+{
+    put_reply('A', token, 1);
+    put(&control, check.state != IDLE, 1);
+}
+
+static bool well_formed(uint8_t type, size_t length)
+{
+    switch (type) {
+    case 'R':
+        return length > RUN_FIXED_BYTES && length <= PAYLOAD_MAX;
+    case 'K':
+    case 'P':
+    case 'Q':
+        return length == NONCE_BYTES;
+    default:
+        return type == 'X' && length == 0;
+    }
+}
+
+static void on_frame(uint8_t type, uint8_t *payload, size_t length, uint64_t now)
+{
+    heard_us = now;
+    switch (type) {
+    case 'R':
+        on_run(payload, length, now);
+        break;
+    case 'K':
+        on_kill(payload, now);
+        break;
+    case 'P':
+        on_ping(payload);
+        break;
+    case 'Q':
+        on_query(payload);
+        break;
+    default:
+        leave(LEAVE_ASKED);
+    }
+}
+
+/* Every whole frame there is room to answer; true when room was lacking. A bad frame is told by its header: there is no
+ * way back into the stream. */
+static bool take_frames(uint64_t now)
+{
+    size_t at = 0;
+    while (input_length - at >= HEADER_BYTES && control_has_room()) {
+        uint8_t *frame = input + at;
+        size_t length = get(frame + 1, 4);
+        if (!well_formed(frame[0], length))
+            leave(LEAVE_MALFORMED);
+        if (input_length - at < HEADER_BYTES + length)
+            break;
+        on_frame(frame[0], frame + HEADER_BYTES, length, now);
+        at += HEADER_BYTES + length;
+    }
+    if (at)
+        memmove(input, input + at, input_length -= at);
+    return !control_has_room();
+}
+
+/* The end of stdin is not the end of a check: whoever is gone may have left it to its deadline, and us to the lease. */
+static void take_input(void)
+{
+    ssize_t n = read(STDIN_FILENO, input + input_length, sizeof input - input_length);
+    if (n > 0)
+        input_length += (size_t)n;
+    else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+        input_open = false;
+}
+
+/* --- waiting */
+
+static uint64_t wake_at(uint64_t now)
+{
+    switch (check.state) {
+    case RUNNING:
+        return check.deadline_us;
+    case SWEEPING:
+        return after(now, SWEEP_STEP_US);
+    default:
+        return after(heard_us, lease_us);
+    }
+}
+
+static int timeout_ms(uint64_t now)
+{
+    uint64_t until = wake_at(now);
+    uint64_t left_ms = until > now ? (until - now + 999) / 1000 : 0;
+    return left_ms < 3600000 ? (int)left_ms : 3600000;
+}
+
+/* poll(2) ignores a negative descriptor: so a direction that has nothing to do, or is closed, cannot wake us. */
+static void wait_for_anything(int timeout)
+{
+    bool want_input = input_open && control_has_room() && input_length < sizeof input;
+    struct pollfd fds[] = {
+        {.fd = signal_fd, .events = POLLIN},
+        {.fd = want_input ? STDIN_FILENO : -1, .events = POLLIN},
+        {.fd = STDOUT_FILENO, .events = sending ? POLLOUT : 0},
+        {.fd = streams[0].queue.length ? -1 : streams[0].fd, .events = POLLIN},
+        {.fd = streams[1].queue.length ? -1 : streams[1].fd, .events = POLLIN},
+    };
+    if (poll(fds, 5, timeout) < 0)
+        return;
+    struct signalfd_siginfo info; /* one SIGCHLD may stand for many: we ask wait(2), not this */
+    if (fds[0].revents && read(signal_fd, &info, sizeof info) < 0 && errno != EAGAIN)
+        leave(LEAVE_NO_READER);
+    if (fds[1].revents)
+        take_input();
+    if (fds[2].revents & (POLLERR | POLLNVAL))
+        leave(LEAVE_NO_READER);
+}
+
+static _Noreturn void serve(void)
+{
+    heard_us = now_us();
+    for (;;) {
+        enum children children = check.state == SWEEPING ? SOME : reap(false);
+        uint64_t now = now_us();
+        bool held_up = take_frames(now);
+        advance(now);
+        for (int i = 0; i < 2; i++)
+            pump(&streams[i]);
+        send_waiting();
+        bool idle = check.state == IDLE || check.state == DRAINING; /* draining without a reader has no end */
+        if (idle && now >= after(heard_us, lease_us))
+            leave(LEAVE_ASKED);
+        /* What only waited for what has just been sent goes on at once: nothing would wake us for it. */
+        bool go_on = children == MORE || (held_up && control_has_room()) || (check.state == DRAINING && !sending);
+        wait_for_anything(go_on ? 0 : timeout_ms(now));
+    }
+}
+
+/* --- the beginning */
+
+/* Nothing of what started us may reach a check; and 0, 1, 2 must be taken, lest a pipe get their number. */
+static void own_descriptors(void)
+{
+    while ((null_fd = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && null_fd <= 2)
+        ;
+    if (null_fd < 0)
+        _exit(LEAVE_USAGE);
+    if (close_range((unsigned)null_fd + 1, ~0U, 0) < 0) /* ENOSYS before Linux 5.9 */
+        for (int fd = null_fd + 1; fd < 65536; fd++)
+            close(fd);
+    for (int fd = 3; fd < null_fd; fd++)
+        close(fd);
+    for (int fd = 0; fd <= 2; fd++)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
+}
+
+/* SIGCHLD is blocked and read, not handled: a guest that sends it without end cannot interrupt anything. */
+static void own_signals(void)
+{
+    sigset_t chld;
+    sigemptyset(&chld);
+    sigaddset(&chld, SIGCHLD);
+    for (int number = 1; number < _NSIG; number++)
+        if (number != SIGCHLD)
+            signal(number, SIG_IGN);
+    sigprocmask(SIG_SETMASK, &chld, NULL);
+    signal_fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signal_fd < 0)
+        _exit(LEAVE_USAGE);
+}
+
+static void close_ourselves(void)
+{
+    oom_fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    ssize_t n = oom_fd >= 0 ? read(oom_fd, oom_score, sizeof oom_score - 1) : -1;
+    if (n <= 0 && oom_fd >= 0)
+        close(oom_fd), oom_fd = -1;
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        _exit(LEAVE_USAGE);
+}
+
+/* This very program to stdout: how it gets from its image to the host, without a shell or cat in that image. */
+static int hand_out(void)
+{
+    int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    ssize_t n = -1;
+    while (self >= 0 && (n = read(self, input, sizeof input)) > 0)
+        for (ssize_t done = 0, w; done < n; done += w)
+            if ((w = write(STDOUT_FILENO, input + done, (size_t)(n - done))) < 0)
+                return LEAVE_NO_READER;
+    return n == 0 ? LEAVE_ASKED : LEAVE_NO_READER;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], "--hand-out"))
+        return hand_out();
+    char *end = NULL;
+    unsigned long lease_s = argc == 2 ? strtoul(argv[1], &end, 10) : 0;
+    if (lease_s < 1 || lease_s > 31536000 || *end)
+        return LEAVE_USAGE;
+    if (getpid() != 1) /* kill(-1) would reach everything its user has */
+        return LEAVE_USAGE;
+    lease_us = lease_s * SECOND_US;
+    own_descriptors();
+    own_signals();
+    close_ourselves();
+    touchables(&as_started);
+    serve();
+}
