@@ -1,0 +1,61 @@
+"""The order of the line: who runs a check next. Pure; `turns` has the files.
+
+Theory. A ticket's round is fixed when it is drawn: one more than its owner's last waiting one, and not before the round
+after the one being served. Tickets are served by round, then by number. So an owner with thirty checks has one in each
+of thirty rounds, and another's first check comes at the latest after one more of them (start-time fair queueing with
+equal weights). Who is at the head stays there: no later ticket gets an earlier round.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_NAME = re.compile(r"([wr])-(\d{8})-(\d{12})-([0-9a-f]{16})-([a-z0-9][a-z0-9._-]{0,199})")
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """One check that runs or waits. `number`: in the order of drawing."""
+
+    running: bool
+    round: int
+    number: int
+    nonce: str
+    owner: str
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{'r' if self.running else 'w'}-{self.round:08}-{self.number:012}-{self.nonce}-{self.owner}"
+
+
+def parse_ticket(name: str) -> Ticket | None:
+    """A ticket from its file's name; None for a file that is none."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    state, round_, number, nonce, owner = found.groups()
+    return Ticket(state == "r", int(round_), int(number), nonce, owner)
+
+
+def in_line(tickets: Sequence[Ticket]) -> list[Ticket]:
+    """Those that wait, the next one first."""
+    return sorted((t for t in tickets if not t.running), key=lambda t: (t.round, t.number))
+
+
+def draw(tickets: Sequence[Ticket], owner: str, nonce: str) -> Ticket:
+    """A new ticket behind `tickets`, all that are alive. Pure."""
+    waiting = in_line(tickets)
+    served = max((t.round for t in tickets if t.running), default=0)
+    current = max(served, waiting[0].round - 1 if waiting else 0)
+    last = max((t.round for t in waiting if t.owner == owner), default=0)
+    number = max((t.number for t in tickets), default=0) + 1
+    return Ticket(False, max(current, last) + 1, number, nonce, owner)
+
+
+def may_run(ticket: Ticket, tickets: Sequence[Ticket], parallel: int) -> bool:
+    """Whether it is the turn of a waiting ticket. Pure."""
+    running = sum(t.running for t in tickets)
+    return running < parallel and in_line(tickets)[0].nonce == ticket.nonce

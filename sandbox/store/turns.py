@@ -1,0 +1,171 @@
+"""Who runs a check now and who waits, among all processes that share a home.
+
+Theory. Each check that wants to run has a ticket: an empty file whose name says all there is to know and whose lock its
+owner holds, so that the kernel voids the ticket of whoever dies. All looks and changes happen under one lock and take
+about a millisecond; nothing is remembered anywhere else, so a kill leaves nothing that could be wrong. In each process
+only the first of its waiting threads looks; it wakes by itself, and at once when a turn of the same process ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.claims import make_claimed, remove_abandoned
+from sandbox.store.tickets import Ticket, draw, in_line, may_run, parse_ticket
+
+LOOK_S, SLOWEST_LOOK_S = 0.02, 0.25
+"""How often the first in line looks whether it is its turn; and the last, who is asked to give up as often."""
+
+ASLEEP_S = 30.0
+"""Who has not looked for so long (a stopped process) is passed over until he does."""
+
+_LOCK_WAIT_S = 60.0  # a look takes about a millisecond; longer than this, and its process is stopped
+_LOCK_PAUSES_S = (0.0005, 0.02)
+
+GiveUp = Callable[[], bool]
+"""Asked while waiting: whether to leave the line."""
+
+Queued = Callable[[int], None]
+"""Told the position in the line, 1 for the next one, whenever it changes."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The line of one home. `parallel`: how many checks run at once. One object serves all threads of a process."""
+
+    folder: Path
+    parallel: int
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _waiting: list[Ticket] = field(default_factory=list)  # of this process
+    _positions: dict[str, int] = field(default_factory=dict)  # as the last look found them, by nonce
+
+    @contextmanager
+    def turn(self, owner: str, give_up: GiveUp, queued: Queued) -> Iterator[bool]:
+        """Wait for a turn of `owner` and hold it during the body; False when `give_up` said so before it came.
+
+        Raises: `conflict` when nobody can look at the line, because a process is stopped that does.
+        """
+        ticket, held = self._enter(owner)
+        try:
+            yield ticket.running or self._wait(ticket, give_up, queued)
+        finally:
+            self._leave(ticket, held)
+
+    def tickets(self) -> list[Ticket]:
+        """All that are alive. The files of the others are removed."""
+        with self._looking():
+            return self._alive()
+
+    def _enter(self, owner: str) -> tuple[Ticket, int]:
+        with self._looking():
+            others = self._alive()
+            ticket = draw(others, owner, secrets.token_hex(8))
+            ticket = replace(ticket, running=may_run(ticket, [*others, ticket], self.parallel))
+            held, beside = make_claimed(self.folder / ticket.name)
+            beside.rename(self.folder / ticket.name)
+        with self._changed:
+            self._waiting.append(ticket)
+        return ticket, held
+
+    def _leave(self, ticket: Ticket, held: int) -> None:
+        for running in (True, False):
+            with suppress(OSError):
+                (self.folder / replace(ticket, running=running).name).unlink()
+        os.close(held)
+        self._pass_on(ticket)
+
+    def _pass_on(self, ticket: Ticket) -> None:
+        """It waits no more, or runs no more: whoever is the first of this process now looks at once."""
+        with self._changed:
+            self._waiting[:] = [t for t in self._waiting if t.nonce != ticket.nonce]
+            self._changed.notify_all()
+
+    def _wait(self, ticket: Ticket, give_up: GiveUp, queued: Queued) -> bool:
+        told = 0
+        while not give_up():
+            position = self._known_position(ticket) or self._look(ticket)
+            if position == 0:
+                self._pass_on(ticket)
+                return True
+            if position != told:
+                queued(position)
+                told = position
+            with self._changed:
+                self._changed.wait(min(SLOWEST_LOOK_S, LOOK_S * position))
+        return False
+
+    def _known_position(self, ticket: Ticket) -> int:
+        """Position of a ticket that has another of this process before it, which looks for both; 0: look yourself."""
+        with self._changed:
+            first = in_line(self._waiting)[0]
+            return 0 if first.nonce == ticket.nonce else self._positions.get(ticket.nonce, 0)
+
+    def _look(self, ticket: Ticket) -> int:
+        """The position in the line, or 0 after taking the turn. Raises: `internal` when somebody deletes tickets."""
+        with self._looking():
+            found = self._alive()
+            positions = {t.nonce: n for n, t in enumerate(in_line(found), 1)}
+            if ticket.nonce not in positions:
+                raise SandboxError(ErrorCode.INTERNAL, "The place in the line of waiting checks was taken away")
+            if may_run(ticket, [t for t in found if t.running or self._looks(t)], self.parallel):
+                (self.folder / ticket.name).rename(self.folder / replace(ticket, running=True).name)
+                return 0
+        with self._changed:
+            self._positions.clear()
+            self._positions.update(positions)
+        return positions[ticket.nonce]
+
+    def _looks(self, ticket: Ticket) -> bool:
+        """Whether the owner of a waiting ticket does look: ours do, and say so in the time of the file.
+
+        One who is stopped would stop everybody behind him. Wrong clocks cost no more than the order.
+        """
+        path = self.folder / ticket.name
+        with self._changed:
+            ours = any(t.nonce == ticket.nonce for t in self._waiting)
+        try:
+            if ours:
+                os.utime(path)
+            return ours or time.time() - path.stat().st_mtime < ASLEEP_S
+        except FileNotFoundError:
+            return False
+
+    def _alive(self) -> list[Ticket]:
+        """Those whose owners live; the files of the others go. The caller holds the line's lock."""
+        names = [path.name for path in self.folder.iterdir()]
+        found = [ticket for name in names if (ticket := parse_ticket(name)) is not None]
+        return [ticket for ticket in found if not remove_abandoned(self.folder / ticket.name)]
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Hold the line's lock, for a look."""
+        lock = os.open(self.folder / "line.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _acquire(lock)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _acquire(lock: int) -> None:
+    ends_at, (pause_s, longest_s) = time.monotonic() + _LOCK_WAIT_S, _LOCK_PAUSES_S
+    while True:
+        with suppress(BlockingIOError):
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.monotonic() > ends_at:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                "The line of waiting checks stays locked",
+                hint="Is a `sandbox` process stopped (state T in `ps`)? Continue or end it.",
+            )
+        time.sleep(pause_s)
+        pause_s = min(longest_s, 2 * pause_s)

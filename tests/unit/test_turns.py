@@ -1,0 +1,255 @@
+"""The line of waiting checks: order, limit, and what is left of those who die in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.store.tickets import Ticket, draw, in_line, may_run, parse_ticket
+from sandbox.store.turns import ASLEEP_S, Turns
+
+DEADLINE_S = 60.0
+
+
+def never() -> bool:
+    return False
+
+
+def unheard(_position: int) -> None:
+    return None
+
+
+# --- order
+
+
+def drawn(owners: Sequence[str], tickets: Sequence[Ticket] = ()) -> list[Ticket]:
+    found = list(tickets)
+    for owner in owners:
+        found.append(draw(found, owner, f"{len(found):016x}"))
+    return found
+
+
+def served(tickets: Sequence[Ticket]) -> str:
+    """Owners in the order in which one slot serves them, each ending before the next begins."""
+    order, left = "", list(tickets)
+    while waiting := in_line(left):
+        order += waiting[0].owner
+        left.remove(waiting[0])
+    return order
+
+
+def test_a_tickets_name_says_all_there_is_to_know() -> None:
+    for ticket in drawn(["task-1", "github.com-a-b", "x" * 200]):
+        for running in (True, False):
+            assert parse_ticket(replace(ticket, running=running).name) == replace(ticket, running=running)
+            assert len(ticket.name) <= 255
+
+
+@pytest.mark.parametrize("name", ["", "line.lock", "w-1-1-1-x", ".w-00000001-000000000001-0000000000000000-x.ab.tmp"])
+def test_other_files_are_no_tickets(name: str) -> None:
+    assert parse_ticket(name) is None
+
+
+def test_an_owner_with_thirty_checks_does_not_starve_another() -> None:
+    assert served(drawn("a" * 30 + "b" * 3)) == "aba" + "bab" + "a" * 27
+
+
+def test_owners_take_turns_whoever_came_first() -> None:
+    assert served(drawn("aaabbbccc")) == "abcabcabc"
+    assert served(drawn("abc" * 3)) == "abcabcabc"
+
+
+def test_a_newcomer_waits_for_one_turn_of_those_being_served_at_most() -> None:
+    tickets = drawn("a" * 10)
+    at_work = [replace(t, running=True) for t in tickets[:2]]
+    assert served(drawn("b", [*at_work, *tickets[2:]])) == "ab" + "a" * 7
+
+
+def test_nobody_overtakes_the_head_of_the_line() -> None:
+    """Also when what is being served lags behind, because a long check of an early round still runs."""
+    early = replace(drawn("a")[0], running=True)
+    waiting = [t for t in drawn("a" * 40, [early]) if not t.running][35:]
+    for newcomer in "bcdefgh":
+        assert in_line(drawn(newcomer, [early, *waiting]))[0] == waiting[0]
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40))
+def test_between_two_turns_of_an_owner_no_other_one_gets_more_than_two(owners: list[str]) -> None:
+    """The last of one round and the first of the next."""
+    order = served(drawn(owners))
+    assert Counter(order) == Counter(owners)
+    for owner in set(owners):
+        inner = order.split(owner)[1:-1]
+        assert all(max(Counter(between).values(), default=0) <= 2 for between in inner)
+
+
+def test_as_many_run_at_once_as_may() -> None:
+    tickets = drawn("abc")
+    assert [may_run(t, tickets, 1) for t in tickets] == [True, False, False]
+    at_work = [replace(tickets[0], running=True), *tickets[1:]]
+    assert not may_run(tickets[1], at_work, 1)
+    assert may_run(tickets[1], at_work, 2)
+
+
+# --- files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "turns"
+    path.mkdir()
+    return path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.name != "line.lock")
+
+
+def wait_until(claim: Callable[[], bool]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not claim():
+        assert time.monotonic() < ends, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def test_a_free_turn_comes_at_once_and_leaves_nothing(folder: Path) -> None:
+    heard: list[int] = []
+    with Turns(folder, 1).turn("a", never, heard.append) as granted:
+        assert granted
+        assert [t.running for t in Turns(folder, 1).tickets()] == [True]
+    assert (heard, files(folder)) == ([], [])
+
+
+def test_who_gives_up_leaves_the_line(folder: Path) -> None:
+    turns, heard = Turns(folder, 1), list[int]()
+    with turns.turn("a", never, unheard), turns.turn("b", lambda: bool(heard), heard.append) as granted:
+        assert not granted
+    assert (heard, files(folder)) == ([1], [])
+
+
+def test_an_error_in_the_body_gives_the_turn_back(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Turns(folder, 1).turn("a", never, unheard):
+        _ = 1 // 0
+    assert files(folder) == []
+
+
+def test_threads_take_turns_and_no_more_run_than_may(folder: Path) -> None:
+    turns, lock, at_work, most = Turns(folder, 3), threading.Lock(), 0, 0
+
+    def work(owner: str) -> None:
+        nonlocal at_work, most
+        with turns.turn(owner, never, unheard):
+            with lock:
+                at_work += 1
+                most = max(most, at_work)
+            time.sleep(0.002)
+            with lock:
+                at_work -= 1
+
+    threads = [threading.Thread(target=work, args=(owner,)) for owner in "abcd" * 8]
+    with finished(threads):
+        pass
+    assert 0 < most <= 3
+    assert files(folder) == []
+
+
+@contextmanager
+def finished(threads: Sequence[threading.Thread]) -> Iterator[None]:
+    """Started before the body, ended after it."""
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one controller", "many controllers"])
+def test_waiting_threads_are_served_in_the_order_of_the_line(folder: Path, shared: bool) -> None:
+    first, order, positions = Turns(folder, 1), list[str](), dict[str, list[int]]()
+
+    def work(name: str) -> None:
+        turns = first if shared else Turns(folder, 1)
+        with turns.turn(name[0], never, positions.setdefault(name, []).append):
+            order.append(name)
+
+    with first.turn("z", never, unheard):
+        threads = []
+        for n, name in enumerate(["a1", "a2", "a3", "b1", "b2"], 2):
+            threads.append(threading.Thread(target=work, args=(name,)))
+            threads[-1].start()
+            wait_until(lambda n=n: len(first.tickets()) == n)  # type: ignore[misc]  # a default binds the loop's value
+        wait_until(lambda: all(positions.get(name) for name in ("a1", "a2", "a3", "b1", "b2")))
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert order == ["a1", "b1", "a2", "b2", "a3"]
+    assert [positions[name][0] for name in ("a1", "a2", "a3", "b1", "b2")] == [1, 2, 3, 2, 4]
+    assert files(folder) == []
+
+
+HOLDER = """
+import sys, pathlib
+from sandbox.store.turns import Turns
+turns = Turns(pathlib.Path(sys.argv[1]), 1)
+with turns.turn("dead", lambda: False, lambda position: print("waits", flush=True)):
+    print("runs", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        yield process
+        process.kill()
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.slow
+def test_killing_who_runs_or_waits_frees_the_place(folder: Path) -> None:
+    turns = Turns(folder, 1)
+    with another_process(folder) as running, another_process(folder) as second:
+        assert {heard(running), heard(second)} == {"runs", "waits"}
+        assert sorted(t.running for t in turns.tickets()) == [False, True]
+        for process in (running, second):
+            process.kill()
+            process.wait()
+        with turns.turn("alive", never, unheard) as granted:
+            assert granted
+            assert [t.owner for t in turns.tickets()] == ["alive"]
+    assert files(folder) == []
+
+
+def test_who_does_not_look_is_passed_over(folder: Path) -> None:
+    """A stopped process keeps its lock; control: while its ticket is fresh, it keeps everybody else waiting."""
+    stopped, turns = Turns(folder, 1), Turns(folder, 1)
+    with turns.turn("z", never, unheard):
+        ticket, held = stopped._enter("stopped")
+    asked: list[int] = []
+    with turns.turn("b", lambda: len(asked) > 0, asked.append) as granted:
+        assert (granted, asked) == (False, [2])
+    old = time.time() - 2 * ASLEEP_S
+    os.utime(folder / ticket.name, (old, old))
+    with turns.turn("b", never, unheard) as granted:
+        assert granted
+    stopped._leave(ticket, held)
+    assert files(folder) == []
