@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self, TypeVar
 
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 INTERVAL_S = 0.04
 _NS_PER_S = 1e9
 _US_PER_S = 1e6
@@ -56,7 +57,7 @@ class Counters:
         )
 
 
-def locate(container_pid: int, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> CgroupPaths | None:
+def locate(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path("/proc")) -> CgroupPaths | None:
     """Find the control groups of a process of the container; None when it is gone or outside what we can see."""
     try:
         text = (proc / str(container_pid) / "cgroup").read_text(encoding="utf-8")
@@ -77,6 +78,12 @@ def locate(container_pid: int, root: Path = Path("/sys/fs/cgroup"), proc: Path =
 def read(paths: CgroupPaths) -> Counters:
     """One sample. Never raises: what cannot be read is None."""
     return _read_v2(paths) if paths.version > 1 else _read_v1(paths)
+
+
+def processes(paths: CgroupPaths) -> tuple[int, ...]:
+    """Pids of the host in the container's own group; those in groups below it are not listed."""
+    text = _text(paths.pids, "cgroup.procs") or ""
+    return tuple(int(word) for word in text.split() if word.isdigit())
 
 
 class Sampler:

@@ -3,6 +3,9 @@
 A path planted by an earlier guest can make the runtime mount a mask somewhere else (THREATS A07), and an engine with a
 mount table of its own sees the empty directory below a worktree that we mounted for it. Format: proc(5),
 /proc/pid/mountinfo.
+
+gVisor's kernel runs in an empty root and mounts nothing of the host: a second process of the container, the gofer, does
+that for it and opens every file. Its table is the one to look at. The guest's processes show the kernel's table.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sandbox.engine.cgroups import CGROUP_ROOT, locate, processes
 from sandbox.errors import ErrorCode, SandboxError
 
+_GVISOR_ROOT = re.compile(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
 _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -39,11 +44,15 @@ def other_mounts(guest: str, host: str, mounts: Iterable[Mapping[str, Any]]) -> 
     )
 
 
-def require_mounts(pid: int, options: Mapping[str, Any], proc: Path = Path("/proc")) -> None:
+def require_mounts(
+    pid: int, options: Mapping[str, Any], proc: Path = Path("/proc"), groups: Path = CGROUP_ROOT
+) -> None:
     """Raises: `policy_violation` when a mount is not where it should be, or not what. A guest that has ended shows no
     table.
     """
     guest = _table(proc / str(pid))
+    if _GVISOR_ROOT.search(guest):
+        guest = _gofers_table(pid, proc, groups) or guest
     if not guest:
         return
     mounts = [{**m, "Source": os.path.realpath(m["Source"])} for m in options["HostConfig"]["Mounts"]]  # as the table
@@ -59,6 +68,13 @@ def require_mounts(pid: int, options: Mapping[str, Any], proc: Path = Path("/pro
             f"The engine does not see what the controller mounted for {', '.join(other)}; the guest was stopped",
             hint="They have different mount tables: set workspaces.worktree = 'plain', and create a new task.",
         )
+
+
+def _gofers_table(pid: int, proc: Path, groups: Path) -> str:
+    """The longest table in the container that is not the gVisor kernel's; empty when there is none."""
+    paths = locate(pid, groups, proc)
+    tables = (_table(proc / str(member)) for member in processes(paths)) if paths else ()
+    return max((table for table in tables if not _GVISOR_ROOT.search(table)), key=len, default="")
 
 
 def _table(process: Path) -> str:

@@ -75,3 +75,36 @@ def test_the_comparison_follows_a_home_behind_a_link(tmp_path: Path) -> None:
         require_mounts(7, options, proc)
     (proc / "self" / "mountinfo").write_text(HOST.format(device="254:0", point=tmp_path / "real" / "tree"))
     require_mounts(7, options, proc)
+
+
+GVISOR = "53 77 0:45 / / ro,relatime - tmpfs runsc-root rw,uid=65534,gid=65534\n"
+
+
+def gvisor(tmp_path: Path, *points: str) -> tuple[Path, Path]:
+    """A container of gVisor: its kernel (7), its gofer (8) with these mounts, and a process of the guest (9)."""
+    proc = table(tmp_path, *points)
+    (proc / "7").rename(proc / "8")
+    for pid in ("7", "9"):
+        (proc / pid).mkdir()
+        (proc / pid / "mountinfo").write_text(GVISOR)
+    (proc / "7" / "cgroup").write_text("8:pids:/docker/abc\n")
+    group = tmp_path / "groups" / "pids" / "docker" / "abc"
+    group.mkdir(parents=True)
+    (group / "cgroup.procs").write_text("7\n8\n9\n")
+    return proc, tmp_path / "groups"
+
+
+def test_under_gvisor_the_gofers_table_counts(tmp_path: Path) -> None:
+    require_mounts(7, OPTIONS, *gvisor(tmp_path, "/workspace", "/workspace/.git"))
+
+
+def test_under_gvisor_a_mask_that_landed_elsewhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match=r"lacks /workspace/\.git"):
+        require_mounts(7, OPTIONS, *gvisor(tmp_path, "/workspace", "/workspace/decoy"))
+
+
+def test_a_gvisor_guest_without_a_gofer_is_refused(tmp_path: Path) -> None:
+    proc, groups = gvisor(tmp_path, "/workspace", "/workspace/.git")
+    (proc / "8" / "mountinfo").unlink()
+    with pytest.raises(SandboxError, match="lacks /workspace"):
+        require_mounts(7, OPTIONS, proc, groups)
