@@ -71,9 +71,13 @@ class ImageSettings(_Section):
 
 
 class ProfileSettings(_Section):
-    """`image`: any local image, or the name of a folder under `images/`, instead of the profile's own."""
+    """`image`: any local image, or the name of a folder under `images/`, instead of the profile's own.
+
+    `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
+    """
 
     image: str = ""
+    runtime: str = ""
 
 
 class ContainerSettings(_Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
 from sandbox.cli.verdicts import Progress, show_runs
 from sandbox.models import Verdict, Verification
 
@@ -30,6 +30,7 @@ def list_(invocation: Invocation, owner_id: str) -> None:
 @click.argument("task_id", metavar="TASK")
 @click.argument("check_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--follow", is_flag=True, help="Show the output while it runs.")
+@runtime_option
 @global_options
 @click.pass_obj
 def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow: bool) -> int:
@@ -39,7 +40,7 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
     {"runs": [...]}.
     """
     with invocation.workbench() as workbench:
-        runs = workbench.run_checks(task_id, check_ids, Progress(follow=follow).watch())
+        runs = workbench.run_checks(task_id, check_ids, Progress(follow=follow).watch(), runtime=invocation.runtime)
     invocation.emit(runs[-1] if len(check_ids) == 1 else {"runs": runs}, lambda: show_runs(runs))
     return 0 if runs[-1].verdict is Verdict.PASSED else 1
 
@@ -47,12 +48,13 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option("--follow", is_flag=True, help="Show the output while it runs.")
+@runtime_option
 @global_options
 @click.pass_obj
 def verify(invocation: Invocation, task_id: str, follow: bool) -> int:
     """Run all checks over TASK's last commit in a clean room: fresh checkout, fresh containers."""
     with invocation.workbench() as workbench:
-        result = workbench.verify(task_id, Progress(follow=follow).watch())
+        result = workbench.verify(task_id, Progress(follow=follow).watch(), runtime=invocation.runtime)
     invocation.emit(result, lambda: _show(result))
     return 0 if result.verified else 1
 

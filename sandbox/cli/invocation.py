@@ -25,6 +25,7 @@ class Invocation:
 
     json: bool = False
     home: Path | None = None
+    runtime: str | None = None
 
     @contextmanager
     def workbench(self) -> Iterator[Workbench]:
@@ -75,6 +76,17 @@ def global_options(command: _CommandT) -> _CommandT:
     return home(as_json(command))
 
 
+def runtime_option(command: _CommandT) -> _CommandT:
+    """`--runtime`, of commands that run checks: found in `Invocation.runtime`."""
+    return click.option(
+        "--runtime",
+        metavar="NAME",
+        expose_value=False,
+        callback=_set_runtime,
+        help="Run under this runtime of the engine, e.g. runsc, instead of the configured one.",
+    )(command)
+
+
 def _set_home(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
     if value is not None:
         ctx.ensure_object(Invocation).home = value
@@ -83,6 +95,11 @@ def _set_home(ctx: click.Context, _param: click.Parameter, value: Path | None) -
 def _set_json(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value:
         ctx.ensure_object(Invocation).json = True
+
+
+def _set_runtime(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).runtime = value
 
 
 def _progress() -> Callable[[str], None] | None:

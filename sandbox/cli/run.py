@@ -6,7 +6,7 @@ import time
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.verdicts import Progress, elapsed, show_runs
 from sandbox.models import RunSummary
 
@@ -19,6 +19,7 @@ from sandbox.models import RunSummary
 )
 @click.option("--profile", help="Use this profile instead of the detected one.")
 @click.option("--follow", is_flag=True, help="Show the checks' output while they run.")
+@runtime_option
 @global_options
 @click.pass_obj
 def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, follow: bool) -> int:
@@ -30,7 +31,7 @@ def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], pro
     note(f"Cloning and verifying {ref}")
     progress = Progress(follow=follow)
     with invocation.workbench() as workbench:
-        summary = workbench.run(url, ref, checks, profile, progress.watch())
+        summary = workbench.run(url, ref, checks, profile, progress.watch(), runtime=invocation.runtime)
     invocation.emit(summary, lambda: _show(summary, elapsed(started)))
     return 0 if summary.verified else 1
 

@@ -238,15 +238,20 @@ class Workbench:
         """Checks of a task or a repository."""
         return checking.list_checks(self._parts, owner_id)
 
-    def run_checks(self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None) -> tuple[CheckRun, ...]:
-        """Run checks in the task's worktree, with what they require before them."""
-        with recording.recorded(self._parts, task_id, "check", {"ids": list(check_ids)}, names=check_ids) as done:
-            return done(checking.run_checks(self._parts, task_id, check_ids, watch or Watch()))
+    def run_checks(
+        self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
+    ) -> tuple[CheckRun, ...]:
+        """Run checks in the task's worktree, with what they require before them.
 
-    def verify(self, task_id: str, watch: Watch | None = None) -> Verification:
+        `runtime`: engine runtime instead of the profile's and the settings', here and in `verify` and `run`.
+        """
+        with recording.recorded(self._parts, task_id, "check", {"ids": list(check_ids)}, names=check_ids) as done:
+            return done(checking.run_checks(self._parts.under(runtime), task_id, check_ids, watch or Watch()))
+
+    def verify(self, task_id: str, watch: Watch | None = None, *, runtime: str | None = None) -> Verification:
         """Run all checks over the exact committed tree in a clean room."""
         with recording.recorded(self._parts, task_id, "verify", {}) as done:
-            return done(checking.verify(self._parts, task_id, watch or Watch()))
+            return done(checking.verify(self._parts.under(runtime), task_id, watch or Watch()))
 
     def run(
         self,
@@ -255,9 +260,11 @@ class Workbench:
         check_ids: Sequence[str] = (),
         profile: str | None = None,
         watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
     ) -> RunSummary:
         """The main job: clone, check out, verify in a clean room."""
-        return checking.run_url(self._parts, url, ref, check_ids, profile, watch or Watch())
+        return checking.run_url(self._parts.under(runtime), url, ref, check_ids, profile, watch or Watch())
 
     def commit(self, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
         """Commit the working state on the task's branch. `allow`: new files or folders that look built."""

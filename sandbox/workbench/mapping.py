@@ -16,6 +16,7 @@ from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, pristine
+from sandbox.workbench.runtimes import runtime_of
 
 MAX_MAP_TOKENS = 100_000
 MENTION_BYTES = 32 * 1024**2
@@ -36,7 +37,7 @@ def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[
         engine=parts.engine,
         policy=parts.policy,
         image_digest=resolve(site, "base"),
-        runtime=parts.settings.container.runtime,
+        runtime=runtime_of(parts),
         user=parts.guest_user,
         instance=parts.instance,
         tree=pristine(parts, repo_id, git, entries, tree),

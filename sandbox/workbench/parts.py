@@ -50,6 +50,7 @@ class Parts:
     allow_file: bool
     progress: Callable[[str], None] | None = None
     actor: Actor = Actor.PYTHON
+    runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
     _engines: list[connection.Engine] = field(default_factory=list)
     _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
 
@@ -97,6 +98,14 @@ class Parts:
             raise SandboxError(
                 ErrorCode.INTERNAL, "The sandbox home cannot be written", details=error.strerror or str(error)
             ) from error
+
+    def under(self, runtime: str | None) -> Parts:
+        """The same controller, for one call that asks for a runtime. Raises: `engine_unavailable`."""
+        if not runtime:
+            return self
+        twin = replace(self, runtime=runtime)
+        twin.__dict__.update(engine=self.engine, presence=self.presence)  # one connection, one presence
+        return twin
 
     @property
     def image_site(self) -> images.Site:

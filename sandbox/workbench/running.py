@@ -17,6 +17,7 @@ from sandbox.store.records import near, save_run
 from sandbox.workbench.bases import profile_of
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
+from sandbox.workbench.runtimes import runtime_of
 from sandbox.workbench.watch import Watch
 
 
@@ -67,7 +68,7 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
     image = override.image if override and override.image else profile.image
     return Guest(
         image_digest=resolve(parts.image_site, image),
-        runtime=parts.settings.container.runtime,
+        runtime=runtime_of(parts, profile.name),
         user=parts.guest_user,
         git_mask=parts.home.git_mask,
         hosts=parts.hosts,

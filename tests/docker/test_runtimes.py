@@ -1,0 +1,82 @@
+"""gVisor as the runtime of checks, through the use-cases, on the real engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from devtools.requirement import unavailable
+from sandbox import Workbench
+from sandbox.engine.connection import Engine
+from sandbox.engine.runtimes import require_runtime, runtimes
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, Verdict
+
+GVISOR_VERSION = "Linux version 4.4.0"
+"""What gVisor's kernel calls itself in /proc/version; no kernel that Docker 20.10 supports is that old here."""
+
+MAKEFILE = """all:
+	cat /proc/version; id -u; echo made > made
+test: all
+	cat made; cat /proc/net/dev; echo no > /var/tmp/no
+"""
+
+
+@pytest.fixture
+def runsc(engine: Engine) -> str:
+    if "runsc" not in runtimes(engine):
+        unavailable("The engine has no runtime 'runsc': run `scripts/setup gvisor`")
+    return "runsc"
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> str:
+    folder = tmp_path / "remote"
+    folder.mkdir()
+    (folder / "Makefile").write_text(MAKEFILE)
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
+    return str(folder)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def runs_under(home: Path, remote: str, runtime: str | None) -> tuple[CheckRun, ...]:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")}
+    with Workbench(home, environ=environ, allow_file=True) as workbench:
+        return workbench.run(remote, runtime=runtime).runs
+
+
+@pytest.mark.usefixtures("build_image")
+def test_a_call_can_ask_for_gvisor(runsc: str, home: Path, remote: str) -> None:
+    build, test = runs_under(home, remote, runsc)
+
+    assert (build.runtime, build.verdict) == (runsc, Verdict.PASSED)
+    assert GVISOR_VERSION in build.stdout_tail
+    if os.geteuid() == 0:
+        assert "64000" in build.stdout_tail
+    assert test.verdict is Verdict.FAILED  # the root file system is read-only here as well
+    assert "Read-only file system" in test.stderr_tail
+    assert "made" in test.stdout_tail
+    assert "eth0" not in test.stdout_tail
+
+
+@pytest.mark.usefixtures("build_image")
+def test_control_without_asking_it_is_the_hosts_kernel(home: Path, remote: str) -> None:
+    build = runs_under(home, remote, None)[0]
+    assert build.runtime == "runc"
+    assert GVISOR_VERSION not in build.stdout_tail
+
+
+def test_a_runtime_that_the_engine_lacks_is_an_error(engine: Engine) -> None:
+    with pytest.raises(SandboxError, match="no runtime 'no-such-runtime'") as caught:
+        require_runtime(engine, "no-such-runtime")
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert "runc" in caught.value.details

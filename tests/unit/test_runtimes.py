@@ -1,0 +1,75 @@
+"""The runtime of a check: the call's, the profile's or the settings'; one that lacks is an error before all else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from sandbox.engine.connection import Engine
+from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.runtimes import require_runtime
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.workbench.parts import Parts, build_parts
+from sandbox.workbench.runtimes import runtime_of
+
+
+class FakeApi(docker.APIClient):
+    """Answers `info` only."""
+
+    def __init__(self, *runtimes: str) -> None:
+        self._runtimes = runtimes
+
+    def info(self) -> dict[str, Any]:
+        return {"Runtimes": {name: {"path": name} for name in self._runtimes}}
+
+
+def engine(*runtimes: str) -> Engine:
+    return Engine(FakeApi(*runtimes), Endpoint("unix:///run/docker.sock", "DOCKER_HOST"), "20.10.24")
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    settings = {"profiles": {"make": {"runtime": "runsc"}}}
+    made = build_parts(tmp_path / "home", {}, settings, allow_file=True)
+    made.__dict__["engine"] = engine("runc", "runsc")
+    return made
+
+
+def test_profile_goes_before_the_settings_and_the_call_before_both(parts: Parts) -> None:
+    assert runtime_of(parts) == "runc"
+    assert runtime_of(parts, "python") == "runc"
+    assert runtime_of(parts, "make") == "runsc"
+    assert runtime_of(parts.under("runc"), "make") == "runc"
+    assert runtime_of(parts.under("runsc"), "python") == "runsc"
+
+
+def test_a_call_that_asks_for_nothing_changes_nothing(parts: Parts) -> None:
+    assert parts.under(None) is parts
+
+
+def test_a_call_uses_the_same_connection_and_presence(parts: Parts) -> None:
+    twin = parts.under("runsc")
+    assert twin.engine is parts.engine
+    assert twin.presence is parts.presence
+    parts.close()
+
+
+def test_a_runtime_that_the_policy_does_not_list_is_refused(parts: Parts) -> None:
+    with pytest.raises(SandboxError, match="does not allow the runtime 'kata'") as caught:
+        runtime_of(parts.under("kata"))
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_runtime_that_the_engine_lacks_is_an_error_with_the_list_of_what_it_has() -> None:
+    require_runtime(engine("crun", "runsc"), "runsc")
+    with pytest.raises(SandboxError, match="no runtime 'runsc'") as caught:
+        require_runtime(engine("runc", "crun"), "runsc")
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert "crun, runc" in caught.value.details
+
+
+def test_the_default_is_not_asked_for() -> None:
+    require_runtime(engine(), "runc")
