@@ -11,10 +11,18 @@ _COLORS = {ProbeLevel.OK: "green", ProbeLevel.WARN: "yellow", ProbeLevel.FAIL: "
 
 
 @click.command()
+@click.option("--attack", is_flag=True, help="Run the known attacks against this very host and say how each ended.")
+@click.option("--only", multiple=True, metavar="SECTION|ID", help="With --attack: only these, e.g. K or A01.")
 @global_options
 @click.pass_obj
-def doctor(invocation: Invocation) -> int:
-    """Check the engine, the kernel, the images and git. Exits 5 when a line fails."""
+def doctor(invocation: Invocation, attack: bool, only: tuple[str, ...]) -> int:
+    """Check the engine, the kernel, the images and git. Exits 5 when a line fails; with --attack 1 when one is hit."""
+    if only and not attack:
+        raise click.UsageError("--only goes with --attack.")
+    if attack:
+        from sandbox.cli.attacks import run_attacks  # noqa: PLC0415 - lazy: the plain `doctor` stays fast
+
+        return run_attacks(invocation, only)
     with invocation.workbench() as workbench:
         probes = workbench.doctor()
     failed = any(p.level is ProbeLevel.FAIL for p in probes)

@@ -1,0 +1,158 @@
+"""Run entries one after the other, each with a deadline, and say how each ended."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from sandbox.attack.entry import Entry, GotThrough, Missing, Void
+from sandbox.attack.scene import Scene
+from sandbox.attack.selection import needs_engine, select
+from sandbox.attack.site import Site
+from sandbox.config import default_home, load_settings
+from sandbox.errors import SandboxError
+from sandbox.files.openat2 import require_openat2
+from sandbox.images import Site as ImageSite
+from sandbox.images import resolve
+from sandbox.models import AttackOutcome, AttackReport, AttackResult
+from sandbox.store.home import Home
+
+DEADLINE_S = 180.0
+"""Of one entry; reached: `error`, for a product that hangs on hostile ground has not held."""
+
+Told = Callable[[AttackResult, int], None]
+"""Hears each result as it comes, and how many entries there are."""
+
+
+def attack(
+    home: Path | None = None,
+    only: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    told: Told | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> AttackReport:
+    """Run the suite, or the sections and entries named in `only`, with the settings and policies of `home`.
+
+    Raises: `invalid_input` for an unknown name or settings that cannot be read, `engine_unavailable` and
+    `image_missing` when an entry needs a container and there can be none. Interrupts pass through after cleaning up.
+    """
+    require_openat2()
+    found = os.environ if environ is None else environ
+    root = (home or default_home(found)).expanduser().absolute()
+    entries = select(only)
+    started = time.monotonic()
+    with Site(load_settings(root, found), found, root / "policies") as site:
+        if needs_engine(entries):
+            _require_image(site)
+        results = tuple(run(site, entries, told, deadline_s))
+        engine = site.engine.version if needs_engine(entries) else ""
+    return _report(results, time.monotonic() - started, site, engine)
+
+
+def run(site: Site, entries: Sequence[Entry], told: Told | None, deadline_s: float) -> Iterable[AttackResult]:
+    """Results, as they come."""
+    for entry in entries:
+        result = _run_one(site, entry, deadline_s)
+        if told is not None:
+            told(result, len(entries))
+        yield result
+
+
+def _require_image(site: Site) -> None:
+    """The image that guests are made of: better one error now than one an entry."""
+    resolve(ImageSite(site.engine, Home(site.root / "images"), site.settings.images, site.environ), "base")
+
+
+def _run_one(site: Site, entry: Entry, deadline_s: float) -> AttackResult:
+    started = time.monotonic()
+    outcome, control, seen = _tried(site, entry, deadline_s)
+    return AttackResult(
+        id=entry.id,
+        title=entry.title,
+        section=entry.section,
+        tried=entry.tried,
+        outcome=outcome,
+        control=control,
+        seen=seen,
+        wall_time_s=round(time.monotonic() - started, 3),
+    )
+
+
+_Ended = tuple[AttackOutcome, str, str]
+
+
+def _tried(site: Site, entry: Entry, deadline_s: float) -> _Ended:
+    if reason := next((reason for need in entry.needs if (reason := need(site))), ""):
+        return AttackOutcome.SKIPPED, "", reason
+    try:
+        if entry.scene == "guests":
+            return _within(deadline_s, lambda: _play(entry, site.guests.scene))
+        with site.scene(entry.id) as scene:
+            return _within(deadline_s, lambda: _play_anew(entry, scene))
+    except SandboxError as error:
+        return AttackOutcome.ERROR, "", f"{error.code}: {error.brief} {error.details}".strip()
+    except OSError as error:
+        return AttackOutcome.ERROR, "", f"the scratch directory: {error}"
+
+
+def _play_anew(entry: Entry, scene: Scene) -> _Ended:
+    try:
+        if entry.scene == "task":
+            scene.new_task()
+    except SandboxError as error:
+        return AttackOutcome.ERROR, "", f"could not begin: {error.code}: {error.brief} {error.details}".strip()
+    return _play(entry, scene)
+
+
+def _play(entry: Entry, scene: Scene) -> _Ended:
+    """Plant, control, attack, evidence. What the product raises untyped is an error of ours, never `held`."""
+    control = ""
+    try:
+        entry.plant(scene)
+        control = entry.control(scene)
+        scene.begin()
+        seen = entry.attack(scene)
+        scene.inspect()
+    except GotThrough as effect:
+        return AttackOutcome.GOT_THROUGH, control, str(effect)
+    except Void as reason:
+        return AttackOutcome.VOID, control, str(reason)
+    except Missing as reason:
+        return AttackOutcome.SKIPPED, control, str(reason)
+    except SandboxError as error:
+        return AttackOutcome.ERROR, control, f"{error.code}: {error.brief} {error.details}".strip()
+    except Exception as error:  # noqa: BLE001 - the outermost edge of an entry; the others go on
+        return AttackOutcome.ERROR, control, f"{type(error).__name__}: {error}"
+    return AttackOutcome.HELD, control, seen
+
+
+def _within(seconds: float, play: Callable[[], _Ended]) -> _Ended:
+    """In a thread of its own: one that hangs, on a FIFO for instance, is given up and ends with the process."""
+    ended: list[_Ended] = []
+    thread = threading.Thread(target=lambda: ended.append(play()), name="attack", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return ended[0] if ended else (AttackOutcome.ERROR, "", f"no answer in {seconds:.0f} s")
+
+
+def _report(results: Sequence[AttackResult], seconds: float, site: Site, engine: str) -> AttackReport:
+    def count(outcome: AttackOutcome) -> int:
+        return sum(result.outcome is outcome for result in results)
+
+    return AttackReport(
+        results=tuple(results),
+        safe=all(result.outcome in {AttackOutcome.HELD, AttackOutcome.SKIPPED} for result in results),
+        held=count(AttackOutcome.HELD),
+        got_through=count(AttackOutcome.GOT_THROUGH),
+        void=count(AttackOutcome.VOID),
+        skipped=count(AttackOutcome.SKIPPED),
+        errors=count(AttackOutcome.ERROR),
+        wall_time_s=round(seconds, 3),
+        engine=engine,
+        runtime=site.runtime if engine else "",
+        git=".".join(map(str, site.git_version)),
+    )

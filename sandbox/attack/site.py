@@ -1,0 +1,118 @@
+"""What all entries of one run share: the user's settings, engine and git, and the scratch directory."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sandbox.attack.guests import Guests
+from sandbox.attack.scene import Scene
+from sandbox.attack.scratch import take_away
+from sandbox.config import Settings
+from sandbox.engine.connection import Engine, connect
+from sandbox.engine.container import INSTANCE_LABEL, remove_labelled
+from sandbox.git.process import SAFE_PATH, git_version
+
+_PASSED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+
+
+@dataclass
+class Site:
+    """One run. As a context it takes away all it made: containers, mounts, the scratch directory."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    policies: Path | None = None  # of the user's home
+    root: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="sandbox-attack-")).resolve())
+
+    def __post_init__(self) -> None:
+        self.instance = secrets.token_hex(8)
+        self._open: list[Scene] = []
+        self._guests: Guests | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """An entry may still be at work, after an interrupt or its deadline: without its guest it ends."""
+        try:
+            for scene in [*self._open]:
+                self.leave(scene)
+            if "engine" in self.__dict__:
+                remove_labelled(self.engine, {INSTANCE_LABEL: self.instance})
+                self.engine.close()
+        finally:
+            take_away(self.root)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The user's engine, for soft containers and to clean up. Raises: `engine_unavailable`."""
+        return connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
+
+    @property
+    def runtime(self) -> str:
+        """The runtime of guests; soft containers use it too."""
+        return self.settings.container.runtime
+
+    @property
+    def git_program(self) -> str:
+        """The product's git, for the controls."""
+        return self.settings.git.executable or shutil.which("git", path=SAFE_PATH) or "git"
+
+    @cached_property
+    def git_version(self) -> tuple[int, ...]:
+        """Of that git."""
+        found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", git_version(self.root, self.settings.git.executable))
+        return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+
+    @property
+    def guests(self) -> Guests:
+        """The one scene of all entries about containers, made when the first one asks."""
+        if self._guests is None:
+            self._guests = Guests(self, self.make("guests"))
+        return self._guests
+
+    def make(self, name: str, **options: Any) -> Scene:
+        """A victim of its own; its controller has the user's settings."""
+        root = self.root / name
+        root.mkdir()
+        scene = Scene(
+            root,
+            settings=self.settings.model_dump(),
+            environ={k: v for k, v in self.environ.items() if k in _PASSED_ON},
+            git_program=self.git_program,
+            policies=self.policies,
+            **options,
+        )
+        scene.site = self
+        self._open.append(scene)
+        return scene
+
+    @contextmanager
+    def scene(self, name: str) -> Iterator[Scene]:
+        """A victim for one entry, gone afterwards."""
+        scene = self.make(name)
+        try:
+            yield scene
+        finally:
+            self.leave(scene)
+
+    def leave(self, scene: Scene) -> None:
+        """Take a victim away: its guests first, then its files."""
+        marked = scene.home / "instance"
+        if marked.exists():
+            remove_labelled(self.engine, {INSTANCE_LABEL: marked.read_text()})
+        scene.close()
+        take_away(scene.root)
+        self._open.remove(scene)

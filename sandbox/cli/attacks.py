@@ -1,0 +1,71 @@
+"""`sandbox doctor --attack`: results as they come on stderr, then the table and one line that sums them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from sandbox.cli.invocation import Invocation, note, table
+from sandbox.models import AttackOutcome, AttackReport, AttackResult
+from sandbox.text import neutral
+
+_COLORS = {AttackOutcome.HELD: "green", AttackOutcome.SKIPPED: "cyan", AttackOutcome.GOT_THROUGH: "red"}
+_WORDS = {AttackOutcome.GOT_THROUGH: "GOT THROUGH"}
+
+
+def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
+    """The exit code: 1 unless everything that could be tried held."""
+    from sandbox.attack import attack  # noqa: PLC0415 - lazy: the plain `doctor` does not load the suite
+
+    note(
+        "Attacking this host with a scratch home; your repositories are not touched. Soft containers are its controls."
+    )
+    report = attack(invocation.home, only, told=_Teller())
+    invocation.emit(report, lambda: show(report))
+    return 0 if report.safe else 1
+
+
+class _Teller:
+    """One line an entry."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, result: AttackResult, total: int) -> None:
+        self._count += 1
+        width = len(str(total))
+        note(f"{self._count:>{width}}/{total}  {result.id:<4} {_word(result)}  {result.title}")
+
+
+def show(report: AttackReport) -> None:
+    """The table, what did not hold in full, and the sum."""
+    table(
+        ["id", "attack", "tried", "control", "outcome"],
+        [[r.id, r.title, _short(r.tried), _short(r.control), _word(r)] for r in report.results],
+    )
+    for result in report.results:
+        if result.outcome is not AttackOutcome.HELD:
+            click.echo(f"{result.id} {_word(result)}: {neutral(result.seen)}")
+    click.echo(summary(report))
+
+
+def summary(report: AttackReport) -> str:
+    """The last line."""
+    verdict = "safe" if report.safe else "NOT SAFE" if report.got_through else "not proven"
+    counts = [f"{report.held} held", f"{report.got_through} got through", f"{report.void} void"]
+    counts += [f"{report.skipped} skipped"] * bool(report.skipped) + [f"{report.errors} errors"] * bool(report.errors)
+    where = f"git {report.git}" + (
+        f", Docker {report.engine}, {report.runtime}" if report.engine else ", no containers"
+    )
+    return f"{verdict}: {', '.join(counts)}; {report.wall_time_s:.0f} s on {where}"
+
+
+def _word(result: AttackResult) -> str:
+    word = _WORDS.get(result.outcome, result.outcome.value)
+    return click.style(word, fg=_COLORS.get(result.outcome, "yellow"), bold=True)
+
+
+def _short(text: str, most: int = 60) -> str:
+    line = " ".join(neutral(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,0 +1,63 @@
+"""Plain git, as somebody would type it in a directory. For the positive controls of `sandbox.attack` and nothing else.
+
+It obeys whatever configuration, hooks and attributes it finds: that is the point. It runs in scratch directories only,
+with an environment of its own, and is killed with all it started at its deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.git.process import SAFE_PATH
+
+_IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "a"), ("EMAIL", "a@b"), ("DATE", "1700000000 +0000"))
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended; `code` -9 when its time ran out."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        """stdout without the last line's end."""
+        return self.stdout.decode(errors="replace").strip()
+
+
+def run_plain(
+    argv: Sequence[str], *, cwd: Path, home: Path, env: Mapping[str, str] | None = None, stdin: bytes = b"",
+    seconds: float = 60.0,
+) -> Done:  # fmt: skip
+    """Run a command with `home` as its HOME, for at most `seconds`."""
+    environ = {"PATH": SAFE_PATH, "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C", **_IDENTITY}
+    with subprocess.Popen(  # noqa: S603 - a control is meant to run what it finds, in its scratch directory
+        list(argv),
+        cwd=cwd,
+        env={**environ, **(env or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(stdin, timeout=seconds)
+            code = process.returncode
+        except subprocess.TimeoutExpired:
+            out, err, code = b"", b"", -signal.SIGKILL
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return Done(code, out, err)

@@ -1,0 +1,164 @@
+"""How an entry of the shipped attack suite ends: each outcome, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from sandbox.attack import runner, select
+from sandbox.attack.entry import Entry, GotThrough, Missing, Void
+from sandbox.attack.scene import Scene
+from sandbox.attack.site import Site
+from sandbox.cli.app import main
+from sandbox.cli.attacks import summary
+from sandbox.config import Settings
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import AttackOutcome, AttackReport, AttackResult
+
+
+def ran(tmp_path: Path, entry: Entry, deadline_s: float = 60.0) -> AttackResult:
+    with Site(Settings(), os.environ) as site:
+        (result,) = runner.run(site, [entry], None, deadline_s)
+    assert not site.root.exists()
+    return result
+
+
+def quiet(_scene: Scene) -> str:
+    return "nothing"
+
+
+def raising(error: Exception) -> Entry:
+    def attack(_scene: Scene) -> str:
+        raise error
+
+    return Entry("Z01", "a title", "a use-case", quiet, attack, scene="bare")
+
+
+def test_an_attack_without_effect_held(tmp_path: Path) -> None:
+    result = ran(tmp_path, Entry("Z01", "a title", "a use-case", quiet, quiet, scene="bare"))
+    assert (result.outcome, result.control, result.seen) == (AttackOutcome.HELD, "nothing", "nothing")
+    assert (result.id, result.section, result.tried) == ("Z01", "Z", "a use-case")
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (GotThrough("x"), AttackOutcome.GOT_THROUGH),
+        (Void("x"), AttackOutcome.VOID),
+        (Missing("x"), AttackOutcome.SKIPPED),
+        (SandboxError(ErrorCode.TIMEOUT, "x"), AttackOutcome.ERROR),
+        (ValueError("x"), AttackOutcome.ERROR),
+    ],
+    ids=lambda value: str(getattr(value, "value", type(value).__name__)),
+)
+def test_what_an_attack_raises_is_its_outcome(tmp_path: Path, error: Exception, outcome: AttackOutcome) -> None:
+    result = ran(tmp_path, raising(error))
+    assert result.outcome is outcome
+    assert "x" in result.seen
+
+
+def mark(scene: Scene) -> str:
+    subprocess.run([scene.script("payload")], check=True)
+    return "wrong"
+
+
+def overwrite(scene: Scene) -> str:
+    (scene.outside / "secret").write_text("overwritten")
+    return "wrong"
+
+
+@pytest.mark.parametrize(("attack", "said"), [(mark, "ran on the host: payload"), (overwrite, "changed outside")])
+def test_an_effect_is_found_although_the_attack_says_nothing(tmp_path: Path, attack: object, said: str) -> None:
+    result = ran(tmp_path, Entry("Z01", "t", "u", quiet, attack, scene="bare"))  # type: ignore[arg-type]  # an object
+    assert result.outcome is AttackOutcome.GOT_THROUGH
+    assert said in result.seen
+
+
+def test_an_effect_of_the_control_is_not_held_against_the_product(tmp_path: Path) -> None:
+    def control(scene: Scene) -> str:
+        return mark(scene) + overwrite(scene)
+
+    assert ran(tmp_path, Entry("Z01", "t", "u", control, quiet, scene="bare")).outcome is AttackOutcome.HELD
+
+
+def test_an_entry_that_hangs_is_an_error(tmp_path: Path) -> None:
+    never = threading.Event()
+
+    def hang(_scene: Scene) -> str:
+        never.wait(120)
+        return ""
+
+    result = ran(tmp_path, Entry("Z01", "t", "u", quiet, hang, scene="bare"), deadline_s=0.1)
+    never.set()
+    assert result.outcome is AttackOutcome.ERROR
+    assert "no answer" in result.seen
+
+
+def test_an_unmet_need_is_a_reason_to_skip(tmp_path: Path) -> None:
+    entry = Entry("Z01", "t", "u", quiet, quiet, needs=(lambda _: "", lambda _: "needs the moon"))
+    result = ran(tmp_path, entry)
+    assert (result.outcome, result.seen) == (AttackOutcome.SKIPPED, "needs the moon")
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    site = Site(Settings(), os.environ)
+
+    def interrupted() -> None:
+        with site:
+            site.make("victim").new_task()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not site.root.exists()
+    assert str(site.root) not in Path("/proc/self/mountinfo").read_text()
+
+
+def report(**counts: int) -> AttackReport:
+    numbers = {"held": 0, "got_through": 0, "void": 0, "skipped": 0, "errors": 0, **counts}
+    safe = not (numbers["got_through"] or numbers["void"] or numbers["errors"])
+    place = {"wall_time_s": 59.7, "engine": "20.10.24", "runtime": "runc", "git": "2.39.5"}
+    return AttackReport.model_validate({"results": (), "safe": safe, **numbers, **place})
+
+
+@pytest.mark.parametrize(
+    ("counts", "begin"),
+    [
+        (
+            {"held": 70, "skipped": 2},
+            "safe: 70 held, 0 got through, 0 void, 2 skipped; 60 s on git 2.39.5, Docker 20.10",
+        ),
+        ({"held": 1, "got_through": 1}, "NOT SAFE: 1 held, 1 got through"),
+        ({"held": 1, "void": 1}, "not proven: 1 held, 0 got through, 1 void"),
+        ({"errors": 3}, "not proven: 0 held, 0 got through, 0 void, 3 errors"),
+    ],
+)
+def test_the_last_line_says_what_is_proven(counts: dict[str, int], begin: str) -> None:
+    assert summary(report(**counts)).startswith(begin)
+
+
+def test_sections_and_ids_are_chosen_in_any_case() -> None:
+    assert [e.id for e in select(["a01", "A03,A02"])] == ["A01", "A02", "A03"]
+    assert {e.section for e in select(["a"])} == {"A"}
+    assert len({e.id for e in select()}) == len(select()), "an id is there twice"
+    with pytest.raises(SandboxError) as caught:
+        select(["A01", "nothing"])
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_the_command_prints_one_document_and_exits_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--home", str(tmp_path / "home"), "--json", "doctor", "--attack", "--only", "A04"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["safe"], said["held"]) == (True, 1)
+    assert said["results"][0]["outcome"] == "held"
+    assert not (tmp_path / "home").exists(), "the user's home is not touched"
+
+
+def test_only_without_attack_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--only", "A"]) == 2
+    assert "--only goes with --attack" in capsys.readouterr().err
