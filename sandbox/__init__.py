@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandbox.workbench import Workbench
+    from sandbox.checks.cancel import Cancellation
+    from sandbox.workbench import Watch, Workbench
 
 __version__ = "0.1.0"
-__all__ = ["Workbench", "__version__"]
+__all__ = ["Cancellation", "Watch", "Workbench", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """Load the workbench on first use, so that importing `sandbox` stays cheap."""
-    if name == "Workbench":
-        from sandbox.workbench import Workbench  # noqa: PLC0415 - lazy on purpose, see above
+    if name in {"Watch", "Workbench"}:
+        from sandbox import workbench  # noqa: PLC0415 - lazy on purpose, see above
 
-        return Workbench
+        return getattr(workbench, name)
+    if name == "Cancellation":
+        from sandbox.checks.cancel import Cancellation  # noqa: PLC0415 - as above
+
+        return Cancellation
     raise AttributeError(name)

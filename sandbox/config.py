@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -81,9 +90,13 @@ class ProfileSettings(_Section):
 
 
 class ContainerSettings(_Section):
-    """`runtime`: engine runtime for checks; one the engine lacks is an error, never a fallback."""
+    """`runtime`: engine runtime for checks; one the engine lacks is an error, never a fallback.
+
+    `parallel`: how many checks run at once in this home, in all its processes; the others wait. 0: two for each CPU.
+    """
 
     runtime: str = "runc"
+    parallel: NonNegativeInt = 0
 
 
 class WorkspaceSettings(_Section):

@@ -54,6 +54,18 @@ def first_reason(*reasons: WhyStop) -> WhyStop:
     return lambda: next((found for reason in reasons if (found := reason()) is not None), None)
 
 
+def lasting(reason: WhyStop) -> WhyStop:
+    """A reason that stays once it was found: a wish cannot be taken back from a guest that is being ended."""
+    found: list[Verdict] = []
+
+    def asked() -> Verdict | None:
+        if not found and (verdict := reason()) is not None:
+            found.append(verdict)
+        return found[0] if found else None
+
+    return asked
+
+
 @contextmanager
 def interrupts_deferred() -> Iterator[Cancelled]:
     """While the body runs, what would raise KeyboardInterrupt makes the yielded claim true instead; raised at the end.

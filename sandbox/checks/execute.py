@@ -11,11 +11,13 @@ import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
+from sandbox.engine.cgroups import Counters
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import (
     INSTANCE_LABEL,
@@ -125,6 +127,11 @@ def judge(ending: Ending) -> Verdict:
     return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
 
 
+def never_started(reason: Verdict) -> Ending:
+    """Of a check that was stopped before its guest was."""
+    return Ending(None, False, False, datetime.now(UTC), 0.0, Counters(), stopped=reason)
+
+
 def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
     """A contiguous CPU set for a check, '' when it may use all: `nproc` in the guest then tells the truth."""
     count = math.ceil(wanted)
@@ -158,7 +165,12 @@ class Recorder:
             err = stack.enter_context(Spool(self.logs / f"{run_id}.stderr", limit))
             follower = stack.enter_context(Follower(follow)) if follow else None
             streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
-            ending = self.executor.execute(run_id, check, place, streams, why_stop)
+            reason = why_stop()
+            ending = (
+                self.executor.execute(run_id, check, place, streams, why_stop)
+                if reason is None
+                else never_started(reason)
+            )
         return self._record(run_id, check, place, ending, (out, err))
 
     def _record(self, run_id: str, check: Check, place: Place, ending: Ending, spools: tuple[Spool, Spool]) -> CheckRun:

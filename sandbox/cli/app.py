@@ -115,7 +115,7 @@ def _run(arguments: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no foreign code in here
     invocation = Invocation(json="--json" in arguments)
     try:
-        _listen(signal.default_int_handler, _interrupt)
+        _listen(signal.default_int_handler, signal.default_int_handler)
         code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_color())
     except SandboxError as error:
         return _fail(error, invocation)
@@ -136,10 +136,6 @@ def _listen(to_interrupt: Any, to_terminate: Any) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, to_interrupt)
     signal.signal(signal.SIGTERM, to_terminate)
-
-
-def _interrupt(_signal: int, _frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _color() -> bool | None:

@@ -32,14 +32,23 @@ class Progress:
         self._console = Console(stderr=True, highlight=False)
         self._spinner: Spinner | None = None
         self._follow = follow
+        self._running = ""
 
     def watch(self) -> Watch:
         """Callbacks for the workbench."""
-        return Watch(announce=self._announce, follow=self._echo if self._follow else None)
+        return Watch(announce=self._announce, follow=self._echo if self._follow else None, queued=self._queued)
+
+    def _queued(self, position: int) -> None:
+        """0: its turn has come."""
+        text = f"waiting: {ordinal(position)} in line" if position else self._running
+        if self._spinner is not None:
+            self._spinner.update(text)
+        elif position:
+            click.echo(text, err=True)
 
     def _announce(self, check: Check, run: CheckRun | None) -> None:
         if run is None:
-            text = f"{check.id}: {check.label} ..."
+            text = self._running = f"{check.id}: {check.label} ..."
             if self._console.is_terminal and not self._follow:
                 self._spinner = self._console.status(text)
                 self._spinner.start()
@@ -53,6 +62,12 @@ class Progress:
     def _echo(self, _stream: str, chunk: bytes) -> None:
         sys.stderr.write(shown(chunk))
         sys.stderr.flush()
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th."""
+    teens = number % 100 in {11, 12, 13}
+    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def verdict_text(run: CheckRun) -> str:

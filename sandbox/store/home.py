@@ -76,6 +76,11 @@ class Home:
         """A file for each controller at work."""
         return self.repositories / "presence"
 
+    @property
+    def turns(self) -> Path:
+        """A file for each check that runs or waits for its turn."""
+        return self.repositories / "turns"
+
     def task(self, task_id: str) -> Path:
         return self.repositories / "tasks" / f"{task_id}.json"
 

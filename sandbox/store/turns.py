@@ -35,7 +35,7 @@ GiveUp = Callable[[], bool]
 """Asked while waiting: whether to leave the line."""
 
 Queued = Callable[[int], None]
-"""Told the position in the line, 1 for the next one, whenever it changes."""
+"""Told the position in the line whenever it changes: 1 for the next one, 0 when its turn has come after a wait."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,12 @@ class Turns:
         told = 0
         while not give_up():
             position = self._known_position(ticket) or self._look(ticket)
-            if position == 0:
-                self._pass_on(ticket)
-                return True
             if position != told:
                 queued(position)
                 told = position
+            if position == 0:
+                self._pass_on(ticket)
+                return True
             with self._changed:
                 self._changed.wait(min(SLOWEST_LOOK_S, LOOK_S * position))
         return False

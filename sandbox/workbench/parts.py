@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,9 @@ from sandbox.remotes import FORGES, Remote, parse_remote
 from sandbox.store.home import Home
 from sandbox.store.keyring import Keyring
 from sandbox.store.presence import Presence
+from sandbox.store.turns import Turns
 from sandbox.workbench.lazy import Lazy
+from sandbox.workbench.once import Once
 
 if TYPE_CHECKING:
     from sandbox import images
@@ -42,7 +44,7 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass(frozen=True)
 class Parts:
-    """Collaborators of one controller. The engine is connected on first use."""
+    """Collaborators of one controller, for all its threads. The engine is connected on first use."""
 
     home: Home
     settings: Settings
@@ -51,37 +53,38 @@ class Parts:
     progress: Callable[[str], None] | None = None
     actor: Actor = Actor.PYTHON
     runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
+    first_uses: threading.RLock = field(default_factory=threading.RLock)
     _engines: list[connection.Engine] = field(default_factory=list)
     _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
 
-    @cached_property
+    @Once
     def policy(self) -> ShippedPolicy:
         """The container policy as shipped."""
         return load_container_policy(resources("policies"))
 
-    @cached_property
+    @Once
     def paths(self) -> PathPolicy:
         """Which paths edits may write: as shipped, with the operator's `$SANDBOX_HOME/policies/paths.toml` on top."""
         name = Path("paths.toml")
         return load_path_policy(resources("policies") / name, self.home.root / "policies" / name)
 
-    @cached_property
+    @Once
     def commit_policy(self) -> CommitPolicy:
         """What a commit does not take in unasked."""
         return load_commit_policy(resources("policies"))
 
-    @cached_property
+    @Once
     def profiles(self) -> dict[str, Profile]:
         """Shipped profiles, replaced by name by those in `$SANDBOX_HOME/profiles/`."""
         workspace = PurePosixPath(self.policy.container.mounts.workspace)
         return load_profiles((resources("policies") / "profiles", self.home.root / "profiles"), workspace)
 
-    @cached_property
+    @Once
     def credentials(self) -> tuple[Credential, ...]:
         """Credentials by host, secrets wrapped."""
         return load_credentials(self.home.root, self.environ)
 
-    @cached_property
+    @Once
     def engine(self) -> connection.Engine:
         """Raises: `engine_unavailable`."""
         engine = connection.connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
@@ -89,7 +92,7 @@ class Parts:
         self.presence.note_engine()
         return engine
 
-    @cached_property
+    @Once
     def presence(self) -> Presence:
         """That we are at work in this home: what we make for ourselves is not swept meanwhile."""
         try:
@@ -104,20 +107,26 @@ class Parts:
         if not runtime:
             return self
         twin = replace(self, runtime=runtime)
-        twin.__dict__.update(engine=self.engine, presence=self.presence)  # one connection, one presence
+        twin.__dict__.update(engine=self.engine, presence=self.presence, turns=self.turns)  # one of each
         return twin
+
+    @Once
+    def turns(self) -> Turns:
+        """The line of checks that wait in this home."""
+        self.home.turns.mkdir(mode=0o700, exist_ok=True)
+        return Turns(self.home.turns, self.settings.container.parallel or 2 * (os.cpu_count() or 1))
 
     @property
     def image_site(self) -> images.Site:
         """Where images are built and found."""
         return images.Site(self.engine, self.home, self.settings.images, self.environ)
 
-    @cached_property
+    @Once
     def hosts(self) -> Path:
         """The file every guest gets as /etc/hosts."""
         return self.home.keep("hosts", options.HOSTS.encode())
 
-    @cached_property
+    @Once
     def instance(self) -> str:
         """Random id of this home, on every container we make: another controller's containers are never touched."""
         return self.home.keep("instance", secrets.token_hex(8).encode(), fixed=False).read_text()
@@ -195,10 +204,11 @@ class Parts:
         """What git said about a cache clone, as long as it is the same one. Raises: OSError when there is none."""
         folder, head = clone.stat(), (clone / "HEAD").stat()
         same = (folder.st_dev, folder.st_ino, head.st_ino, head.st_ctime_ns)
-        before = self._known.get(clone)
-        if before is None or before[0] != same:
-            before = self._known[clone] = (same, Known())
-        return before[1]
+        with self.first_uses:
+            before = self._known.get(clone)
+            if before is None or before[0] != same:
+                before = self._known[clone] = (same, Known())
+            return before[1]
 
     def close(self) -> None:
         """Give back connections; we are not at work any more."""

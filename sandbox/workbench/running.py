@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from sandbox.checks.cancel import first_reason, interrupts_deferred, lasting, stops_when
 from sandbox.checks.execute import FreshContainer, Guest, Place, Recorder
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
@@ -22,12 +23,18 @@ from sandbox.workbench.watch import Watch
 
 
 def run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
-    """One check, announced, its record kept under `owner`: a task or a repository."""
+    """One check in its turn, announced, its record kept under `owner`: a task or a repository.
+
+    One that is cancelled, or interrupted in the main thread, has a record too; the interrupt passes on afterwards.
+    """
     run_id, check, place = job
-    watch.announce(check, None)
-    run = recorder.run(run_id, check, place, watch.follow)
-    save_run(parts.home, owner, run)
-    watch.announce(check, run)
+    with interrupts_deferred() as interrupted:
+        why_stop = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
+        watch.announce(check, None)
+        with parts.turns.turn(owner, lambda: why_stop() is not None, watch.queued):
+            run = recorder.run(run_id, check, place, watch.follow, why_stop)
+        save_run(parts.home, owner, run)
+        watch.announce(check, run)
     return run
 
 

@@ -1,4 +1,4 @@
-"""Who wants to hear while checks run."""
+"""Who wants to hear while checks run, and to end them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,24 @@ def _silent(_check: Check, _run: CheckRun | None) -> None:
     return None
 
 
+def _unheard(_position: int) -> None:
+    return None
+
+
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Watch:
-    """`announce`: called before a check (None) and after it with its run. `follow`: ('stdout'|'stderr', chunk)."""
+    """`announce`: called before a check (None) and after it with its run. `follow`: ('stdout'|'stderr', chunk).
+
+    `cancelled`: asked several times a second, from the thread that runs the check, or waits to: true ends the check
+    (`killed`), and no further one of the request starts; see `sandbox.Cancellation`. `queued`: called with the place
+    in the line while other checks of this home have their turn: 1 for the next one, 0 when its own has come.
+    """
 
     announce: Callable[[Check, CheckRun | None], None] = _silent
     follow: Callable[[str, bytes], None] | None = None
+    cancelled: Callable[[], bool] = _never
+    queued: Callable[[int], None] = _unheard

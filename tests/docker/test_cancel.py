@@ -1,0 +1,157 @@
+"""Checks that are cancelled, stopped, interrupted or kept waiting: recorded, and nothing left running. Real engine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.mounts import unmount_below
+from sandbox.checks.cancel import Cancellation
+from sandbox.engine.connection import Engine
+from sandbox.models import Check, CheckRun, Verdict
+from sandbox.workbench import Watch, Workbench
+from tests.unit.conftest import initialised
+
+DEADLINE_S = 120.0
+PROFILE = """
+label = "bench"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "bench"
+[[check]]
+id = "quick"
+label = "ends at once"
+argv = ["true"]
+timeout_s = 300
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+[[check]]
+id = "long"
+label = "runs until somebody ends it"
+argv = ["sh", "-c", "echo started; touch began; sleep 1000"]
+timeout_s = 1000
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+[[check]]
+id = "after"
+label = "needs the long one"
+argv = ["touch", "after"]
+timeout_s = 300
+requires = ["long"]
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+"""
+
+
+class Bench:
+    """A home with a repository whose profile has checks that end at once and ones that do not."""
+
+    def __init__(self, root: Path, parallel: int = 0) -> None:
+        self.home = root / "home"
+        (self.home / "profiles").mkdir(parents=True)
+        (self.home / "profiles" / "bench.toml").write_text(PROFILE)
+        (self.home / "config.toml").write_text(f"[container]\nparallel = {parallel}\n")
+        self.upstream = initialised(root / "upstream")
+        self.upstream.write("bench", b"one\n")
+        self.upstream.commit()
+        self.workbench = self.open()
+        self.repo_id = self.workbench.clone(str(self.upstream.root)).repository.id
+
+    def open(self) -> Workbench:
+        return Workbench(self.home, environ=dict(os.environ), allow_file=True)
+
+    def task(self) -> str:
+        return self.workbench.create_task(self.repo_id).id
+
+    def worktree(self, task_id: str) -> Path:
+        found = self.workbench.task(task_id).worktree_path
+        assert found is not None
+        return found
+
+    def records(self, owner: str) -> list[str]:
+        return sorted(p.name for p in (self.home / "repositories" / "logs" / owner).glob("*.json"))
+
+    def leftovers(self) -> list[str]:
+        """Tickets, wishes, marks and temporary files: none may be there when nothing runs."""
+        below = self.home / "repositories"
+        found = [p for name in ("turns", "stops", "rooms") for p in (below / name).glob("*") if p.suffix != ".lock"]
+        found += [*below.rglob("*.tmp"), *(below / "tasks").glob("*.guest")]
+        return [str(p.relative_to(below)) for p in found]
+
+
+def wait_until(claim: Callable[[], bool]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not claim():
+        assert time.monotonic() < ends, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, base_image: str) -> Iterator[Bench]:
+    found = Bench(tmp_path)
+    yield found
+    found.workbench.__exit__(None, None, None)
+    unmount_below(found.home)
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(bench: Bench, engine: Engine) -> Iterator[None]:
+    """After each test: no container of its home is at work, and no file says that one is."""
+    yield
+    label = f"space.sandbox.instance={(bench.home / 'instance').read_text()}"
+    assert engine.api.containers(all=True, filters={"label": label}) == []
+    assert bench.leftovers() == []
+
+
+def test_a_cancelled_check_is_recorded_as_killed_and_later_ones_do_not_start(bench: Bench) -> None:
+    task_id, token, heard = bench.task(), Cancellation(), list[tuple[str, CheckRun | None]]()
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        heard.append((check.id, run))
+
+    def follow(_stream: str, _chunk: bytes) -> None:
+        threading.Thread(target=token.set).start()
+        token.set()
+
+    watch = Watch(announce=announce, follow=follow, cancelled=token.is_set)
+    runs = bench.workbench.run_checks(task_id, ["after"], watch)
+
+    assert [(r.check_id, r.verdict) for r in runs] == [("long", Verdict.KILLED)]
+    assert runs[0].stdout_tail == "started\n"
+    assert runs[0].usage.memory_peak_bytes
+    assert heard == [("long", None), ("long", runs[0])]
+    assert bench.records(task_id) == [f"{runs[0].run_id}.json"]
+    assert not (bench.worktree(task_id) / "after").exists()
+    token.set()
+    assert bench.workbench.run_checks(task_id, ["quick"])[0].verdict is Verdict.PASSED
+
+
+def test_what_is_cancelled_before_it_starts_is_recorded_and_starts_nothing(bench: Bench) -> None:
+    task_id, token = bench.task(), Cancellation()
+    token.set()
+    runs = bench.workbench.run_checks(task_id, ["after"], Watch(cancelled=token.is_set))
+    assert [(r.check_id, r.verdict, r.exit_code, r.wall_time_s) for r in runs] == [("long", Verdict.KILLED, None, 0.0)]
+    assert not (bench.worktree(task_id) / "began").exists()
+    assert bench.records(task_id) == [f"{runs[0].run_id}.json"]
+
+
+def test_a_wish_after_the_end_changes_nothing(bench: Bench) -> None:
+    task_id, token = bench.task(), Cancellation()
+
+    def announce(_check: Check, run: CheckRun | None) -> None:
+        if run is not None:
+            token.set()
+
+    runs = bench.workbench.run_checks(task_id, ["quick"], Watch(announce=announce, cancelled=token.is_set))
+    assert [r.verdict for r in runs] == [Verdict.PASSED]
+
+
+def test_a_clean_room_is_cancelled_too(bench: Bench) -> None:
+    task_id, token = bench.task(), Cancellation()
+    watch = Watch(follow=lambda *_: token.set(), cancelled=token.is_set)
+    result = bench.workbench.verify(task_id, watch)
+    assert result.verified is False
+    assert (result.runs[-1].check_id, result.runs[-1].verdict) == ("long", Verdict.KILLED)
