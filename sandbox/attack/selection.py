@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sandbox.attack import pointer
+from sandbox.attack import nested, pointer, sinks
 from sandbox.attack.entry import Entry
 from sandbox.errors import ErrorCode, SandboxError
 
 ENTRIES: tuple[Entry, ...] = (
     *pointer.ENTRIES,
+    *sinks.ENTRIES,
+    *nested.ENTRIES,
 )  # fmt: skip
 
 
