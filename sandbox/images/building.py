@@ -22,6 +22,10 @@ NAME_LABEL = "space.sandbox.image"
 FOLDER_LABEL = "space.sandbox.folder"
 PARENT_LABEL = "space.sandbox.parent"
 WHEELHOUSE_LABEL = "space.sandbox.wheelhouse"
+SUPERVISOR = "init"
+"""The image of the guests' PID 1."""
+WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
+"""Images that can be built without a compiler for PID 1 at hand: what it is compiled in comes from them."""
 _LOCK_TIMEOUT_S = 2 * engine_images.BUILD_DEADLINE_S
 _WHEELHOUSE_LIMIT = 4 * 1024**2
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
@@ -59,7 +63,7 @@ def build(
     wheelhouse: Path | None = None,
     name_as: str | None = None,
 ) -> ImageInfo:
-    """Build the image `name`, and its parents where they are missing or stale. Does nothing when all is current.
+    """Build the image `name`, its parents, and the guests' PID 1, where missing or stale. All current: does nothing.
 
     `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` make a variant of
     a Python image that holds more wheels. Safe in several processes at once: one builds, the others wait.
@@ -70,10 +74,22 @@ def build(
     order = _variant(recipe, recipes, wheelhouse, name_as)
     with site.home.locked("images", _LOCK_TIMEOUT_S):
         image = ensure_base(site.engine, site.settings, site.environ, progress)
+        made: dict[str, Image] = {}
         for parent in parents:
-            image = _make(site, _Order(parent, parent.name), image, progress)
-        image = _make(site, order, image, progress, no_cache=no_cache)
+            image = made[parent.name] = _make(site, _Order(parent, parent.name), image, progress)
+        image = made[order.name] = _make(site, order, image, progress, no_cache=no_cache)
+        if name not in WITHOUT_CHECKS:
+            _make_supervisor(site, recipes, made, progress)
     return _info(order.name, image, stale=False)
+
+
+def _make_supervisor(site: Site, recipes: Mapping[str, Recipe], made: dict[str, Image], progress: Progress) -> None:
+    """The image that every guest's PID 1 comes from: whoever builds an image means to run checks in it."""
+    image = ensure_base(site.engine, site.settings, site.environ, progress)
+    for recipe in lineage(recipes, SUPERVISOR):
+        if recipe.name not in made:
+            made[recipe.name] = _make(site, _Order(recipe, recipe.name), image, progress)
+        image = made[recipe.name]
 
 
 def _variant(recipe: Recipe, recipes: Mapping[str, Recipe], wheelhouse: Path | None, name_as: str | None) -> _Order:

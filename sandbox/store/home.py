@@ -19,7 +19,7 @@ LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
 # What a home may hold without our folders: what an operator prepares, or keeps when the state is thrown away.
 _PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
-_PREPARED |= {"gitmask", "hosts", "instance"}
+_PREPARED |= {"gitmask", "hosts", "init", "instance"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class Home:
     def git_mask(self) -> Path:
         """The constant file that hides `.git` in every guest."""
         return self.keep("gitmask", GIT_MASK)
+
+    @property
+    def supervisors(self) -> Path:
+        """The guests' PID 1, one folder an image it came from; made again when absent."""
+        return self.root / "init"
 
     def clone(self, repo_id: str) -> Path:
         return self.repositories / "clones" / repo_id

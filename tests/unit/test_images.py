@@ -30,9 +30,9 @@ def code_of(raised: pytest.ExceptionInfo[SandboxError]) -> ErrorCode:
     return raised.value.code
 
 
-def test_shipped_catalogue_has_base_build_and_python(tmp_path: Path) -> None:
+def test_shipped_catalogue_has_what_profiles_and_guests_need(tmp_path: Path) -> None:
     recipes = catalogue(Home(tmp_path))
-    assert {"base", "build", "python"} <= set(recipes)
+    assert {"base", "build", "init", "python"} <= set(recipes)
     assert recipes["base"].parent == ""
     assert recipes["python"].wheelhouse
     assert not recipes["build"].wheelhouse

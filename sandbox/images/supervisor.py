@@ -1,0 +1,176 @@
+"""The guest's PID 1 on the host: taken from the image `init` once, then a file to bind into every guest.
+
+The engine has the binary, we need a path: a guest of that image, as confined as any other, prints it (`/init
+--hand-out`). The engine's `cp` and archive endpoints, which follow what an image put there, are not used. What came
+out is looked at before it is kept: a program that needs no loader of the image it will run in, and all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
+from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.building import SUPERVISOR, Site
+from sandbox.images.resolving import resolve
+from sandbox.models import Limits, Verdict
+from sandbox.policy.container import ShippedPolicy
+from sandbox.store.home import write_atomically
+
+MODE = 0o555
+MIN_BYTES, MAX_BYTES = 16 * 1024, 16 * 1024**2
+_ARGV = ("/init", "--hand-out")
+_DEADLINE_S = 120.0
+_KEEP_S = 7 * 24 * 3600.0  # somebody who asked just before may be about to bind an older one
+_ELF64 = struct.Struct("<4sBB10xHHIQQQIHHHHHH")  # elf(5): identification, then Elf64_Ehdr, little-endian
+_SEGMENT = struct.Struct("<II5Q")  # the beginning of Elf64_Phdr: type, flags, offset, two addresses, two sizes
+_PT_LOAD, _PT_INTERP = 1, 3
+
+
+@dataclass(frozen=True)
+class Courier:
+    """The guest that hands the binary out: its container's name, who it runs as, and whose it is."""
+
+    name: str
+    user: tuple[int, int]
+    runtime: str
+    instance: str
+
+
+def supervisor(site: Site, policy: ShippedPolicy, courier: Courier, image: str = SUPERVISOR) -> Path:
+    """The host path of PID 1's binary, of the image `image` as the engine has it now. Asks the engine one question.
+
+    The first call for an image runs the courier; it is safe in several processes at once. Raises: `image_missing` with
+    the command that builds it, `internal` for an image that hands out something else, `invalid_input` for a home on a
+    file system whose programs may not run, and what the engine adapter raises.
+    """
+    digest = resolve(site, image)
+    path = site.home.supervisors / digest.removeprefix("sha256:") / "init"
+    if not _usable(path):
+        with site.home.locked("supervisor"):
+            if not _usable(path):
+                _make(site, policy, courier, digest, path)
+    return path
+
+
+def _usable(path: Path) -> bool:
+    """One stat: a whole file as we publish them, whose mode and owner nobody has changed."""
+    try:
+        seen = path.lstat()
+    except OSError:
+        return False
+    ours = stat.S_ISREG(seen.st_mode) and stat.S_IMODE(seen.st_mode) == MODE and seen.st_uid == os.geteuid()
+    return ours and MIN_BYTES <= seen.st_size <= MAX_BYTES
+
+
+def _make(site: Site, policy: ShippedPolicy, courier: Courier, digest: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    _require_executable(path.parent)
+    with _empty_folder(path.parent) as folder:
+        binary = _handed_out(site, policy, _spec(policy, courier, digest, folder))
+    require_static_program(binary)
+    write_atomically(path, binary, mode=MODE)
+    path.chmod(MODE)  # whatever the umask
+    _remove_old(site.home.supervisors, path.parent)
+
+
+@contextmanager
+def _empty_folder(beside: Path) -> Iterator[Path]:
+    """A workspace for a guest that needs none."""
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".workspace-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) -> ContainerSpec:
+    return ContainerSpec(
+        name=courier.name,
+        image=digest,
+        argv=_ARGV,
+        cwd=PurePosixPath(policy.container.mounts.workspace),
+        env={},
+        limits=Limits(memory_bytes=64 * 1024**2, cpus=1.0, pids=16),
+        workspace=folder,
+        git_mask=None,
+        report=None,
+        user=courier.user,
+        runtime=courier.runtime,
+        labels={INSTANCE_LABEL: courier.instance, "space.sandbox.run": courier.name},
+        cpuset="",
+        workspace_read_only=True,
+    )
+
+
+def _handed_out(site: Site, policy: ShippedPolicy, spec: ContainerSpec) -> bytes:
+    """What the guest printed, one byte more than we take at most."""
+    binary, errors = bytearray(), bytearray()
+    streams = Streams(
+        lambda chunk: binary.extend(chunk[: MAX_BYTES + 1 - len(binary)]),
+        lambda chunk: errors.extend(chunk[: 2000 - len(errors)]),
+    )
+
+    def too_much() -> Verdict | None:
+        return Verdict.OUTPUT_LIMIT if len(binary) > MAX_BYTES else None
+
+    options = create_options(spec, policy)
+    ending = run_to_end(site.engine, spec.name, options, streams, deadline_s=_DEADLINE_S, why_stop=too_much)
+    if ending.stopped is None and (ending.timed_out or ending.exit_code != 0):
+        why = "did not finish" if ending.timed_out else f"ended with exit code {ending.exit_code}"
+        raise _unusable(f"{' '.join(_ARGV)} {why}. {errors.decode('utf-8', 'replace')}")
+    return bytes(binary)
+
+
+def require_static_program(binary: bytes) -> None:
+    """Raises `internal` for bytes that are no whole, statically linked 64-bit program. Pure."""
+    if not MIN_BYTES <= len(binary) <= MAX_BYTES:
+        raise _unusable(f"It handed out {len(binary)} bytes, and a supervisor has {MIN_BYTES} to {MAX_BYTES}.")
+    magic, word, order, _, _, _, _, segments, sections, _, _, size, count, s_size, s_count, _ = _ELF64.unpack_from(
+        binary
+    )
+    if (magic, word, order) != (b"\x7fELF", 2, 1):
+        raise _unusable("It handed out something that is no 64-bit program.")
+    if sections + s_size * s_count > len(binary) or segments + size * count > len(binary):
+        raise _unusable("It handed out a part of a program.")
+    found = [_SEGMENT.unpack_from(binary, segments + size * i) for i in range(count)] if size >= _SEGMENT.size else []
+    kinds = {segment[0] for segment in found}
+    if _PT_LOAD not in kinds or _PT_INTERP in kinds:
+        raise _unusable("It handed out a program that is not linked statically.")
+    if any(kind == _PT_LOAD and offset + stored > len(binary) for kind, _, offset, _, _, stored, _ in found):
+        raise _unusable("It handed out a part of a program.")
+
+
+def _require_executable(folder: Path) -> None:
+    """A bind mount keeps the flags of the file system below it."""
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"No program may run from {folder}: its file system is mounted noexec",
+            hint="The guests' first process is started from there. Name another home with --home or SANDBOX_HOME.",
+        )
+
+
+def _remove_old(supervisors: Path, current: Path) -> None:
+    """Folders of images that are long gone. A guest that has such a binary bound keeps it."""
+    for folder in supervisors.iterdir():
+        if folder != current and folder.is_dir() and time.time() - folder.stat().st_mtime > _KEEP_S:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unusable(details: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The image '{SUPERVISOR}' does not hand out a supervisor",
+        details=details,
+        hint=f"Build it again: sandbox images build {SUPERVISOR} --no-cache",
+    )
