@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 
-# CSI, OSC (ended by BEL or ST), DCS/SOS/PM/APC strings, and two-character escapes: ECMA-48.
-_SEQUENCES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
-    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)?"
-    r"|\x1b[ -/]*[0-~]?"
+# CSI, OSC (ended by BEL or ST), DCS/SOS/PM/APC strings, and two-character escapes: ECMA-48. The parameters of a CSI are
+# bounded, so that whoever shows a stream piece by piece knows how much may still be one.
+_CSI = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
+_OSC = r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*"
+_STRING = r"(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*"
+_TWO = r"\x1b[ -/]{0,8}"
+_SEQUENCES = re.compile(rf"{_CSI}[@-~]|{_OSC}(?:\x07|\x1b\\|\x9c)?|{_STRING}(?:\x1b\\|\x9c)?|{_TWO}[0-~]?")
+# The same where the end of a piece is reached before that of a sequence.
+_PIECE = re.compile(
+    rf"(?P<undecided>(?:{_CSI}|{_TWO})\Z)|(?P<osc>{_OSC}\Z)|(?P<string>{_STRING}\Z)|{_SEQUENCES.pattern}"
 )
+_ENDS = {"osc": re.compile("[\x07\x1b\x9c]"), "string": re.compile("[\x1b\x9c]")}
 # Bidirectional controls and zero-width or tag characters can make text read other than it is.
 _INVISIBLE = re.compile("[\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
@@ -23,6 +29,56 @@ def shown(raw: bytes) -> str:
 
 def neutral(text: str) -> str:
     """The same for text."""
-    plain = _SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    plain = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", plain)
+    return _visible(_SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def _visible(text: str) -> str:
+    plain = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
     return _UNPRINTABLE.sub("\ufffd", plain)
+
+
+class Shower:
+    """`shown` for a stream: whatever the pieces, together they give what `shown` gives for the whole.
+
+    What a later piece decides (part of a character, of a sequence, a carriage return) is held back, at most 80
+    characters of it.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._held = ""
+        self._until: re.Pattern[str] | None = None  # the end of an OSC or string, whose content is shown to nobody
+
+    def feed(self, piece: bytes) -> str:
+        """What may be shown now."""
+        text = self._held + self._decoder.decode(piece)
+        self._held = "\r" if text.endswith("\r") else ""
+        text = text.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
+        return self._take(self._past_skipped(text))
+
+    def finish(self) -> str:
+        """The rest, when there is no more."""
+        text = self._held + self._decoder.decode(b"", final=True)
+        self._held = ""
+        return neutral(self._past_skipped(text))
+
+    def _take(self, text: str) -> str:
+        kept, at = [], 0
+        for match in _PIECE.finditer(text):
+            kept.append(text[at : match.start()])
+            at = match.end()
+            if match.lastgroup == "undecided":
+                self._held = match[0] + self._held
+            elif match.lastgroup is not None:
+                self._until = _ENDS[match.lastgroup]
+        return _visible("".join([*kept, text[at:]]))
+
+    def _past_skipped(self, text: str) -> str:
+        """Without what belongs to a sequence that began before; an escape ends it, and begins what follows."""
+        if self._until is None:
+            return text
+        end = self._until.search(text)
+        if end is None:
+            return ""
+        self._until = None
+        return text[end.start() if end[0] == "\x1b" else end.end() :]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Self
 
 TAIL_BYTES = 8 * 1024
 """How much of a stream goes into the run record."""
 
+DROPPED = b"\n[... %d bytes dropped here ...]\n"
+"""Stands in a log between its head and its tail."""
 
+_RECENT_BYTES = 8 * TAIL_BYTES
+_COPY_BYTES = 1 << 16
 _PENDING_CHUNKS = 256
 _LAST_WORDS_S = 5.0
+
+_log = logging.getLogger(__name__)
 
 Follow = Callable[[str, bytes], None]
 """Called with ('stdout' or 'stderr', chunk) as output arrives."""
@@ -24,13 +33,14 @@ Follow = Callable[[str, bytes], None]
 class Follower:
     """Hands output to a listener from a thread of its own, and drops what the listener is too slow for.
 
-    A listener that stalls (a paused terminal) would stop the reading of the container's output, and with it, in Docker
-    20.10, the kill at the deadline (THREATS L08). The log keeps what is dropped here.
+    A listener that stalls (a paused terminal) or raises would stop the reading of the guest's output, and with it the
+    check (THREATS L08). It hears how much it missed; the log keeps what is dropped here.
     """
 
     def __init__(self, listener: Follow) -> None:
         self._listener = listener
         self._pending: queue.Queue[tuple[str, bytes] | None] = queue.Queue(_PENDING_CHUNKS)
+        self._missed: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._hand_over, name="follow", daemon=True)
 
     def __enter__(self) -> Self:
@@ -41,31 +51,55 @@ class Follower:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with suppress(queue.Full):
+            for name in [name for name, missed in self._missed.items() if missed]:
+                self._put(name, b"", _LAST_WORDS_S)
             self._pending.put(None, timeout=_LAST_WORDS_S)
             self._thread.join(timeout=_LAST_WORDS_S)
 
     def tell(self, name: str, chunk: bytes) -> None:
-        """Never waits."""
-        with suppress(queue.Full):
-            self._pending.put_nowait((name, chunk))
+        """Never waits, never raises."""
+        try:
+            self._put(name, chunk, 0)
+        except queue.Full:
+            self._missed[name] += len(chunk)
+
+    def _put(self, name: str, chunk: bytes, timeout_s: float) -> None:
+        missed = self._missed[name]
+        told = DROPPED % missed + chunk if missed else chunk
+        self._pending.put((name, told), block=timeout_s > 0, timeout=timeout_s)
+        self._missed[name] = 0
 
     def _hand_over(self) -> None:
-        with suppress(OSError, ValueError):  # the listener's stream is closed
-            while (item := self._pending.get()) is not None:
-                self._listener(*item)
+        listener: Follow | None = self._listener
+        while (item := self._pending.get()) is not None:
+            try:
+                if listener is not None:
+                    listener(*item)
+            except (OSError, ValueError):  # its stream is closed
+                listener = None
+            except Exception:  # noqa: BLE001 - the caller's code: what it does wrong must not stop a check
+                _log.warning("what listens to the output of a check failed, and is told no more", exc_info=True)
+                listener = None
 
 
 class Spool:
-    """Keeps the first and the last half of `limit` bytes. Memory: at most half the limit, and only past its head."""
+    """Keeps the first and the last half of `limit` bytes of a stream in a file, byte for byte as they came.
+
+    What may turn out to be the last half goes through an unnamed file, used as a ring: memory does not depend on the
+    limit. What the disk does not take counts as dropped: a full disk loses output, never a verdict.
+    """
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
-        self._head_left = limit - limit // 2
+        self._head_limit = limit - limit // 2
         self._tail_limit = limit // 2
-        self._tail = bytearray()  # one buffer: a guest that prints byte by byte costs no object a byte
-        self._recent = b""
+        self._head_bytes = 0
+        self._past_head = 0
+        self._uncopied = 0
+        self._failed = False
+        self._ring: IO[bytes] | None = None
+        self._recent = bytearray()
         self.total_bytes = 0
-        self.dropped_bytes = 0
 
     def __enter__(self) -> Self:
         self._file: IO[bytes] = self._path.open("xb", buffering=0)
@@ -74,29 +108,78 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._file:
-            if self.dropped_bytes:
-                self._file.write(b"\n[... %d bytes dropped here ...]\n" % self.dropped_bytes)
-            self._file.write(self._tail)
+        with self._file, self._ring or nullcontext():
+            dropped = self.dropped_bytes
+            self._uncopied = self._kept_in_ring
+            with suppress(OSError):
+                if dropped:
+                    _write_all(self._file, DROPPED % dropped)
+                self._append_ring()
 
     def write(self, chunk: bytes) -> None:
-        """Take one chunk of guest output."""
+        """Take one chunk of guest output. A file that cannot be written is no error: see `dropped_bytes`."""
         self.total_bytes += len(chunk)
-        self._recent = (self._recent + chunk)[-TAIL_BYTES:]
-        head, rest = chunk[: self._head_left], chunk[self._head_left :]
-        if head:
-            self._file.write(head)
-            self._head_left -= len(head)
-        if rest:
-            self._keep(rest)
+        self._remember(chunk)
+        if self._failed:
+            return
+        try:
+            self._store(chunk)
+        except OSError:
+            self._failed = True
 
     @property
     def tail(self) -> bytes:
         """The last `TAIL_BYTES` bytes."""
-        return self._recent
+        return bytes(self._recent[-TAIL_BYTES:])
 
-    def _keep(self, chunk: bytes) -> None:
-        self._tail += chunk
-        excess = max(0, len(self._tail) - self._tail_limit)
-        self.dropped_bytes += excess
-        del self._tail[:excess]
+    @property
+    def dropped_bytes(self) -> int:
+        """How much of the stream is not in the file, once that is closed."""
+        return self.total_bytes - self._head_bytes - self._kept_in_ring + self._uncopied
+
+    @property
+    def _kept_in_ring(self) -> int:
+        return 0 if self._failed else min(self._past_head, self._tail_limit)
+
+    def _remember(self, chunk: bytes) -> None:
+        self._recent += chunk[-TAIL_BYTES:]
+        if len(self._recent) > _RECENT_BYTES:  # rarely: a guest that prints byte by byte moves no kilobytes for each
+            del self._recent[:-TAIL_BYTES]
+
+    def _store(self, chunk: bytes) -> None:
+        room = self._head_limit - self._head_bytes
+        if room:
+            _write_all(self._file, chunk[:room])
+            self._head_bytes += min(room, len(chunk))
+        if len(chunk) > room:
+            self._store_in_ring(chunk[room:])
+
+    def _store_in_ring(self, chunk: bytes) -> None:
+        self._past_head += len(chunk)
+        if not self._tail_limit:
+            return
+        if self._ring is None:
+            self._ring = TemporaryFile(dir=self._path.parent, buffering=0)  # noqa: SIM115 - closed with the log
+        chunk = chunk[-self._tail_limit :]
+        at = (self._past_head - len(chunk)) % self._tail_limit
+        for start, piece in ((at, chunk[: self._tail_limit - at]), (0, chunk[self._tail_limit - at :])):
+            self._ring.seek(start)
+            _write_all(self._ring, piece)
+
+    def _append_ring(self) -> None:
+        """Oldest bytes first; those after `at` are the oldest, where the ring went round."""
+        if self._ring is None or self._failed:
+            return
+        at = self._past_head % self._tail_limit if self._past_head > self._tail_limit else 0
+        for start, end in ((at, self._kept_in_ring), (0, at)):
+            self._ring.seek(start)
+            while start < end and (piece := self._ring.read(min(_COPY_BYTES, end - start))):
+                _write_all(self._file, piece)
+                self._uncopied -= len(piece)
+                start += len(piece)
+
+
+def _write_all(file: IO[bytes], content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 
 import click
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.status import Status as Spinner
 
 from sandbox.models import Check, CheckRun, Verdict
-from sandbox.text import shown
+from sandbox.text import Shower
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
@@ -33,6 +34,7 @@ class Progress:
         self._spinner: Spinner | None = None
         self._follow = follow
         self._running = ""
+        self._showers: defaultdict[str, Shower] = defaultdict(Shower)
 
     def watch(self) -> Watch:
         """Callbacks for the workbench."""
@@ -57,10 +59,13 @@ class Progress:
             return
         if self._spinner is not None:
             self._spinner.stop()
+        for shower in self._showers.values():
+            sys.stderr.write(shower.finish())
+        self._showers.clear()
         click.echo(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s", err=True)
 
-    def _echo(self, _stream: str, chunk: bytes) -> None:
-        sys.stderr.write(shown(chunk))
+    def _echo(self, stream: str, chunk: bytes) -> None:
+        sys.stderr.write(self._showers[stream].feed(chunk))
         sys.stderr.flush()
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
+import threading
 import time
 import unicodedata
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,12 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.checks.execute import Guest, Place, Recorder, choose_cpus, judge
-from sandbox.checks.output import TAIL_BYTES, Spool
+from sandbox.checks.output import TAIL_BYTES, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import Ending, Streams, WhyStop
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
-from sandbox.text import neutral, shown
+from sandbox.text import Shower, neutral, shown
 
 # --- spool
 
@@ -66,6 +70,78 @@ def test_l07_i08_a_flood_of_tiny_writes_is_held_in_bounded_memory(tmp_path: Path
         held = sum(_deep_size(value) for value in vars(spool).values())
     assert held < 4 * limit
     assert (tmp_path / "log").stat().st_size < limit + 100
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from sandbox.checks.output import Spool
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with Spool(Path(sys.argv[1]), 100 * 2**20) as spool:
+    for _ in range(200 * 16):
+        spool.write({chunk})
+print(spool.total_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", ["bytes(65536)", "b'012345\\n' * 9362"], ids=["one-line", "lines"])
+def test_i08_two_hundred_megabytes_are_held_in_a_few(tmp_path: Path, chunk: str) -> None:
+    """Of one line, and of thirty million, at the highest limit there is."""
+    command = [sys.executable, "-c", MEMORY.format(chunk=chunk), str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=120, text=True)
+    total, grown_kib = map(int, done.stdout.split())
+    assert total > 200_000_000
+    assert grown_kib < 16 * 1024
+    assert (tmp_path / "log").stat().st_size < 100 * 2**20 + 100
+
+
+def test_output_that_the_disk_does_not_take_is_counted_as_dropped(tmp_path: Path) -> None:
+    """A limit of the process on the size of files stands in for a full disk."""
+    script = (
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom sandbox.checks.output import Spool\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "with Spool(Path(sys.argv[1]), 10_000) as spool:\n    for _ in range(30):\n        spool.write(b'x' * 100)\n"
+        "print(spool.total_bytes, spool.dropped_bytes)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
+    assert done.stdout.split() == ["3000", "2000"]
+    assert (tmp_path / "log").read_bytes() == b"x" * 1000
+
+
+def test_l08_a_listener_that_raises_is_told_no_more_and_disturbs_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[bytes] = []
+
+    def listen(_name: str, chunk: bytes) -> None:
+        heard.append(chunk)
+        raise KeyError("a defect of the caller")
+
+    with Follower(listen) as follower:
+        for _ in range(5000):
+            follower.tell("stdout", b"x")
+    assert heard == [b"x"]
+    assert "is told no more" in caplog.text
+
+
+def test_l08_a_listener_that_is_too_slow_hears_how_much_it_missed() -> None:
+    heard: list[bytes] = []
+    told_all = threading.Event()
+
+    def listen(_name: str, chunk: bytes) -> None:
+        assert told_all.wait(60)
+        heard.append(chunk)
+
+    with Follower(listen) as follower:
+        for _ in range(1000):
+            follower.tell("stdout", b"x")
+        told_all.set()
+    text = b"".join(heard)
+    missed = sum(int(number) for number in re.findall(rb"(\d+) bytes dropped here", text))
+    assert missed > 0
+    assert text.count(b"x") + missed == 1000
 
 
 def _deep_size(value: object) -> int:
@@ -147,6 +223,31 @@ def test_i09_nothing_that_controls_survives_and_twice_is_once(text: str) -> None
 @given(st.binary(max_size=40))
 def test_i10_any_bytes_can_be_shown(raw: bytes) -> None:
     assert neutral(shown(raw)) == shown(raw)
+
+
+PIECES = st.sampled_from(
+    [b"\x1b", b"[", b"]", b"31", b";" * 70, b"m", b"\x07", b"\\", b"P", b" " * 9, b"\r", b"\n", b"a", b"\xff"]
+) | st.sampled_from([b"\xc2", b"\x9b", b"\x9c", b"\x9d", b"\xe2\x80\xae", b"\xf0\x9f", b"\x98\x80", b"\xed\xa0\x80"])
+
+
+@settings(max_examples=400)
+@given(st.lists(PIECES, max_size=14).map(b"".join) | st.binary(max_size=30), st.lists(st.integers(0, 40), max_size=8))
+def test_i09_i10_a_stream_is_shown_the_same_however_it_is_cut(raw: bytes, cuts: list[int]) -> None:
+    """In pieces cut anywhere, and byte by byte."""
+    edges = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
+    for ends in (edges, list(range(len(raw) + 1))):
+        shower = Shower()
+        fed = [shower.feed(raw[start:end]) for start, end in pairwise(ends)]
+        assert "".join([*fed, shower.finish()]) == shown(raw)
+
+
+def test_i09_a_sequence_without_an_end_is_not_kept_in_memory() -> None:
+    shower = Shower()
+    for start in (b"\x1b]0;", b"\x1b[1", b"\x1bP"):
+        shower.feed(start)
+        for _ in range(100):
+            shower.feed(b"1" * 10_000)
+        assert sum(sys.getsizeof(value) for value in vars(shower).values()) < 2000
 
 
 @pytest.mark.parametrize("text", ["\x1b]" * 50_000, "\x1b[" + "1;" * 100_000, "\x1bP" * 50_000, "\x1b" * 100_000])
