@@ -106,7 +106,17 @@ def test_second_build_does_nothing(site: Site) -> None:
     first = build(site, "python", quiet)
     lines: list[str] = []
     assert build(site, "python", lines.append) == first
-    assert lines == [f"{tag_of(name)} is up to date" for name in ("base", "python")]
+    assert lines == [f"{tag_of(name)} is up to date" for name in ("base", "python", "build", "init")]
+
+
+def test_image_for_checks_brings_the_guests_pid_1_along_and_the_base_does_not(site: Site, scratch: str) -> None:
+    write_dockerfile(site, scratch, "")
+    lines: list[str] = []
+    build(site, scratch, lines.append)
+    assert f"{tag_of('init')} is up to date" in lines
+    lines.clear()
+    build(site, "base", lines.append)
+    assert lines == [f"{tag_of('base')} is up to date"]
 
 
 def test_two_builds_at_once_both_succeed(site: Site, scratch: str) -> None:
