@@ -55,6 +55,7 @@ _COMMANDS = {
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
+    "gc": ("sandbox.cli.gc:gc", "Do away with what killed controllers left."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check what this host offers and lacks."),
 }
 

@@ -149,13 +149,30 @@ def remove(engine: Engine, name: str) -> None:
         ) from error
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A container as the engine lists it."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    running: bool
+
+
+def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
+    """Every container that carries all these labels, running or not."""
+    wanted = [f"{name}={value}" for name, value in labels.items()]
+    with translated("list our containers"):
+        found = engine.api.containers(all=True, filters={"label": wanted})
+    return [
+        Listed(str(c["Id"]), c["Names"][0].removeprefix("/"), dict(c["Labels"]), c["State"] == "running") for c in found
+    ]
+
+
 def remove_labelled(engine: Engine, labels: Mapping[str, str]) -> None:
     """Remove every container that carries all these labels, running or not."""
-    wanted = [f"{name}={value}" for name, value in labels.items()]
-    with translated("list the containers of a task"):
-        found = engine.api.containers(all=True, filters={"label": wanted})
-    for container in found:
-        remove(engine, str(container["Id"]))
+    for container in list_labelled(engine, labels):
+        remove(engine, container.id)
 
 
 def _remove_once(engine: Engine, name: str) -> None:

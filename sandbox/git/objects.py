@@ -108,6 +108,13 @@ def _object_id(result: Result) -> str | None:
     return oid if result.code == 0 and is_object_id(oid) else None
 
 
+def parent_of(git: Git, commit: str) -> str | None:
+    """The first parent of a commit, by full id, or None when there is none."""
+    if not is_object_id(commit):
+        return None
+    return _object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^1"))
+
+
 def tree_of(git: Git, commit: str) -> str:
     """The tree of a commit. Raises: `not_found`."""
     tree = git.known.trees.get(commit) or peel(git, commit, "tree")

@@ -97,6 +97,10 @@ class Home:
         """Says that a guest may be at work in a task's worktree, and since when."""
         return self.repositories / "tasks" / f"{task_id}.guest"
 
+    def lock(self, name: str) -> Path:
+        """What `locked` holds."""
+        return self.repositories / "locks" / f"{name}.lock"
+
     def logs(self, owner_id: str) -> Path:
         """Logs of a task, or of a repository for runs without one."""
         return self.repositories / "logs" / owner_id
@@ -150,7 +154,7 @@ class Home:
 
         Raises: `conflict` when somebody else keeps it for longer than `timeout_s`.
         """
-        lock = FileLock(self.repositories / "locks" / f"{name}.lock", timeout=timeout_s, mode=0o600)
+        lock = FileLock(self.lock(name), timeout=timeout_s, mode=0o600)
         try:
             lock.acquire()
         except Timeout as error:

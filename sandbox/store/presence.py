@@ -22,11 +22,14 @@ _USED_ENGINE = b"engine\n"
 
 
 class Presence:
-    """One controller at work. `nonce`: part of the names of what it makes for itself."""
+    """One controller at work. `nonce`: part of the names of what it makes for itself. `has_looked`: for what those
+    before it left.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises: OSError when the home cannot be written."""
         folder.mkdir(mode=0o700, exist_ok=True)
+        self.has_looked = False
         self.nonce = secrets.token_hex(NONCE_HEX // 2)
         self._path = folder / f"{os.getpid()}-{self.nonce}"
         self._fd, beside = make_claimed(self._path)

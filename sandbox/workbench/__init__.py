@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PatchResult,
         Probe,
         PushResult,
+        Reconciliation,
         RepoMap,
         Repository,
         RepositoryRemoval,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         keys,
         mapping,
         reading,
+        reconciling,
         recording,
         removal,
         repositories,
@@ -76,6 +78,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     keys = Lazy("sandbox.workbench.keys")
     mapping = Lazy("sandbox.workbench.mapping")
     reading = Lazy("sandbox.workbench.reading")
+    reconciling = Lazy("sandbox.workbench.reconciling")
     recording = Lazy("sandbox.workbench.recording")
     removal = Lazy("sandbox.workbench.removal")
     repositories = Lazy("sandbox.workbench.repositories")
@@ -341,6 +344,10 @@ class Workbench:
         """Build an image and its parents where missing or stale; see `sandbox.images.build`."""
         site = self._parts.image_site
         return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+
+    def collect(self, *, dry_run: bool = False) -> Reconciliation:
+        """Do away with what killed controllers left; with `dry_run` only tell. Work is kept under a ref first."""
+        return reconciling.collect(self._parts, dry_run=dry_run)
 
     def doctor(self) -> tuple[Probe, ...]:
         """What this host offers and lacks. Never raises."""

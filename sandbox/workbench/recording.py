@@ -33,6 +33,7 @@ from sandbox.models import (
 from sandbox.store import journal
 from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.starting import at_work
 
 NAMES, NAME_LENGTH, FILES = 20, 200, 200
 EDITS = frozenset({"patch", "edit", "write"})
@@ -80,6 +81,7 @@ def recorded(
     `names`: paths or ids among the arguments that may be written as they are. Raises: `internal` when the operation
     worked and the journal cannot be written.
     """
+    at_work(parts)
     known = [task_id] if task_id is not None and _is_ours(parts, task_id) else []
     operation = _Operation(known, name, digest(arguments), _short(names))
     try:

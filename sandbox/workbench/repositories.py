@@ -24,6 +24,7 @@ from sandbox.remotes import Remote
 from sandbox.store.records import find_repository, list_repositories, near, save_repository
 from sandbox.workbench.bases import Listing, facts_of_listing, list_commit
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.starting import at_work
 from sandbox.workspaces.pristine import ensure_pristine
 
 
@@ -49,6 +50,7 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
     `partial`: a new clone leaves out file contents that are not on the default branch.
     """
     remote = parts.remote(url)
+    at_work(parts)
     repo_id = _id_for(parts, remote)
     wanted_since = time.time()
     path = parts.home.clone(repo_id)

@@ -130,12 +130,26 @@ def commit(parts: Parts, task_id: str, message: str, allow: Sequence[str] = ()) 
         now = datetime.now(UTC)
         who = identity(parts, now)
         oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, cleaned, who)
-        objects.move_ref(git, f"refs/heads/{task.branch}", oid, task.head_commit)
+        _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
             update["status"] = TaskStatus.COMMITTED
         save_task(parts.home, task.model_copy(update=update))
         return CommitResult(commit=oid, tree=tree, files=shown)
+
+
+def _move_branch(git: Git, task: Task, commit: str) -> None:
+    """Move the task's branch from where its record says it is, or from a commit on that: whoever made that one was
+    killed before he told anybody. Raises: `conflict` when it is anywhere else.
+    """
+    branch = f"refs/heads/{task.branch}"
+    try:
+        objects.move_ref(git, branch, commit, task.head_commit)
+    except SandboxError:
+        tip = objects.resolve_ref(git, branch)
+        if tip is None or objects.parent_of(git, tip) != task.head_commit:
+            raise
+        objects.move_ref(git, branch, commit, tip)
 
 
 def _require_sources(parts: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:

@@ -79,17 +79,23 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
-    site = site_of(parts, repo_id, task_id)
-    objects.move_ref(git, f"refs/heads/{task.branch}", commit, "0" * len(commit))
+    with parts.home.locked(task_id):  # what has no record and is not held was left by a killed controller
+        return _laid_out(parts, git, task, base_tree, origin)
+
+
+def _laid_out(parts: Parts, git: Git, task: Task, base_tree: str, origin: Origin | None) -> Task:
+    site = site_of(parts, task.repo_id, task.id)
+    branch = f"refs/heads/{task.branch}"
+    objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        make_worktree(parts, repo_id, git, base_tree, site)
+        make_worktree(parts, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
                 restore_tree(git, files, base_tree, origin.tree, parts.file_owner)
         return save_new_task(parts.home, task)
     except BaseException:
         remove_worktree(site)
-        git.attempt("update-ref", "-d", f"refs/heads/{task.branch}", commit)  # the clone may have been removed
+        git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
         raise
 
 

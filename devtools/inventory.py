@@ -1,0 +1,121 @@
+"""What lies in a home that no open task needs, found without the product's own finders: the oracle of `gc`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sandbox.engine.connection import Engine
+
+_TEMPORARY = (
+    "**/.*.tmp",
+    "repositories/.overlay-probe-*",
+    "repositories/clones/.*.incoming",
+    "repositories/clones/*/**/tmp_*",
+    "repositories/clones/*/**/*.lock",
+    "repositories/**/.*.removed-*",
+    "repositories/pristine/*/.*",
+    "repositories/tasks/*.guest",
+    "repositories/rooms/*",
+    "repositories/presence/*",
+)
+
+
+def left_behind(home: Path, engine: Engine | None = None) -> list[str]:
+    """One line for each thing that should not be there while no command runs; empty when all is well."""
+    found = [f"file {path.relative_to(home)}" for path in _temporary(home)]
+    found += [f"mount {path}" for path in _mounts(home)]
+    found += [f"lock {path.name} is held" for path in _held(home)]
+    found += _worktrees(home)
+    found += [f"process {line}" for line in _processes(home)]
+    found += _refs(home)
+    return found + (_containers(home, engine) if engine else [])
+
+
+def records(home: Path) -> dict[str, dict[str, Any]]:
+    """Task records by id."""
+    return {p.stem: json.loads(p.read_bytes()) for p in (home / "repositories" / "tasks").glob("task-*.json")}
+
+
+def _open(home: Path) -> dict[str, dict[str, Any]]:
+    return {name: task for name, task in records(home).items() if task["status"] != "closed"}
+
+
+def _temporary(home: Path) -> list[Path]:
+    outside = home / "repositories" / "worktrees"  # what a task's repository holds is its own affair
+    found = {path for pattern in _TEMPORARY for path in home.glob(pattern)}
+    return sorted(p for p in found if not p.is_relative_to(outside) or ".removed-" in p.name)
+
+
+def _mounts(home: Path) -> list[str]:
+    """Mounts below the home but those of open tasks."""
+    due = {str(home / "repositories" / "worktrees" / t["repo_id"] / name) for name, t in _open(home).items()}
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return sorted(p for p in points if p.startswith(f"{home}/") and p not in due)
+
+
+def _held(home: Path) -> Iterator[Path]:
+    for path in sorted((home / "repositories" / "locks").glob("*.lock")):
+        fd = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield path
+        finally:
+            os.close(fd)
+
+
+def _worktrees(home: Path) -> list[str]:
+    """Worktrees or layers of no task, and open tasks without one."""
+    found = {p.name for kind in ("worktrees", "layers") for p in (home / "repositories" / kind).glob("*/*")}
+    orphans = [f"worktree {name} without a task" for name in sorted(found - records(home).keys())]
+    return orphans + [f"task {name} without a worktree" for name in sorted(_open(home).keys() - found)]
+
+
+def _processes(home: Path) -> Iterator[str]:
+    """Programs with the home in their command line."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        if f"{home}/" in line and path.parent.name != str(os.getpid()):
+            yield line
+
+
+def _refs(home: Path) -> list[str]:
+    """Branches and kept states of no task; branches that are elsewhere than their task says."""
+    known = records(home)
+    found = []
+    for clone in sorted((home / "repositories" / "clones").glob("[!.]*/")):
+        argv = ["git", f"--git-dir={clone}", "for-each-ref", "--format=%(objectname) %(refname)"]
+        listed = subprocess.run([*argv, "refs/heads/", "refs/sandbox/"], check=True, capture_output=True, text=True)  # noqa: S603 - fixed argv
+        for line in listed.stdout.splitlines():
+            oid, name = line.split()
+            task = known.get(name.split("/")[3][:41] if name.startswith("refs/heads/") else name.split("/")[2])
+            if task is None:
+                found.append(f"ref {name} without a task")
+            elif name.startswith("refs/heads/") and oid != task["head_commit"]:
+                found.append(f"ref {name} is not where its task is")
+    return found
+
+
+def _containers(home: Path, engine: Engine) -> list[str]:
+    """Containers of this home but living ones of open tasks."""
+    instance = home / "instance"
+    if not instance.exists():
+        return []
+    label = f"space.sandbox.instance={instance.read_text()}"
+    listed = engine.api.containers(all=True, filters={"label": label})
+    due = [c for c in listed if c["Labels"].get("space.sandbox.task") in _open(home) and _is_kept(c)]
+    return [f"container {c['Names'][0]}" for c in listed if c not in due]
+
+
+def _is_kept(container: dict[str, Any]) -> bool:
+    """A task's own container, which waits for its next check."""
+    return container["State"] == "running" and "space.sandbox.run" not in container["Labels"]

@@ -1,0 +1,40 @@
+"""`sandbox gc`: do away with what killed controllers left."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options
+from sandbox.models import Leftover, Reconciliation, Tidying
+from sandbox.text import neutral
+
+_COLORS = {Tidying.KEPT: "yellow", Tidying.BUSY: "yellow", Tidying.FAILED: "red"}
+_STAYS = {Tidying.KEPT, Tidying.BUSY, Tidying.FAILED}
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@global_options
+@click.pass_obj
+def gc(invocation: Invocation, dry_run: bool) -> int:
+    """Remove containers, clean rooms, worktrees, mounts and files that killed controllers left.
+
+    Work that is nowhere else is kept under a ref first, or stays and is named. Exits 5 when something failed.
+    """
+    with invocation.workbench() as workbench:
+        found = workbench.collect(dry_run=dry_run)
+    invocation.emit(found, lambda: _show(found))
+    return 5 if any(left.action is Tidying.FAILED for left in found.leftovers) else 0
+
+
+def _show(found: Reconciliation) -> None:
+    for left in found.leftovers:
+        click.echo(_line(left, dry_run=found.dry_run))
+    if all(left.action in _STAYS for left in found.leftovers):
+        click.echo("Nothing to do.")
+
+
+def _line(left: Leftover, *, dry_run: bool) -> str:
+    word = f"would be {left.action.value}" if dry_run and left.action not in _STAYS else left.action.value
+    note = f"  ({neutral(left.note)})" if left.note else ""
+    return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {neutral(left.name)}{note}"

@@ -1,0 +1,76 @@
+"""Find and do away with what a killed controller left; nothing goes that holds work which is nowhere else.
+
+A finder tells of one kind of leftover and how to do away with it; the tables below name all of them, in the order in
+which they run: guests before the rooms they use, worktrees before their branches, locks and the dead themselves last.
+docs/reconciliation.md says what can be left and why; docs/adr/0026 why it is done this way.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sandbox.models import Reconciliation
+from sandbox.store.presence import absent
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.reconciling.guests import dead_guests, guest_marks
+from sandbox.workbench.reconciling.notes import controllers, locks, stat_indexes
+from sandbox.workbench.reconciling.refs import refs
+from sandbox.workbench.reconciling.rooms import dead_rooms, probes
+from sandbox.workbench.reconciling.survey import Finder, Survey
+from sandbox.workbench.reconciling.temporary import (
+    half_checkouts,
+    half_clones,
+    half_removals,
+    temporary_files,
+    unfinished_objects,
+)
+from sandbox.workbench.reconciling.worktrees import lost_worktrees, worktrees
+
+_log = logging.getLogger(__name__)
+
+AFTER_A_KILL: tuple[Finder, ...] = (dead_guests, dead_rooms, temporary_files, controllers)
+"""What the next controller does at its first work: guests that run on, and what takes room."""
+
+ALL: tuple[Finder, ...] = (
+    dead_guests,
+    guest_marks,
+    dead_rooms,
+    probes,
+    temporary_files,
+    half_checkouts,
+    half_clones,
+    half_removals,
+    worktrees,
+    lost_worktrees,
+    refs,
+    unfinished_objects,
+    stat_indexes,
+    locks,
+    controllers,
+)
+
+
+def collect(parts: Parts, *, dry_run: bool = False) -> Reconciliation:
+    """Do all of it, or with `dry_run` tell what would be done. Never waits for a task that somebody works in."""
+    survey = _went_through(Survey(parts, dry_run), ALL)
+    return Reconciliation(dry_run=dry_run, leftovers=tuple(survey.done))
+
+
+def after_a_kill(parts: Parts) -> None:
+    """Tidy up behind controllers that were killed, once; a look at one directory when none was. Raises nothing of it:
+    what could not be done is done by the next, or by `gc`.
+    """
+    dead = absent(parts.home.presence)
+    if not dead:
+        return
+    survey = Survey(parts)
+    finders = [f for f in AFTER_A_KILL if f is not dead_guests or any(d.used_engine for d in dead)]
+    for leftover in _went_through(survey, finders).done:
+        _log.info("left by a killed controller: %s %s: %s", leftover.kind, leftover.name, leftover.action.value)
+
+
+def _went_through(survey: Survey, finders: tuple[Finder, ...] | list[Finder]) -> Survey:
+    survey.parts.presence  # noqa: B018 - from here on we are at work
+    for finder in finders:
+        survey.settle(finder(survey))
+    return survey

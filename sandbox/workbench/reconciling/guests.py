@@ -1,0 +1,94 @@
+"""Containers whose controller is dead, or whose task is closed or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import TaskStatus
+from sandbox.store.presence import owner_of
+from sandbox.store.records import find_task
+from sandbox.workbench.lazy import Lazy
+from sandbox.workbench.orphans import end_orphans
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, is_task_id
+
+if TYPE_CHECKING:
+    from sandbox.engine import container
+else:  # loaded when a home has had guests (docs/adr/0003)
+    container = Lazy("sandbox.engine.container")
+
+_RUN_LABEL = "space.sandbox.run"
+
+
+def dead_guests(survey: Survey) -> Iterator[Finding]:
+    """Containers of this home that nobody waits for. Those of another home are not looked at.
+
+    A home that never started one does not need an engine for this.
+    """
+    parts = survey.parts
+    if not (parts.home.root / "instance").exists():
+        return
+    try:
+        listed = container.list_labelled(parts.engine, {container.INSTANCE_LABEL: parts.instance})
+    except SandboxError as error:
+        survey.guests_unknown = f"{error.brief}: {error.details}"
+        yield Finding("container", "", _raising(error))
+        return
+    for guest in listed:
+        found = _judged(survey, guest)
+        if found is not None:
+            yield found
+
+
+def _raising(error: SandboxError) -> Remedy:
+    def fail() -> str:
+        raise error
+
+    return fail
+
+
+def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
+    """A guest with a run belongs to the controller that waits for the run; one without to its task."""
+    task_id = guest.labels.get(container.TASK_LABEL, "")
+    run_id = guest.labels.get(_RUN_LABEL, "")
+    remove = partial(_remove, survey.parts, guest)
+    if run_id:
+        dead = survey.is_dead(owner_of(run_id))
+        return Finding("container", guest.name, remove, note="its controller is dead") if dead else None
+    if not is_task_id(task_id):
+        return Finding("container", guest.name, note="it has our label, but no task and no run")
+    if not _is_open(survey.parts, task_id):
+        return Finding("container", guest.name, remove, locks=(task_id,), note="its task is closed or gone")
+    if not guest.running:
+        return Finding("container", guest.name, remove, locks=(task_id,), note="it has ended")
+    return None
+
+
+def _is_open(parts: Parts, task_id: str) -> bool:
+    """A task whose record cannot be read may be open."""
+    try:
+        return find_task(parts.home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
+    except SandboxError as error:
+        return error.code is not ErrorCode.NOT_FOUND
+
+
+def _remove(parts: Parts, guest: container.Listed) -> str:
+    container.remove(parts.engine, guest.id)
+    return ""
+
+
+def guest_marks(survey: Survey) -> Iterator[Finding]:
+    """Tasks in which a guest was at work when its controller died: the mark slows every look at a plain worktree."""
+    for mark in sorted((survey.parts.home.repositories / "tasks").glob("*.guest")):
+        if is_task_id(mark.stem):
+            yield Finding("guest mark", mark.stem, partial(_unmark, survey.parts, mark.stem), locks=(mark.stem,))
+
+
+def _unmark(parts: Parts, task_id: str) -> str | None:
+    if not parts.home.guest_mark(task_id).exists():
+        return None
+    end_orphans(parts, task_id)
+    return ""

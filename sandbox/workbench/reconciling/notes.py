@@ -1,0 +1,62 @@
+"""Small files about tasks that are gone: stat indexes, locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from sandbox.store.claims import is_abandoned, remove_abandoned
+from sandbox.store.presence import Absent, absent
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
+
+
+def stat_indexes(survey: Survey) -> Iterator[Finding]:
+    """Indexes of plain worktrees whose task has no record."""
+    home = survey.parts.home
+    for path in sorted((home.repositories / "tasks").glob("*.stat")):
+        if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(survey, path.stem):
+            yield Finding("stat index", path.stem, partial(_unlink, survey.parts, path), locks=(path.stem,))
+
+
+def _unlink(parts: Parts, path: Path) -> str | None:
+    if parts.home.task(path.stem).exists() or not path.exists():
+        return None
+    path.unlink()
+    return ""
+
+
+def locks(survey: Survey) -> Iterator[Finding]:
+    """Lock files of tasks without a record. Whoever waits for one that is unlinked tries again on a new one."""
+    home = survey.parts.home
+    for path in children(home.repositories / "locks"):
+        task_id = path.stem.removeprefix("mount-")
+        if (
+            is_task_id(task_id)
+            and not home.task(task_id).exists()
+            and not _is_used(survey, task_id)
+            and is_abandoned(path)
+        ):
+            yield Finding("lock", path.name, partial(_unlock, path))
+
+
+def _is_used(survey: Survey, task_id: str) -> bool:
+    repositories = survey.parts.home.repositories
+    return any(any((repositories / name).glob(f"*/{task_id}")) for name in ("worktrees", "layers"))
+
+
+def _unlock(path: Path) -> str | None:
+    return "" if remove_abandoned(path) else None
+
+
+def controllers(survey: Survey) -> Iterator[Finding]:
+    """That a controller was killed is forgotten when all it left is gone; comes last."""
+    if survey.guests_unknown:
+        return
+    for dead in absent(survey.parts.home.presence):
+        yield Finding("controller", dead.path.name, partial(_forget, dead))
+
+
+def _forget(dead: Absent) -> str | None:
+    return "" if dead.forget() else None

@@ -1,0 +1,96 @@
+"""Branches of tasks that have no record, and commits that were made and never told anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.git.cache import open_cache
+from sandbox.git.process import Git
+from sandbox.models import Task, TaskStatus, Tidying
+from sandbox.store.records import find_task, list_repositories, list_tasks
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id
+from sandbox.workbench.worktrees import has_worktree, site_of
+
+_BRANCHES = "refs/heads/space-agent/"
+_KEPT = "refs/sandbox/"
+_ID_LENGTH = len("task-") + 36
+_FORMAT = "%(objectname) %(refname)"
+
+
+def refs(survey: Survey) -> Iterator[Finding]:
+    """What the cache clones hold of tasks, beside what their records say."""
+    parts = survey.parts
+    for repository in list_repositories(parts.home):
+        try:
+            git = open_cache(parts.home.clone(repository.id), parts.settings.git.executable)
+            listed = git.run("for-each-ref", f"--format={_FORMAT}", _BRANCHES, _KEPT).decode().splitlines()
+        except SandboxError as error:
+            yield Finding("clone", repository.id, note=f"{error.brief}: {error.details}"[:500])
+            continue
+        tips = {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
+        yield from _orphans(parts, repository.id, git, tips)
+        yield from _unfinished_commits(parts, repository.id, git, tips)
+
+
+def _orphans(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+    for name, oid in tips.items():
+        task_id = _task_of(name)
+        if task_id is None or parts.home.task(task_id).exists():
+            continue
+        if name.startswith(_BRANCHES):
+            drop = partial(_drop, parts, git, (repo_id, task_id), (name, oid))
+            yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and nothing of its own")
+        elif not name.endswith("/pushed"):
+            yield Finding("kept state", name, note=f"its task has no record; `git log {name}` in the cache clone")
+
+
+def _task_of(ref: str) -> str | None:
+    words = ref.split("/")
+    task_id = words[3][:_ID_LENGTH] if ref.startswith(_BRANCHES) else words[2]
+    return task_id if is_task_id(task_id) else None
+
+
+def _drop(parts: Parts, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
+    """Delete a branch, if every commit on it is somewhere else as well. Raises: `dirty_workspace` if not."""
+    repo_id, task_id = owner
+    name, oid = branch
+    if parts.home.task(task_id).exists():
+        return None
+    if has_worktree(site_of(parts, repo_id, task_id)):
+        raise _stays("its worktree is still there")
+    elsewhere = ("--not", "--remotes", "--tags", f"--exclude={name.removeprefix('refs/heads/')}", "--branches")
+    if git.run("rev-list", "--max-count=1", oid, *elsewhere).strip():
+        raise _stays("its commits are nowhere else")
+    git.run("update-ref", "--no-deref", "-d", name, oid)
+    return ""
+
+
+def _stays(why: str) -> SandboxError:
+    return SandboxError(ErrorCode.DIRTY_WORKSPACE, "It stays", details=why)
+
+
+def _unfinished_commits(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+    """Branches one commit ahead of their task's record: whoever committed was killed before he wrote it."""
+    for task in list_tasks(parts.home, repo_id):
+        name = f"refs/heads/{task.branch}"
+        tip = tips.get(name)
+        if task.status is not TaskStatus.CLOSED and tip not in {None, task.head_commit}:
+            back = partial(_take_back, parts, git, task)
+            yield Finding("commit", task.id, back, Tidying.RESTORED, (task.id,))
+
+
+def _take_back(parts: Parts, git: Git, before: Task) -> str | None:
+    """The record is what counts: the branch goes back to it. The files have the changes still."""
+    task = find_task(parts.home, before.id, allow_closed=True)
+    name = f"refs/heads/{task.branch}"
+    tip = objects.resolve_ref(git, name)
+    if tip is None or tip == task.head_commit or task.status is TaskStatus.CLOSED:
+        return None
+    if objects.parent_of(git, tip) != task.head_commit:
+        raise _stays(f"the branch is at {tip[:12]}, its task at {task.head_commit[:12]}")
+    objects.move_ref(git, name, task.head_commit, tip)
+    return f"its branch is back at {task.head_commit[:12]}; {tip[:12]} was never told to anybody"

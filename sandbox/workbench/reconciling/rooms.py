@@ -1,0 +1,47 @@
+"""Clean rooms and report folders of dead controllers, and mounts made to try something out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from sandbox.files.checkout import remove_tree
+from sandbox.files.overlay import unmount
+from sandbox.store.presence import owner_of
+from sandbox.workbench.reconciling.survey import Finding, Survey, children
+
+
+def dead_rooms(survey: Survey) -> Iterator[Finding]:
+    """All in `rooms/` whose owner is dead: checkouts, mounted or not, their layers, report folders.
+
+    Guests go first: a room is not taken away under one (THREATS P10).
+    """
+    found = children(survey.parts.home.room("any").parent)
+    for path in found:
+        if not survey.is_dead(owner_of(path.name)):
+            continue
+        if survey.guests_unknown:
+            yield Finding("room", path.name, note=f"its guest may live: {survey.guests_unknown}")
+        else:
+            yield Finding("room", path.name, partial(_remove, path))
+
+
+def _remove(path: Path) -> str:
+    unmount(path)
+    remove_tree(path)
+    return ""
+
+
+def probes(survey: Survey) -> Iterator[Finding]:
+    """Where it was tried whether overlays work. That takes a moment, and whoever does it is at work."""
+    found = sorted(survey.parts.home.repositories.glob(".overlay-probe-*/"))
+    if found and survey.is_alone():
+        for path in found:
+            yield Finding("probe", path.name, partial(_remove_probe, path))
+
+
+def _remove_probe(path: Path) -> str:
+    unmount(path / "merged")
+    remove_tree(path)
+    return ""

@@ -1,0 +1,98 @@
+"""What finders look at and what they tell: a leftover, and how to do away with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import TASK_ID_PATTERN, Leftover, Tidying
+from sandbox.store.claims import remove_abandoned
+from sandbox.store.presence import alive
+from sandbox.workbench.parts import Parts
+
+NOTE_LENGTH = 500
+_SAYS = {ErrorCode.CONFLICT: Tidying.BUSY, ErrorCode.DIRTY_WORKSPACE: Tidying.KEPT}
+"""What an error of a remedy means; all others are failures."""
+
+Remedy = Callable[[], str | None]
+"""Does it, and returns a remark; None when it was none after all, seen under the locks."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One leftover. `locks` are held while `remedy` runs; without a remedy it is named and stays."""
+
+    kind: str
+    name: str
+    remedy: Remedy | None = None
+    action: Tidying = Tidying.REMOVED
+    locks: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass
+class Survey:
+    """One reconciliation. `guests_unknown`: why nobody can tell which guests live; what they may use stays then."""
+
+    parts: Parts
+    dry_run: bool = False
+    guests_unknown: str = ""
+    done: list[Leftover] = field(default_factory=list)
+
+    def is_dead(self, nonce: str | None) -> bool:
+        """Whether the controller with this nonce is gone. Ask after listing what it may own, never before."""
+        return nonce not in alive(self.parts.home.presence)
+
+    def is_alone(self) -> bool:
+        """Whether no other controller is at work. Ask after listing."""
+        return alive(self.parts.home.presence) <= {self.parts.presence.nonce}
+
+    def settle(self, findings: Iterable[Finding]) -> None:
+        """Do what is to be done about each, or say what would be."""
+        for finding in findings:
+            outcome = self._settled(finding)
+            if outcome is not None:
+                self.done.append(outcome)
+
+    def _settled(self, finding: Finding) -> Leftover | None:
+        def told(action: Tidying, note: str) -> Leftover:
+            return Leftover(kind=finding.kind, name=finding.name, action=action, note=note)
+
+        if finding.remedy is None:
+            return told(Tidying.KEPT, finding.note)
+        try:
+            note = self._cured(finding)
+        except SandboxError as error:
+            return told(_SAYS.get(error.code, Tidying.FAILED), f"{error.brief}: {error.details}"[:NOTE_LENGTH])
+        except OSError as error:
+            return told(Tidying.FAILED, error.strerror or str(error))
+        return None if note is None else told(finding.action, note or finding.note)
+
+    def _cured(self, finding: Finding) -> str | None:
+        home = self.parts.home
+        try:
+            with ExitStack() as held:
+                for name in finding.locks:
+                    held.enter_context(home.locked(name, timeout_s=0.0))
+                return "" if self.dry_run or finding.remedy is None else finding.remedy()
+        finally:
+            for name in finding.locks:  # we made its file again
+                if is_task_id(name) and not home.task(name).exists():
+                    remove_abandoned(home.lock(name))
+
+
+Finder = Callable[[Survey], Iterator[Finding]]
+
+
+def is_task_id(name: str) -> bool:
+    """Whether a name can be a task's."""
+    return re.fullmatch(TASK_ID_PATTERN, name) is not None
+
+
+def children(folder: Path) -> list[Path]:
+    """Entries of a directory by name; none of one that is not there."""
+    return sorted(folder.iterdir()) if folder.is_dir() else []

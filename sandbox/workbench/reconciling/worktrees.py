@@ -1,0 +1,114 @@
+"""Worktrees and tasks that lost each other, and mounts of closed tasks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.files.overlay import is_mounted, unmount
+from sandbox.models import Task, TaskStatus, Tidying
+from sandbox.store.records import find_task, list_tasks
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.reconciling.rescue import Saved, rescue
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
+from sandbox.workbench.worktrees import has_worktree, mounting, put_away, site_of
+
+
+def worktrees(survey: Survey) -> Iterator[Finding]:
+    """Worktrees whose task has no record, a damaged one, or is closed and still has its mount."""
+    home = survey.parts.home
+    tops = (home.worktree("any", "any").parents[1], home.layers("any", "any").parents[1])
+    pairs = {(repo.name, path.name) for top in tops for repo in children(top) for path in children(repo)}
+    for repo_id, task_id in sorted(pairs):
+        if is_task_id(task_id):
+            yield from _judged(survey.parts, repo_id, task_id)
+
+
+def _judged(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
+    try:
+        task = find_task(parts.home, task_id, allow_closed=True)
+    except SandboxError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            yield _orphan(parts, repo_id, task_id)
+        else:
+            yield from _unreadable(parts, repo_id, task_id)
+        return
+    if task.status is TaskStatus.CLOSED and is_mounted(parts.home.worktree(repo_id, task_id)):
+        yield Finding("mount", task_id, partial(_put_away, parts, task), locks=(task_id,), note="its task is closed")
+
+
+def _orphan(parts: Parts, repo_id: str, task_id: str) -> Finding:
+    return Finding(
+        "worktree", task_id, partial(_clear, parts, repo_id, task_id), locks=(task_id,), note="it has no task"
+    )
+
+
+def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    """Rescue what is in it, then take it away: renamed first, so that a kill leaves no half to be rescued again."""
+    site = site_of(parts, repo_id, task_id)
+    if parts.home.task(task_id).exists() or not has_worktree(site):
+        return None  # whoever was making the task had its lock
+    saved = _saved(parts, repo_id, task_id)
+    unmount(site.root)
+    for folder in (site.layers, site.root):
+        _remove(folder, task_id)
+    return saved.note
+
+
+def _saved(parts: Parts, repo_id: str, task_id: str) -> Saved:
+    try:
+        return rescue(parts, repo_id, task_id)
+    except SandboxError as error:
+        why = f"{error.brief} {error.details}".strip()
+        hint = "copy what you need, then remove it by hand"
+        raise SandboxError(ErrorCode.DIRTY_WORKSPACE, "It cannot be rescued", details=f"{why}; {hint}") from error
+
+
+def _remove(folder: Path, task_id: str) -> None:
+    if folder.exists():
+        aside = folder.with_name(f".{task_id}.removed-{secrets.token_hex(8)}")
+        folder.rename(aside)
+        remove_tree(aside)
+
+
+def _unreadable(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
+    """Whose record is damaged, or of a newer program: its work is rescued, and all of it stays for who repairs it."""
+    why = f"its record {parts.home.task(task_id).name} cannot be read"
+    yield Finding("worktree", task_id, note=f"{why}; it stays until the record is repaired or moved away")
+    yield Finding(
+        "changes",
+        task_id,
+        partial(_rescued, parts, repo_id, task_id),
+        action=Tidying.RESCUED,
+        locks=(task_id,),
+    )
+
+
+def _rescued(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    saved = _saved(parts, repo_id, task_id)
+    return saved.note if saved.is_new else None
+
+
+def _put_away(parts: Parts, task: Task) -> str | None:
+    site = site_of(parts, task.repo_id, task.id)
+    if not is_mounted(site.root):
+        return None
+    with mounting(parts, task.id):
+        put_away(site)
+    return ""
+
+
+def lost_worktrees(survey: Survey) -> Iterator[Finding]:
+    """Open tasks whose worktree is gone: a close that was killed, or somebody's hand."""
+    for task in list_tasks(survey.parts.home):
+        if task.status is not TaskStatus.CLOSED and not has_worktree(site_of(survey.parts, task.repo_id, task.id)):
+            yield Finding(
+                "task",
+                task.id,
+                note=f"its worktree is gone; `sandbox task close {task.id}` ends it, `sandbox task snapshots` shows "
+                "what was kept to fork from",
+            )

@@ -1,0 +1,345 @@
+"""Everything a killed controller can leave is found and taken away, and no work goes with it. THREATS P03, P12."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from devtools.inventory import left_behind
+from devtools.mounts import unmount_below
+from devtools.requirement import unavailable
+from sandbox.files.overlay import is_mounted, why_not_overlay
+from sandbox.models import Leftover, Task, Tidying
+from sandbox.store.home import Home
+from sandbox.store.presence import Presence
+from sandbox.store.records import save_task
+from sandbox.workbench import Workbench
+from sandbox.workbench.parts import build_parts
+from sandbox.workbench.worktrees import put_away, site_of
+from sandbox.workspaces.choosing import layout_of
+from tests.unit.conftest import Upstream
+from tests.unit.desk import Desk
+
+pytestmark = pytest.mark.slow
+REMOVED, KEPT, BUSY = Tidying.REMOVED, Tidying.KEPT, Tidying.BUSY
+
+
+@pytest.fixture(params=["overlay", "plain"])
+def desk(request: pytest.FixtureRequest, upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    if request.param == "overlay" and (reason := why_not_overlay(tmp_path)):
+        unavailable(f"no overlay mounts here: {reason}")
+    home = tmp_path / "sandbox-home"
+    home.mkdir()
+    (home / "config.toml").write_text(f'[workspaces]\nworktree = "{request.param}"\n')
+    desk = Desk(upstream, home)
+    with desk.workbench:
+        yield desk
+    unmount_below(tmp_path)
+
+
+def again(desk: Desk) -> Workbench:
+    """Another controller on the same home."""
+    return Workbench(desk.home, environ={"PATH": os.environ["PATH"]}, allow_file=True)
+
+
+def collected(desk: Desk) -> list[Leftover]:
+    """What gc does, with nobody else at work; a second one finds nothing more to do."""
+    desk.workbench.__exit__(None, None, None)
+    with again(desk) as other:
+        planned = other.collect(dry_run=True).leftovers
+        found = other.collect().leftovers
+        told = {(x.kind, x.name) for x in found}  # also what others leave free: an index, a lock
+        assert {(x.kind, x.name) for x in planned} <= told
+        assert [x for x in other.collect().leftovers if x.action is not KEPT] == []
+    return list(found)
+
+
+def kinds(found: list[Leftover]) -> list[tuple[str, Tidying]]:
+    return sorted((x.kind, x.action) for x in found)
+
+
+def record(desk: Desk, task: Task) -> Path:
+    return desk.home / "repositories" / "tasks" / f"{task.id}.json"
+
+
+def room(desk: Desk, name: str) -> Path:
+    return desk.home / "repositories" / "rooms" / name
+
+
+DIE_IN_A_ROOM = """
+import os, signal, sys
+from pathlib import Path
+from sandbox.workbench.parts import build_parts
+from sandbox.workbench.repositories import cache_of
+from sandbox.workbench.worktrees import clean_room
+parts = build_parts(Path(sys.argv[1]), {"PATH": os.environ["PATH"]}, allow_file=True)
+_, git = cache_of(parts, sys.argv[2])
+with clean_room(parts, sys.argv[2], git, sys.argv[3], sys.argv[3]) as root:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def die_in_a_room(desk: Desk) -> None:
+    """A controller is killed while it has a clean room."""
+    tree = desk.git("rev-parse", f"{desk.task.base_commit}^{{tree}}").strip()
+    argv = [sys.executable, "-c", DIE_IN_A_ROOM, str(desk.home), desk.repo_id, tree]
+    done = subprocess.run(argv, check=False, timeout=120, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    assert done.returncode == -signal.SIGKILL
+    assert list(room(desk, "any").parent.iterdir())
+
+
+def test_a_home_in_order_has_nothing_to_collect(desk: Desk) -> None:
+    desk.write("f", b"changed\n")
+    desk.workbench.snapshot(desk.task.id)
+    desk.workbench.commit(desk.task.id, "a change")
+    assert collected(desk) == []
+    assert left_behind(desk.home) == []
+
+
+def test_rooms_of_a_killed_controller_go_and_those_of_a_living_one_stay(desk: Desk) -> None:
+    die_in_a_room(desk)
+    parts = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    living = room(desk, f"run-{parts.presence.new_id()}")
+    living.mkdir()
+    with again(desk) as other:
+        found = list(other.collect().leftovers)
+    assert {x.kind for x in found} == {"room", "controller"}
+    assert list(room(desk, "any").parent.iterdir()) == [living]
+    living.rmdir()
+    parts.close()
+    assert collected(desk) == []
+    assert left_behind(desk.home) == []
+
+
+def test_the_next_command_takes_rooms_of_a_killed_controller_away(desk: Desk) -> None:
+    """Control: a look at the task, which changes nothing, leaves them."""
+    die_in_a_room(desk)
+    with again(desk) as other:
+        other.status(desk.task.id)
+        assert list(room(desk, "any").parent.iterdir())
+        other.snapshot(desk.task.id)
+        assert list(room(desk, "any").parent.iterdir()) == []
+    desk.workbench.__exit__(None, None, None)
+    assert left_behind(desk.home) == []
+
+
+def test_a_worktree_without_a_record_is_rescued_to_a_ref(desk: Desk) -> None:
+    desk.write("f", b"only here\n")
+    desk.write("new/file", b"new\n")
+    record(desk, desk.task).unlink()
+    found = collected(desk)
+    assert ("worktree", REMOVED) in kinds(found)
+    (ref,) = [line.split()[0] for line in desk.refs() if "/rescued-" in line]
+    assert ref in next(x.note for x in found if x.kind == "worktree")
+    assert desk.git("show", f"{ref}:f") == "only here\n"
+    assert desk.git("show", f"{ref}:new/file") == "new\n"
+    assert desk.git("rev-parse", f"{ref}^").strip() == desk.task.head_commit
+    assert not desk.root.exists()
+    assert [line for line in left_behind(desk.home) if not line.startswith("ref ")] == []
+
+
+def test_a_clean_worktree_without_a_record_goes_with_its_branch(desk: Desk) -> None:
+    record(desk, desk.task).unlink()
+    found = collected(desk)
+    assert {"worktree", "branch"} <= {x.kind for x in found}
+    assert left_behind(desk.home) == []
+    assert not [ref for ref in desk.refs() if desk.task.id in ref]
+
+
+def test_a_branch_with_commits_of_its_own_stays_and_is_named(desk: Desk) -> None:
+    desk.write("f", b"committed\n")
+    commit = desk.workbench.commit(desk.task.id, "precious").commit
+    record(desk, desk.task).unlink()
+    found = collected(desk)
+    assert ("branch", KEPT) in kinds(found)
+    assert any(commit in ref for ref in desk.refs())
+
+
+def test_a_damaged_record_keeps_its_worktree_and_its_work_is_rescued(desk: Desk) -> None:
+    desk.write("f", b"only here\n")
+    record(desk, desk.task).write_text("{")
+    found = collected(desk)
+    assert kinds(found) == [("changes", Tidying.RESCUED), ("worktree", KEPT)]
+    assert (desk.root / "f").read_bytes() == b"only here\n"
+    (ref,) = [line.split()[0] for line in desk.refs() if "/rescued-" in line]
+    assert desk.git("show", f"{ref}:f") == "only here\n"
+
+
+def test_what_no_commit_can_hold_keeps_its_worktree(desk: Desk) -> None:
+    desk.write("f", b"only here\n")
+    os.mkfifo(desk.root / "pipe")
+    record(desk, desk.task).unlink()
+    found = collected(desk)
+    (kept,) = [x for x in found if x.kind == "worktree"]
+    assert kept.action is KEPT
+    assert "pipe" in kept.note
+    assert (desk.root / "f").read_bytes() == b"only here\n"
+
+
+def test_without_its_branch_a_changed_worktree_stays(desk: Desk) -> None:
+    desk.write("f", b"only here\n")
+    record(desk, desk.task).unlink()
+    desk.git("update-ref", "-d", f"refs/heads/{desk.task.branch}")
+    (kept,) = collected(desk)
+    assert (kept.kind, kept.action) == ("worktree", KEPT)
+    assert (desk.root / "f").read_bytes() == b"only here\n"
+
+
+def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
+    desk.write("f", b"kept\n")
+    desk.workbench.close_task(desk.task.id)
+    parts = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = site_of(parts, desk.repo_id, desk.task.id)
+    layout_of(site).make_ready(site)
+    mounted = is_mounted(site.root)
+    assert mounted == site.layers.is_dir()
+    assert kinds(collected(desk)) == ([("mount", REMOVED)] if mounted else [])
+    assert not is_mounted(site.root)
+    assert [c.path for c in again(desk).status(desk.task.id).changes] == ["f"]
+
+
+def test_a_task_without_its_worktree_is_named(desk: Desk) -> None:
+    parts = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = site_of(parts, desk.repo_id, desk.task.id)
+    put_away(site)
+    shutil.rmtree(site.root)
+    shutil.rmtree(site.layers, ignore_errors=True)
+    (named,) = collected(desk)
+    assert (named.kind, named.name, named.action) == ("task", desk.task.id, KEPT)
+    assert again(desk).close_task(desk.task.id).status == "closed"
+
+
+def test_a_commit_that_was_not_told_is_taken_back_and_its_changes_stay(desk: Desk) -> None:
+    before = record(desk, desk.task).read_bytes()
+    desk.write("f", b"changed\n")
+    commit = desk.workbench.commit(desk.task.id, "killed").commit
+    record(desk, desk.task).write_bytes(before)
+    (told,) = collected(desk)
+    assert (told.kind, told.action) == ("commit", Tidying.RESTORED)
+    assert desk.git("rev-parse", f"refs/heads/{desk.task.branch}").strip() == desk.task.head_commit
+    with again(desk) as other:
+        assert other.status(desk.task.id).dirty
+        assert other.commit(desk.task.id, "again").commit != desk.task.head_commit
+        assert desk.git("cat-file", "-t", commit).strip() == "commit"
+
+
+def test_a_commit_works_after_one_that_was_killed(desk: Desk) -> None:
+    before = record(desk, desk.task).read_bytes()
+    desk.write("f", b"changed\n")
+    desk.workbench.commit(desk.task.id, "killed")
+    record(desk, desk.task).write_bytes(before)
+    desk.write("f", b"changed more\n")
+    done = desk.workbench.commit(desk.task.id, "the next one")
+    assert desk.git("rev-parse", f"{done.commit}^").strip() == desk.task.head_commit
+    assert desk.git("rev-parse", f"refs/heads/{desk.task.branch}").strip() == done.commit
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a lock file as another process would."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def test_a_busy_task_is_left_alone_and_named(desk: Desk) -> None:
+    record(desk, desk.task).unlink()
+    with held(desk.home / "repositories" / "locks" / f"{desk.task.id}.lock"), again(desk) as other:
+        found = list(other.collect().leftovers)
+        assert {x.action for x in found} == {BUSY}
+        assert desk.root.is_dir()
+    assert ("worktree", REMOVED) in kinds(collected(desk))
+
+
+def test_files_that_were_being_written_go_unless_their_writer_lives(desk: Desk) -> None:
+    repositories = desk.home / "repositories"
+    places = [desk.home, repositories, repositories / "tasks", repositories / "pristine" / desk.repo_id]
+    left = [place / f".name.{number:012x}.tmp" for number, place in enumerate(places)]
+    for path in left:
+        path.touch()
+    living = repositories / "tasks" / ".name.abcdefabcdef.tmp"
+    with held(living), again(desk) as other:
+        assert kinds(list(other.collect().leftovers)) == [("temporary file", REMOVED)] * len(left)
+        assert living.exists()
+    assert kinds(collected(desk)) == [("temporary file", REMOVED)]
+
+
+HALVES: dict[str, Callable[[Path, str], Path]] = {
+    "checkout": lambda at, repo: at / "pristine" / repo / f".{'a' * 40}.01234567",
+    "clone": lambda at, repo: at / "clones" / f".{repo}.incoming",
+    "removal": lambda at, repo: at / "clones" / f".{repo}.removed-0123456789abcdef",
+    "probe": lambda at, _: at / ".overlay-probe-abcdefgh",
+    "object": lambda at, repo: at / "clones" / repo / "objects" / "pack" / "tmp_pack_abcdef",
+    "stat index": lambda at, _: at / "tasks" / "task-00000000-0000-4000-8000-000000000000.stat",
+    "lock": lambda at, _: at / "locks" / "mount-task-00000000-0000-4000-8000-000000000000.lock",
+}
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_what_was_half_made_goes(desk: Desk, kind: str) -> None:
+    path = HALVES[kind](desk.home / "repositories", desk.repo_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind in {"object", "stat index", "lock"}:
+        path.touch()
+    else:
+        (path / "folder").mkdir(parents=True)
+        (path / "folder" / "file").touch()
+    assert (kind, REMOVED) in kinds(collected(desk))
+    assert not path.exists()
+    assert left_behind(desk.home) == []
+
+
+def test_what_another_controller_may_be_making_stays(desk: Desk) -> None:
+    """Probes and git's own files say nothing of their owner: they are judged when nobody else is at work."""
+    other = Presence(desk.home / "repositories" / "presence")
+    paths = [HALVES[kind](desk.home / "repositories", desk.repo_id) for kind in ("probe", "object")]
+    paths[0].mkdir()
+    paths[1].touch()
+    assert collected(desk) == []
+    other.end()
+    assert kinds(collected(desk)) == [("object", REMOVED), ("probe", REMOVED)]
+
+
+def test_a_task_that_is_made_meanwhile_is_no_orphan(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the worktree is there, and its record is not."""
+    seen: list[list[Leftover]] = []
+
+    def look(home: Home, task: Task) -> Task:
+        assert len(list((desk.home / "repositories" / "worktrees" / desk.repo_id).iterdir())) == 2
+        with again(desk) as other:
+            seen.append(list(other.collect().leftovers))
+        return save_task(home, task)
+
+    monkeypatch.setattr("sandbox.workbench.tasks.save_new_task", look)
+    task = desk.workbench.create_task(desk.repo_id)
+    assert {x.action for x in seen[0]} == {BUSY}
+    assert task.worktree_path is not None
+    assert (task.worktree_path / "f").read_bytes() == b"one\ntwo\n"
+
+
+def test_a_home_without_guests_needs_no_engine(desk: Desk) -> None:
+    config = desk.home / "config.toml"
+    config.write_text(config.read_text() + '[engine]\nhost = "unix:///nonexistent/engine.sock"\n')
+    assert collected(desk) == []
+
+
+def test_what_gc_says_is_json(desk: Desk) -> None:
+    record(desk, desk.task).unlink()
+    desk.workbench.__exit__(None, None, None)
+    document = json.loads(again(desk).collect(dry_run=True).model_dump_json())
+    assert document["dry_run"] is True
+    assert {"kind", "name", "action", "note"} == set(document["leftovers"][0])
+    assert desk.root.is_dir()
