@@ -29,6 +29,7 @@ static void show(const char *name, long result) {
 #define SOCKET(name, family, type, protocol) (errno = 0, show(name, socket(family, type, protocol)))
 
 static void denied(void) {
+    static int zero[1]; /* struct sched_param */
     CALL("io_uring_setup", 425, 0, NONE);
     CALL("io_uring_enter", 426, -1, 0, 0, 0, NONE, 0);
     CALL("io_uring_register", 427, -1, 0, NONE, 0);
@@ -81,6 +82,18 @@ static void denied(void) {
     CALL("syslog", SYS_syslog, 9999, NONE, 0);
     CALL("personality(ADDR_NO_RANDOMIZE)", SYS_personality, 0x0040000);
     CALL("personality(READ_IMPLIES_EXEC)", SYS_personality, 0x0400000);
+    /* Of somebody else; who is not there: ESRCH from the kernel. The upper half of an argument is not the kernel's. */
+    CALL("sched_setscheduler(SCHED_IDLE)", SYS_sched_setscheduler, 0x7ffffff0, 5, zero);
+    CALL("sched_setscheduler(SCHED_BATCH)", SYS_sched_setscheduler, 0x7ffffff0, 3, zero);
+    CALL("sched_setscheduler(SCHED_FIFO)", SYS_sched_setscheduler, 0x7ffffff0, 1, zero);
+    CALL("sched_setscheduler(high SCHED_IDLE)", SYS_sched_setscheduler, 0x7ffffff0, 0x100000005, zero);
+    CALL("sched_setattr", SYS_sched_setattr, 0x7ffffff0, BAD, 0);
+    CALL("setpriority(other)", SYS_setpriority, 0, 0x7ffffff0, 19);
+    CALL("setpriority(high other)", SYS_setpriority, 0, 0x17ffffff0, 19);
+    CALL("setpriority(other group)", SYS_setpriority, 1, 0x7ffffff0, 19);
+    CALL("setpriority(user)", SYS_setpriority, 2, 0x7ffffff0, 19);
+    CALL("ioprio_set(other)", SYS_ioprio_set, 1, 0x7ffffff0, 3 << 13);
+    CALL("ioprio_set(user)", SYS_ioprio_set, 3, 0x7ffffff0, 3 << 13);
     SOCKET("socket(AF_ALG)", 38, SOCK_SEQPACKET, 0);
     SOCKET("socket(AF_VSOCK)", 40, SOCK_STREAM, 0);
     SOCKET("socket(AF_PACKET)", 17, SOCK_RAW, 0);
@@ -98,6 +111,7 @@ static void denied(void) {
 }
 
 static void allowed(void) {
+    static int zero[1];
     int pair[2];
     SOCKET("socket(AF_UNIX)", 1, SOCK_STREAM | SOCK_CLOEXEC, 0);
     SOCKET("socket(TCP)", 2, SOCK_STREAM | SOCK_NONBLOCK, 6);
@@ -123,6 +137,11 @@ static void allowed(void) {
     CALL("personality(query)", SYS_personality, 0xffffffffUL);
     CALL("rseq", SYS_rseq, BAD, 1, 9999, 0);
     CALL("io_setup", SYS_io_setup, 0, BAD);
+    CALL("sched_setscheduler(SCHED_OTHER)", SYS_sched_setscheduler, 0, 0, zero);
+    CALL("sched_setaffinity", SYS_sched_setaffinity, 0, 0, NONE);
+    CALL("setpriority(self)", SYS_setpriority, 0, 0, 0);
+    CALL("setpriority(own group)", SYS_setpriority, 1, 0, 0);
+    CALL("ioprio_set(self)", SYS_ioprio_set, 1, 0, 2 << 13 | 4);
     CALL("clone3", 435, NONE, 0);
 }
 

@@ -426,12 +426,16 @@ DENIED = """
 """.split()  # noqa: SIM905  # a table of words
 DENIED += ["socket(AF_INET, SOCK_RAW)", "socket(AF_INET, SCTP)", "socket(AF_INET, MPTCP)"]
 DENIED += ["socket(AF_NETLINK, NETFILTER)", "socket(AF_NETLINK, XFRM)", "socket(AF_NETLINK, GENERIC)"]
+DENIED += [f"sched_setscheduler({policy})" for policy in ("SCHED_IDLE", "SCHED_BATCH", "SCHED_FIFO", "high SCHED_IDLE")]
+DENIED += ["sched_setattr", "ioprio_set(other)", "ioprio_set(user)"]
+DENIED += [f"setpriority({whose})" for whose in ("other", "high other", "other group", "user")]
 ALLOWED = """
     socket(AF_UNIX) socket(TCP) socket(UDP) socket(TCP6) socketpair(AF_UNIX) memfd_create openat2 statx faccessat2
     close_range copy_file_range epoll_create1 inotify_init1 eventfd2 timerfd_create pidfd_open landlock_create_ruleset
-    seccomp prctl ptrace personality(query) rseq io_setup
+    seccomp prctl ptrace personality(query) rseq io_setup sched_setscheduler(SCHED_OTHER) sched_setaffinity
+    setpriority(self) ioprio_set(self)
 """.split()  # noqa: SIM905  # a table of words
-ALLOWED += ["socket(AF_NETLINK, ROUTE)"]
+ALLOWED += ["socket(AF_NETLINK, ROUTE)", "setpriority(own group)"]
 
 
 @pytest.mark.parametrize("name", DENIED)

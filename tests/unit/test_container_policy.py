@@ -77,7 +77,9 @@ def test_syscall_is_never_allowed(profile: dict[str, Any], syscall: str) -> None
 def test_only_these_rules_look_at_arguments(profile: dict[str, Any]) -> None:
     limited = {name for rule in profile["syscalls"] if rule.get("args") for name in rule["names"]}
     open_ended = {name for rule in profile["syscalls"] if not rule.get("args") for name in rule["names"]}
-    assert limited == {"clone", "personality", "socket", "socketpair"}
+    assert limited == {
+        "clone", "personality", "socket", "socketpair", "sched_setscheduler", "setpriority", "ioprio_set",
+    }  # fmt: skip
     assert not limited & open_ended
 
 
@@ -105,6 +107,21 @@ def test_socket_families(profile: dict[str, Any]) -> None:
 def test_netlink_is_for_routes_only(profile: dict[str, Any]) -> None:
     (rule,) = [rule for rule in rules(profile, "socket") if rule["args"][0]["value"] == 16]
     assert rule["args"][1] == {"index": 2, "value": 0, "op": "SCMP_CMP_EQ"}
+
+
+def low_half(index: int, value: int) -> dict[str, Any]:
+    """All the kernel reads of an int: the upper half of a register must not make it another value for the filter."""
+    return {"index": index, "value": 0xFFFFFFFF, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+
+
+@pytest.mark.parametrize(("syscall", "kinds"), [("setpriority", (0, 1)), ("ioprio_set", (1, 2))])
+def test_priority_is_ones_own_process_or_group(profile: dict[str, Any], syscall: str, kinds: tuple[int, int]) -> None:
+    assert [rule["args"] for rule in rules(profile, syscall)] == [[low_half(0, k), low_half(1, 0)] for k in kinds]
+
+
+def test_scheduling_policy_is_the_plain_one(profile: dict[str, Any]) -> None:
+    assert [rule["args"] for rule in rules(profile, "sched_setscheduler")] == [[low_half(1, 0)]]
+    assert rules(profile, "sched_setattr") == []
 
 
 def test_tracing_needs_a_kernel_that_keeps_seccomp(profile: dict[str, Any]) -> None:
