@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         snapshots,
         states,
         tasks,
+        verifying,
     )
 else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
     capabilities = Lazy("sandbox.capabilities")
@@ -86,6 +87,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     snapshots = Lazy("sandbox.workbench.snapshots")
     states = Lazy("sandbox.workbench.states")
     tasks = Lazy("sandbox.workbench.tasks")
+    verifying = Lazy("sandbox.workbench.verifying")
 
 __all__ = ["Watch", "Workbench"]
 
@@ -254,7 +256,7 @@ class Workbench:
     def verify(self, task_id: str, watch: Watch | None = None, *, runtime: str | None = None) -> Verification:
         """Run all checks over the exact committed tree in a clean room."""
         with recording.recorded(self._parts, task_id, "verify", {}) as done:
-            return done(checking.verify(self._parts.under(runtime), task_id, watch or Watch()))
+            return done(verifying.verify(self._parts.under(runtime), task_id, watch or Watch()))
 
     def run(
         self,
@@ -267,7 +269,7 @@ class Workbench:
         runtime: str | None = None,
     ) -> RunSummary:
         """The main job: clone, check out, verify in a clean room."""
-        return checking.run_url(self._parts.under(runtime), url, ref, check_ids, profile, watch or Watch())
+        return verifying.run_url(self._parts.under(runtime), url, ref, check_ids, profile, watch or Watch())
 
     def commit(self, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
         """Commit the working state on the task's branch. `allow`: new files or folders that look built."""
