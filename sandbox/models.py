@@ -199,6 +199,20 @@ class CheckRun(Model):
     report: Report | None
 
 
+class StoppedCheck(Model):
+    """A check that was stopped. `verdict` is None where nobody recorded it: the process that ran it had died."""
+
+    check_id: CheckId
+    verdict: Verdict | None
+
+
+class Stopped(Model):
+    """The answer of `check stop`: what ran or waited in the task, and does no more."""
+
+    task_id: TaskId
+    stopped: tuple[StoppedCheck, ...]
+
+
 class Verification(Model):
     """The answer of `verify`: the runs in order, and whether every required check passed on `tree`."""
 

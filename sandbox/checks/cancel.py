@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from sandbox.engine.container import WhyStop
 from sandbox.models import Verdict
+
+if TYPE_CHECKING:  # a token costs a program no engine
+    from sandbox.engine.container import WhyStop
 
 IMPATIENT_S = 1.0
 """A signal this long after the first one interrupts at once; `timeout` sends two together."""
@@ -66,13 +69,31 @@ def lasting(reason: WhyStop) -> WhyStop:
     return asked
 
 
+class _Wish(Cancellation):
+    """A cancellation that signals give."""
+
+    _since = 0.0
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """The handler."""
+        now = time.monotonic()
+        if self.is_set() and now - self._since >= IMPATIENT_S:
+            signal.default_int_handler(number, frame)
+        self._since = self._since or now
+        self.set()
+
+
 @contextmanager
 def interrupts_deferred() -> Iterator[Cancelled]:
     """While the body runs, what would raise KeyboardInterrupt makes the yielded claim true instead; raised at the end.
 
     Only in the main thread, and only for signals that Python's own handler has: a program that chose another one means
-    it. A second signal, `IMPATIENT_S` later or more, raises at once. Nested uses leave it to the outermost.
+    it. A second signal, `IMPATIENT_S` later or more, raises at once. An inner use, of whatever thread, has the claim of
+    the outermost, which raises.
     """
+    if (outer := _wish_in_force()) is not None:
+        yield outer.is_set
+        return
     wish = _Wish()
     ours = [number for number in _SIGNALS if _raises(number)]
     for number in ours:
@@ -86,20 +107,11 @@ def interrupts_deferred() -> Iterator[Cancelled]:
             raise KeyboardInterrupt
 
 
+def _wish_in_force() -> _Wish | None:
+    owners = (getattr(signal.getsignal(number), "__self__", None) for number in _SIGNALS)
+    return next((owner for owner in owners if isinstance(owner, _Wish)), None)
+
+
 def _raises(number: signal.Signals) -> bool:
     here = threading.current_thread() is threading.main_thread()
     return here and signal.getsignal(number) is signal.default_int_handler
-
-
-class _Wish(Cancellation):
-    """A cancellation that a signal gives."""
-
-    _since = 0.0
-
-    def take(self, number: int, frame: FrameType | None) -> None:
-        """The handler."""
-        now = time.monotonic()
-        if self.is_set() and now - self._since >= IMPATIENT_S:
-            signal.default_int_handler(number, frame)
-        self._since = self._since or now
-        self.set()

@@ -46,7 +46,7 @@ _COMMANDS = {
     "repo": ("sandbox.cli.repo:repo", "Clone, list, show and remove repositories."),
     "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
     "file": ("sandbox.cli.file:file", "Read and edit files of a task."),
-    "check": ("sandbox.cli.check:check", "List and run a task's checks."),
+    "check": ("sandbox.cli.check:check", "List, run and stop a task's checks."),
     "verify": ("sandbox.cli.check:verify", "Verify a task's last commit in a clean room."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),

@@ -6,12 +6,12 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
 from sandbox.cli.verdicts import Progress, show_runs
-from sandbox.models import Verdict, Verification
+from sandbox.models import Stopped, Verdict, Verification
 
 
 @click.group()
 def check() -> None:
-    """List and run a task's checks."""
+    """List, run and stop a task's checks."""
 
 
 @check.command("list")
@@ -43,6 +43,24 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
         runs = workbench.run_checks(task_id, check_ids, Progress(follow=follow).watch(), runtime=invocation.runtime)
     invocation.emit(runs[-1] if len(check_ids) == 1 else {"runs": runs}, lambda: show_runs(runs))
     return 0 if runs[-1].verdict is Verdict.PASSED else 1
+
+
+@check.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def stop(invocation: Invocation, task_id: str) -> None:
+    """Stop what runs or waits in TASK, whoever runs it: recorded as killed. Nothing running is fine."""
+    with invocation.workbench() as workbench:
+        found = workbench.stop_checks(task_id)
+    invocation.emit(found, lambda: _show_stopped(found))
+
+
+def _show_stopped(found: Stopped) -> None:
+    for check in found.stopped:
+        click.echo(f"  {check.check_id:<10} {check.verdict or 'ended: the process that ran it had died'}")
+    if not found.stopped:
+        click.echo(f"  nothing runs in {found.task_id}")
 
 
 @click.command()

@@ -86,6 +86,11 @@ class Home:
         """A file for each check that runs or waits for its turn."""
         return self.repositories / "turns"
 
+    @property
+    def stops(self) -> Path:
+        """A file for each request that runs checks of a task, and for each wish that one stops."""
+        return self.repositories / "stops"
+
     def task(self, task_id: str) -> Path:
         return self.repositories / "tasks" / f"{task_id}.json"
 

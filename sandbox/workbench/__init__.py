@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         SearchResult,
         Snapshot,
         Status,
+        Stopped,
         Task,
         Verification,
     )
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         searching,
         snapshots,
         states,
+        stopping,
         tasks,
         verifying,
     )
@@ -86,6 +88,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     searching = Lazy("sandbox.workbench.searching")
     snapshots = Lazy("sandbox.workbench.snapshots")
     states = Lazy("sandbox.workbench.states")
+    stopping = Lazy("sandbox.workbench.stopping")
     tasks = Lazy("sandbox.workbench.tasks")
     verifying = Lazy("sandbox.workbench.verifying")
 
@@ -250,13 +253,25 @@ class Workbench:
 
         `runtime`: engine runtime instead of the profile's and the settings', here and in `verify` and `run`.
         """
-        with recording.recorded(self._parts, task_id, "check", {"ids": list(check_ids)}, names=check_ids) as done:
-            return done(checking.run_checks(self._parts.under(runtime), task_id, check_ids, watch or Watch()))
+        arguments = {"ids": list(check_ids)}
+        with (
+            stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
+            recording.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done,
+        ):
+            return done(checking.run_checks(self._parts.under(runtime), task_id, check_ids, heard))
+
+    def stop_checks(self, task_id: str) -> Stopped:
+        """Stop what runs or waits in a task, clean rooms too, whoever runs it; says what it was, also when nothing."""
+        with recording.recorded(self._parts, task_id, "stop", {}) as done:
+            return done(stopping.stop_checks(self._parts, task_id))
 
     def verify(self, task_id: str, watch: Watch | None = None, *, runtime: str | None = None) -> Verification:
         """Run all checks over the exact committed tree in a clean room."""
-        with recording.recorded(self._parts, task_id, "verify", {}) as done:
-            return done(verifying.verify(self._parts.under(runtime), task_id, watch or Watch()))
+        with (
+            stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
+            recording.recorded(self._parts, task_id, "verify", {}) as done,
+        ):
+            return done(verifying.verify(self._parts.under(runtime), task_id, heard))
 
     def run(
         self,
@@ -306,8 +321,9 @@ class Workbench:
             return done(delivery.push(self._parts, task_id))
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
-        """End a task; its remote branch is kept."""
+        """End a task; its remote branch is kept. Checks that run in it are stopped first."""
         with recording.recorded(self._parts, task_id, "close", {"delete": delete_worktree, "discard": discard}) as done:
+            stopping.stop_checks(self._parts, task_id)
             return done(tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard))
 
     def set_credential(

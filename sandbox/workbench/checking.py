@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sandbox.checks.cancel import interrupts_deferred
 from sandbox.checks.execute import Place, Recorder
 from sandbox.files.mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
@@ -51,7 +52,7 @@ def _run_in_task(
         require_mask(root, GIT_MASK)
         with running.report_folder(parts) as (run_id, report):
             place = Place(root, report, tree, clean_room=False, task_id=task.id)
-            with guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
+            with interrupts_deferred(), guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
                 run = running.run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
         yield run
         if run.verdict is not Verdict.PASSED:

@@ -27,6 +27,7 @@ from sandbox.models import (
     PushResult,
     Restored,
     Snapshot,
+    Stopped,
     Task,
     Verification,
 )
@@ -178,6 +179,11 @@ def _(result: Restored) -> Evidence:
 @evidence_of.register
 def _(result: Verification) -> Evidence:
     return Evidence(names=tuple(map(_ran, result.runs)), before=result.tree, after=result.tree)
+
+
+@evidence_of.register
+def _(result: Stopped) -> Evidence:
+    return Evidence(names=tuple(check.check_id for check in result.stopped))
 
 
 @evidence_of.register

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.checks.cancel import Cancellation
 from sandbox.engine.connection import Engine
-from sandbox.models import Check, CheckRun, Verdict
+from sandbox.models import Check, CheckRun, TaskStatus, Verdict
+from sandbox.store.turns import Turns
 from sandbox.workbench import Watch, Workbench
 from tests.unit.conftest import initialised
 
@@ -75,11 +80,11 @@ class Bench:
         return sorted(p.name for p in (self.home / "repositories" / "logs" / owner).glob("*.json"))
 
     def leftovers(self) -> list[str]:
-        """Tickets, wishes, marks and temporary files: none may be there when nothing runs."""
+        """Places in the line, wishes, rooms, marks and temporary files: none may be there when nothing runs."""
         below = self.home / "repositories"
-        found = [p for name in ("turns", "stops", "rooms") for p in (below / name).glob("*") if p.suffix != ".lock"]
-        found += [*below.rglob("*.tmp"), *(below / "tasks").glob("*.guest")]
-        return [str(p.relative_to(below)) for p in found]
+        found = [*below.glob("stops/*"), *below.glob("rooms/*"), *below.glob("tasks/*.guest"), *below.rglob("*.tmp")]
+        places = Turns(below / "turns", 1).tickets() if (below / "turns").exists() else []
+        return [str(p.relative_to(below)) for p in found] + [ticket.name for ticket in places]
 
 
 def wait_until(claim: Callable[[], bool]) -> None:
@@ -155,3 +160,86 @@ def test_a_clean_room_is_cancelled_too(bench: Bench) -> None:
     result = bench.workbench.verify(task_id, watch)
     assert result.verified is False
     assert (result.runs[-1].check_id, result.runs[-1].verdict) == ("long", Verdict.KILLED)
+
+
+# --- from other processes
+
+
+def in_background(act: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def began(bench: Bench, task_id: str) -> Callable[[], bool]:
+    """Whether the guest of the long check is at work."""
+    return (bench.worktree(task_id) / "began").exists
+
+
+def test_check_stop_ends_what_another_process_runs(bench: Bench) -> None:
+    task_id = bench.task()
+    runner = Command(bench.home).start("check", "run", task_id, "after", "--json")
+    wait_until(began(bench, task_id))
+
+    stopped = Command(bench.home).ok("check", "stop", task_id)
+    stdout, stderr = runner.communicate(timeout=DEADLINE_S)
+
+    assert stopped == {"task_id": task_id, "stopped": [{"check_id": "long", "verdict": "killed"}]}
+    assert (runner.returncode, json.loads(stdout)["verdict"]) == (1, "killed"), stderr
+    assert not (bench.worktree(task_id) / "after").exists()
+    assert Command(bench.home).ok("check", "stop", task_id) == {"task_id": task_id, "stopped": []}
+    assert bench.workbench.run_checks(task_id, ["quick"])[0].verdict is Verdict.PASSED
+
+
+def test_closing_a_task_stops_its_checks_and_clean_rooms_first(bench: Bench) -> None:
+    task_id, other, runs = bench.task(), bench.open(), list[CheckRun]()
+    heard: list[str] = []
+    watch = Watch(follow=lambda name, _: heard.append(name))
+    threads = [
+        in_background(lambda: runs.extend(bench.workbench.run_checks(task_id, ["long"], watch))),
+        in_background(lambda: runs.extend(other.verify(task_id, watch).runs)),
+    ]
+    wait_until(lambda: len(heard) == len(threads))
+
+    closed = bench.workbench.close_task(task_id, delete_worktree=True, discard=True)
+
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    other.__exit__(None, None, None)
+    assert closed.status is TaskStatus.CLOSED
+    assert sorted((r.clean_room, r.check_id, r.verdict.value) for r in runs if r.check_id == "long") == [
+        (False, "long", "killed"),
+        (True, "long", "killed"),
+    ]
+    assert set(bench.records(task_id)) == {f"{r.run_id}.json" for r in runs}
+
+
+def test_the_guest_of_a_dead_process_is_ended_by_check_stop(bench: Bench) -> None:
+    task_id = bench.task()
+    runner = Command(bench.home).start("check", "run", task_id, "long")
+    wait_until(began(bench, task_id))
+    runner.kill()
+    runner.communicate(timeout=DEADLINE_S)
+
+    found = bench.workbench.stop_checks(task_id)
+
+    assert [(c.check_id, c.verdict) for c in found.stopped] == [("long", None)]
+    assert bench.workbench.stop_checks(task_id).stopped == ()
+    for room in (bench.home / "repositories" / "rooms").iterdir():
+        shutil.rmtree(room)  # its report folder: what `gc` is for
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_records_the_run_and_exits_130(bench: Bench, number: signal.Signals) -> None:
+    task_id = bench.task()
+    runner = Command(bench.home).start("check", "run", task_id, "after")
+    wait_until(began(bench, task_id))
+    runner.send_signal(number)
+    _, stderr = runner.communicate(timeout=DEADLINE_S)
+
+    assert runner.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    (record,) = bench.records(task_id)
+    run = json.loads((bench.home / "repositories" / "logs" / task_id / record).read_text())
+    assert (run["check_id"], run["verdict"], run["stdout_tail"]) == ("long", "killed", "started\n")
+    assert [entry.result for entry in bench.workbench.log(task_id) if entry.operation == "check"] == ["interrupted"]

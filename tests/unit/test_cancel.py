@@ -92,7 +92,7 @@ def test_without_an_interrupt_the_body_ends_as_it_ends() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_outermost_block_takes_the_interrupt() -> None:
+def test_an_inner_block_has_the_claim_of_the_outermost_which_raises() -> None:
     seen: list[bool] = []
 
     def nested() -> None:
@@ -104,7 +104,8 @@ def test_the_outermost_block_takes_the_interrupt() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         nested()
-    assert seen == [True, False, True]
+    assert seen == [True, True, True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_handler_that_a_program_chose_stays() -> None:
