@@ -35,6 +35,7 @@ class Entry:
     `control`: a careless command is hit, or it raises `Void`; returns what was hit. `attack`: the product at work;
     returns what it did, or raises `GotThrough`. Effects that no answer shows are looked for by the runner.
     `scene`: `task` begins with a task, `bare` without one; `guests` is one scene for all entries about containers.
+    `needs_engine`: it runs a container although its scene is its own.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Entry:
     plant: Callable[[Scene], None] = _nothing
     needs: tuple[Callable[[Site], str], ...] = ()
     scene: Literal["task", "bare", "guests"] = "task"
+    needs_engine: bool = False
 
     @property
     def section(self) -> str:

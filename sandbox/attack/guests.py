@@ -1,18 +1,177 @@
-"""The scene of all entries about containers: one hostile repository, probed in a guest and in a soft container."""
+"""The scene of all entries about containers: one task whose profile's checks are probes, and soft containers beside it.
+
+Each check runs at most once, when the first entry asks; many entries then look at the same run. The same probe in a
+soft container (`sandbox.engine.plain`) is their control.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sandbox.attack.listeners import Listeners
+from sandbox.engine.container import INSTANCE_LABEL
+from sandbox.engine.plain import Bind, SoftContainers, SoftEnd
+from sandbox.errors import SandboxError
+from sandbox.images import Site as ImageSite
+from sandbox.images import resolve
+from sandbox.store.home import Home
 
 if TYPE_CHECKING:
     from sandbox.attack.scene import Scene
     from sandbox.attack.site import Site
+    from sandbox.models import CheckRun
+
+WORKSPACE = "/workspace"
+SMALL = "memory_bytes = 67108864, cpus = 1.0, pids = 48, tmp_bytes = 8388608, home_bytes = 8388608"
+"""Limits that a probe reaches at once. `file_bytes` and `output_bytes` come on top."""
+
+PROFILE = 'label = "attack"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
+CHECK = """
+[[check]]
+id = "{id}"
+label = "{id}"
+argv = {argv}
+timeout_s = {timeout_s}
+limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = 256 }}
+"""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Item:
+    """One attempt of the probe."""
+
+    allowed: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe printed. `complete`: it came to its end."""
+
+    items: dict[str, Item] = field(default_factory=dict)
+    facts: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing ended it before."""
+        return "end" in self.facts
+
+
+def parse(text: str) -> Probed:
+    """Lines of probe.pl; anything else is passed over. Pure."""
+    probed = Probed()
+    for line in text.splitlines():
+        kind, *words = line.split("\t")
+        if kind == "item" and len(words) == 3:
+            probed.items[words[0]] = Item(words[1] == "ALLOWED", words[2])
+        elif kind == "fact" and len(words) == 2:
+            probed.facts.setdefault(words[0], []).append(words[1])
+    return probed
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One check of the attacking profile."""
+
+    id: str
+    argv: tuple[str, ...]
+    timeout_s: float = 60.0
+    limits: str = SMALL
+
+    def toml(self) -> str:
+        """Its entry; a TOML basic string takes what JSON writes."""
+        argv = json.dumps([*self.argv])
+        return CHECK.format(id=self.id, argv=argv, timeout_s=self.timeout_s, limits=self.limits)
+
+
 class Guests:
     """What the entries about containers share."""
 
-    site: Site
-    scene: Scene
+    def __init__(self, site: Site, scene: Scene, probes: Sequence[Probe]) -> None:
+        self.site, self.scene = site, scene
+        self.listeners = Listeners(site.instance)
+        self.knocked: list[str] = []
+        self._runs: dict[str, CheckRun | SandboxError] = {}
+        profiles = scene.home / "profiles"
+        profiles.mkdir()
+        wide = "memory_bytes = 268435456, cpus = 1.0, pids = 256"
+        probing = ("sh", "-c", 'exec perl -e "$@" >/workspace/probed', "sh", *self.argv(WORKSPACE))
+        everything = [*probes, Probe("probe", probing, 120.0, wide)]
+        (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml() for p in everything))
+        scene.new_task()
+        self._plant()
+
+    def _plant(self) -> None:
+        """Beside the mask a place without one, and, where root can make it, a setuid program."""
+        deeper = self.scene.wt / "deeper"
+        deeper.mkdir()
+        (deeper / ".git").write_text("gitdir: /nonexistent\n")
+        if os.geteuid() == 0:
+            helper = self.scene.wt / "helper"
+            helper.write_bytes(Path(shutil.which("id") or "/usr/bin/id").read_bytes())
+            helper.chmod(0o4755)
+            for path in (deeper, deeper / ".git"):
+                os.chown(path, *self.scene.wt.stat()[4:6])
+
+    def argv(self, workspace: str) -> tuple[str, ...]:
+        """The words after `perl -e`: the program itself, and where to knock."""
+        program = files("sandbox.attack").joinpath("probe.pl").read_text(encoding="utf-8")
+        ports = (str(self.listeners.tcp_port), str(self.listeners.udp_port), self.listeners.abstract)
+        return (program, *ports, workspace)
+
+    def run(self, check_id: str) -> CheckRun:
+        """The one run of a probe, in the product's guest. Raises: as it did the first time."""
+        if check_id not in self._runs:
+            try:
+                (self._runs[check_id],) = self.scene.wb.run_checks(self.scene.task.id, [check_id])
+            except SandboxError as error:
+                self._runs[check_id] = error
+        found = self._runs[check_id]
+        if isinstance(found, SandboxError):
+            raise found
+        return found
+
+    @cached_property
+    def hardened(self) -> Probed:
+        """The probe in a guest of the product; `knocked` is who it reached."""
+        self.listeners.reached()
+        self.run("probe")
+        self.knocked = self.listeners.reached()
+        content = self.scene.wb.read_file(self.scene.task.id, "probed").content
+        return parse(content)
+
+    @cached_property
+    def soft(self) -> Probed:
+        """The same probe in a soft container."""
+        return parse(self.run_soft("perl", "-e", *self.argv("/scratch")).stdout.decode(errors="replace"))
+
+    @cached_property
+    def image(self) -> str:
+        """Digest of the image that guests are made of."""
+        site = self.site
+        images = ImageSite(site.engine, Home(self.scene.home), site.settings.images, self.scene.surroundings())
+        return resolve(images, "base")
+
+    def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> SoftEnd:
+        """A command in a soft container, which sees the scene's `outside` as /scratch unless told otherwise."""
+        labels = {INSTANCE_LABEL: self.site.instance}
+        containers = SoftContainers(self.site.engine, self.site.runtime, labels)
+        seen = (Bind(self.scene.outside, "/scratch"),) if binds is None else binds
+        return containers.run(image or self.image, argv or None, binds=seen)
+
+    def close(self) -> None:
+        """Close the listeners."""
+        self.listeners.close()
+
+
+def guests_of(scene: Scene) -> Guests:
+    """What the scene of a container entry belongs to."""
+    return scene.site.guests

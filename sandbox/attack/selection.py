@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sandbox.attack import nested, pointer, sinks
+from sandbox.attack import container, nested, pointer, sinks
 from sandbox.attack.entry import Entry
 from sandbox.errors import ErrorCode, SandboxError
 
-ENTRIES: tuple[Entry, ...] = (
+_FOUND: tuple[Entry, ...] = (
     *pointer.ENTRIES,
     *sinks.ENTRIES,
     *nested.ENTRIES,
+    *container.ENTRIES,
 )  # fmt: skip
+ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 
 
 def select(only: Sequence[str] = ()) -> tuple[Entry, ...]:
@@ -34,4 +36,4 @@ def select(only: Sequence[str] = ()) -> tuple[Entry, ...]:
 
 def needs_engine(entries: Iterable[Entry]) -> bool:
     """Whether any of them runs a container."""
-    return any(e.scene == "guests" for e in entries)
+    return any(e.scene == "guests" or e.needs_engine for e in entries)

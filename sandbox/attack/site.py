@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sandbox.attack.guests import Guests
-from sandbox.attack.scene import Scene
+from sandbox.attack.scene import SECRET, Scene
 from sandbox.attack.scratch import take_away
 from sandbox.config import Settings
 from sandbox.engine.connection import Engine, connect
@@ -23,6 +23,10 @@ from sandbox.engine.container import INSTANCE_LABEL, remove_labelled
 from sandbox.git.process import SAFE_PATH, git_version
 
 _PASSED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+
+
+TOKEN = SECRET.decode().strip()
+"""In the environment of every scene's controller, as the user's token may be."""
 
 
 @dataclass
@@ -46,6 +50,8 @@ class Site:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """An entry may still be at work, after an interrupt or its deadline: without its guest it ends."""
+        if self._guests is not None:
+            self._guests.close()
         try:
             for scene in [*self._open]:
                 self.leave(scene)
@@ -80,7 +86,7 @@ class Site:
     def guests(self) -> Guests:
         """The one scene of all entries about containers, made when the first one asks."""
         if self._guests is None:
-            self._guests = Guests(self, self.make("guests"))
+            self._guests = Guests(self, self.make("guests"), ())
         return self._guests
 
     def make(self, name: str, **options: Any) -> Scene:
@@ -90,7 +96,7 @@ class Site:
         scene = Scene(
             root,
             settings=self.settings.model_dump(),
-            environ={k: v for k, v in self.environ.items() if k in _PASSED_ON},
+            environ={**{k: v for k, v in self.environ.items() if k in _PASSED_ON}, "GITHUB_TOKEN": TOKEN},
             git_program=self.git_program,
             policies=self.policies,
             **options,

@@ -1,0 +1,114 @@
+"""A deliberately soft container. For the positive controls of `sandbox.attack` and NOTHING else.
+
+It is what the product never makes: root, nearly every capability, no seccomp filter, nothing masked. What a probe
+cannot do in here it could not have done anyway, so that its failure in a real guest would prove nothing. Three
+walls stay even so: no network, no host path but what the caller names below its scratch directory, and a limit of
+memory and processes. Only our own probes run in it, never anything of a repository.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox.engine.connection import Engine, translated
+from sandbox.engine.container import remove
+
+CAPABILITIES = (
+    *("DAC_READ_SEARCH", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_BOOT", "SYS_CHROOT", "SYS_MODULE", "SYS_NICE"),
+    *("SYS_PACCT", "SYS_PTRACE", "SYS_RAWIO", "SYS_TIME", "SYSLOG"),
+)
+"""On top of the engine's default. Not ALL: an engine cannot give what it was not given itself."""
+
+MEMORY_BYTES = 1024**3
+PIDS = 2048
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A scratch path of the caller's, where the container sees it."""
+
+    source: Path
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True)
+class SoftEnd:
+    """How it ended. `stdout` holds both streams."""
+
+    exit_code: int
+    stdout: bytes
+
+
+@dataclass(frozen=True)
+class SoftContainers:
+    """Where soft containers run: with the runtime of real guests, so that a control says something about them.
+
+    `labels` are on each of them, for whoever cleans up after a crash.
+    """
+
+    engine: Engine
+    runtime: str
+    labels: Mapping[str, str]
+
+    def run(
+        self, image: str, argv: Sequence[str] | None, *, binds: Sequence[Bind] = (), deadline_s: float = 120.0
+    ) -> SoftEnd:
+        """Run one to its end, at most `deadline_s` seconds, and remove it. `argv` None: what the image itself says.
+
+        Raises: `internal` when the engine refuses, `timeout` when it hangs.
+        """
+        name, api = f"sandbox-soft-{uuid.uuid4().hex}", self.engine.api
+        body = {**_soft(image, self.runtime, binds), "Labels": dict(self.labels)}
+        if argv is not None:
+            body |= {"Entrypoint": list(argv), "Cmd": []}
+        try:
+            with translated("run a soft container"):
+                api.create_container_from_config(body, name=name)  # type: ignore[no-untyped-call]  # stub
+                api.start(name)
+                code = self._wait(name, deadline_s)
+                return SoftEnd(code, bytes(api.logs(name)))
+        finally:
+            remove(self.engine, name)
+
+    def _wait(self, name: str, deadline_s: float) -> int:
+        timer = threading.Timer(deadline_s, self._kill, (name,))
+        timer.start()
+        try:
+            return int(self.engine.api.wait(name, timeout=round(deadline_s + 30))["StatusCode"])
+        finally:
+            timer.cancel()
+
+    def _kill(self, name: str) -> None:
+        with translated("kill a soft container"):
+            self.engine.api.kill(name, signal="SIGKILL")
+
+
+def _soft(image: str, runtime: str, binds: Sequence[Bind]) -> dict[str, Any]:
+    mounts = [
+        {"Type": "bind", "Source": str(bind.source), "Target": bind.target, "ReadOnly": bind.read_only}
+        for bind in binds
+    ]
+    return {
+        "Image": image,
+        "User": "0:0",
+        "WorkingDir": "/",
+        "NetworkDisabled": True,
+        "HostConfig": {
+            "Runtime": runtime,
+            "Mounts": mounts,
+            "CapAdd": list(CAPABILITIES),
+            "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
+            "MaskedPaths": [],
+            "ReadonlyPaths": [],
+            "NetworkMode": "none",
+            "Memory": MEMORY_BYTES,
+            "MemorySwap": MEMORY_BYTES,
+            "PidsLimit": PIDS,
+        },
+    }
