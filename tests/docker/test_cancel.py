@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from devtools.mounts import unmount_below
 from sandbox.checks.cancel import Cancellation
 from sandbox.engine.connection import Engine
 from sandbox.models import Check, CheckRun, TaskStatus, Verdict
+from sandbox.store.tickets import in_line
 from sandbox.store.turns import Turns
 from sandbox.workbench import Watch, Workbench
 from tests.unit.conftest import initialised
@@ -243,3 +246,95 @@ def test_an_interrupted_command_records_the_run_and_exits_130(bench: Bench, numb
     run = json.loads((bench.home / "repositories" / "logs" / task_id / record).read_text())
     assert (run["check_id"], run["verdict"], run["stdout_tail"]) == ("long", "killed", "started\n")
     assert [entry.result for entry in bench.workbench.log(task_id) if entry.operation == "check"] == ["interrupted"]
+
+
+# --- in line
+
+
+@pytest.fixture
+def narrow(tmp_path: Path, bench: Bench) -> Bench:
+    """The bench, where one check runs at a time."""
+    (bench.home / "config.toml").write_text("[container]\nparallel = 1\n")
+    bench.workbench.__exit__(None, None, None)
+    bench.workbench = bench.open()
+    return bench
+
+
+def test_a_check_that_waits_in_line_is_cancelled_and_starts_nothing(narrow: Bench) -> None:
+    first, second, token = narrow.task(), narrow.task(), Cancellation()
+    runs: list[CheckRun] = []
+    thread = in_background(lambda: runs.extend(narrow.workbench.run_checks(first, ["long"])))
+    wait_until(began(narrow, first))
+    places: list[int] = []
+
+    def queued(place: int) -> None:
+        places.append(place)
+        token.set()
+
+    waited = narrow.workbench.run_checks(second, ["long"], Watch(cancelled=token.is_set, queued=queued))
+    narrow.workbench.stop_checks(first)
+    thread.join(DEADLINE_S)
+
+    assert places == [1]
+    assert [(r.verdict, r.exit_code, r.wall_time_s) for r in waited] == [(Verdict.KILLED, None, 0.0)]
+    assert not began(narrow, second)()
+    assert [r.verdict for r in runs] == [Verdict.KILLED]
+
+
+def says(process: subprocess.Popen[str], line: str) -> None:
+    """Read what a command says until it says this."""
+    assert process.stderr is not None
+    assert any(said.strip() == line for said in process.stderr), "it ended without a word of it"
+
+
+def test_the_command_says_its_place_in_line_and_killing_it_frees_the_place(narrow: Bench) -> None:
+    """Three commands for one turn: the second in line dies, and the third one runs when the first has ended."""
+    tasks = [narrow.task() for _ in range(3)]
+    runner = Command(narrow.home).start("check", "run", tasks[0], "long")
+    wait_until(began(narrow, tasks[0]))
+    line = Turns(narrow.home / "repositories" / "turns", 1)
+    waiters = []
+    for place, task_id in enumerate(tasks[1:], 2):
+        waiters.append(Command(narrow.home).start("check", "run", task_id, "quick"))
+        wait_until(lambda place=place: len(line.tickets()) == place)  # type: ignore[misc]  # binds the loop's value
+    says(waiters[1], "waiting: 2nd in line")
+    waiters[0].kill()
+    waiters[0].communicate(timeout=DEADLINE_S)
+    assert [ticket.owner for ticket in in_line(line.tickets())] == [tasks[2]]
+
+    Command(narrow.home).ok("check", "stop", tasks[0])
+    stdout, _ = waiters[1].communicate(timeout=DEADLINE_S)
+    runner.communicate(timeout=DEADLINE_S)
+
+    assert (waiters[1].returncode, runner.returncode) == (0, 1), stdout
+    assert [c.check_id for c in narrow.workbench.stop_checks(tasks[1]).stopped] == ["quick"]
+    for room in (narrow.home / "repositories" / "rooms").iterdir():
+        shutil.rmtree(room)  # the report folder of the command that was killed: what `gc` is for
+
+
+def test_ctrl_c_while_waiting_in_line_leaves_the_line(narrow: Bench) -> None:
+    first, second = narrow.task(), narrow.task()
+    thread = in_background(lambda: narrow.workbench.run_checks(first, ["long"]))
+    wait_until(began(narrow, first))
+    runner = Command(narrow.home).start("check", "run", second, "quick")
+    line = Turns(narrow.home / "repositories" / "turns", 1)
+    wait_until(lambda: [ticket.owner for ticket in in_line(line.tickets())] == [second])
+    runner.send_signal(signal.SIGINT)
+    _, stderr = runner.communicate(timeout=DEADLINE_S)
+    assert runner.returncode == 130, stderr
+    assert [ticket.owner for ticket in line.tickets()] == [first]
+    narrow.workbench.stop_checks(first)
+    thread.join(DEADLINE_S)
+    assert len(narrow.records(second)) == 1
+
+
+def test_many_checks_at_once_from_threads_and_processes_all_pass(bench: Bench) -> None:
+    """What is left of them is asked by `nothing_runs`."""
+    tasks = [bench.task() for _ in range(16)]
+    commands = [Command(bench.home).start("check", "run", task_id, "quick") for task_id in tasks[:4]]
+    with ThreadPoolExecutor(12) as pool:
+        found = list(pool.map(lambda task_id: bench.workbench.run_checks(task_id, ["quick"] * 2), tasks[4:]))
+    assert [run.verdict for runs in found for run in runs] == [Verdict.PASSED] * 12
+    for command in commands:
+        _, stderr = command.communicate(timeout=DEADLINE_S)
+        assert command.returncode == 0, stderr
