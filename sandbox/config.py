@@ -109,6 +109,15 @@ class WorkspaceSettings(_Section):
     keep_unused_days: NonNegativeFloat = 7.0
 
 
+class DiskSettings(_Section):
+    """What stays free for the host on the home's file system. Below it no task is made and no check starts
+    (`quota_exceeded`), and checks that run are stopped (`disk_limit`). 0: no such floor.
+    """
+
+    min_free_bytes: NonNegativeInt = 2 * 1024**3
+    min_free_files: NonNegativeInt = 10_000
+
+
 class GateSettings(_Section):
     """`require`: what must be verified before it leaves this host."""
 
@@ -144,6 +153,7 @@ class Settings(_Section):
     profiles: dict[str, ProfileSettings] = Field(default_factory=dict)
     container: ContainerSettings = ContainerSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
+    disk: DiskSettings = DiskSettings()
     gate: GateSettings = GateSettings()
     credentials: CredentialSettings = CredentialSettings()
     author: AuthorSettings = AuthorSettings()

@@ -107,6 +107,8 @@ class Limits(Model):
     tmp_bytes: PositiveInt = 512 * 1024**2  # writes to /tmp fail (ENOSPC)
     home_bytes: PositiveInt = 128 * 1024**2  # writes to the home directory fail (ENOSPC)
     output_bytes: PositiveInt = 10 * 1024**2  # per stream: the middle is dropped, truncated=True
+    disk_bytes: PositiveInt = 10 * 1024**3  # of its files: it is stopped, Verdict.DISK_LIMIT
+    disk_files: PositiveInt = 500_000  # as above
 
 
 class Risk(StrEnum):
@@ -144,13 +146,18 @@ class Verdict(StrEnum):
 
 
 class Usage(Model):
-    """What a check used. None: this host could not measure it, which is never the same as zero."""
+    """What a check used. None: this host could not measure it, which is never the same as zero.
+
+    `disk_used_*`: what the limits on disk count, as last counted; a short check is not counted.
+    """
 
     cpu_time_s: float | None = None
     memory_peak_bytes: int | None = None
     pids_peak: int | None = None
     oom_kills: int | None = None
     disk_written_bytes: int | None = None
+    disk_used_bytes: int | None = None
+    disk_used_files: int | None = None
     leftover_processes: int | None = None
     limits: Limits
 

@@ -19,6 +19,7 @@ from sandbox.workbench.bases import profile_of
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.runtimes import runtime_of
+from sandbox.workbench.space import require_space, watch_disk, with_disk_use
 from sandbox.workbench.watch import Watch
 
 
@@ -29,10 +30,13 @@ def run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], wat
     """
     run_id, check, place = job
     with interrupts_deferred() as interrupted:
-        why_stop = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
+        wish = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
         watch.announce(check, None)
-        with parts.turns.turn(owner, lambda: why_stop() is not None, watch.queued):
-            run = recorder.run(run_id, check, place, watch.follow, why_stop)
+        with parts.turns.turn(owner, lambda: wish() is not None, watch.queued):
+            require_space(parts)
+            disk = watch_disk(parts, place, check.limits)
+            why_stop = lasting(first_reason(wish, disk))
+            run = with_disk_use(recorder.run(run_id, check, place, watch.follow, why_stop), disk)
         save_run(parts.home, owner, run)
         watch.announce(check, run)
     return run
@@ -64,6 +68,7 @@ def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
 
 
 def _guest(parts: Parts, profile: Profile) -> Guest:
+    require_space(parts)
     if not parts.engine.local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,

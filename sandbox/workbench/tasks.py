@@ -20,6 +20,7 @@ from sandbox.workbench.bases import base_of
 from sandbox.workbench.orphans import end_orphans
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, whole_tree
+from sandbox.workbench.space import require_space
 from sandbox.workbench.worktrees import (
     collect_unused,
     files_of,
@@ -59,6 +60,7 @@ class Origin:
 
 def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
     """A new task on its own branch with its own worktree. On failure neither is left."""
+    require_space(parts)
     repository, git = cache_of(parts, repo_id)
     base_branch = base or repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)

@@ -1,0 +1,59 @@
+"""Disk space: what a check may add to its files, and what has to stay free for the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandbox.checks.disk import DiskWatch, Floor
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.stamps import coarse_now_ns
+from sandbox.files.usage import Room
+from sandbox.models import CheckRun, Limits
+from sandbox.store.home import Home
+from sandbox.workbench.parts import Parts
+
+if TYPE_CHECKING:
+    from sandbox.checks.execute import Place
+
+
+def require_space(parts: Parts) -> None:
+    """Raises: `quota_exceeded` when less is free than the host needs for itself."""
+    floor, room = _floor(parts), Room.of(parts.home.root)
+    if floor.is_reached(room):
+        files = "" if room.free_files is None else f" and {room.free_files:,} files"
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            "Too little disk space is free to begin anything",
+            details=f"{parts.home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
+            f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files have to stay so.",
+            hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
+        )
+
+
+def watch_disk(parts: Parts, place: Place, limits: Limits) -> DiskWatch:
+    """For one run. In a task's overlay all that the task changed counts, elsewhere what the run changes."""
+    upper = _upper(parts.home, place.workspace)
+    whole_task = upper is not None and not place.clean_room
+    folders = (upper or place.workspace, place.report)
+    return DiskWatch(folders, limits, _floor(parts), since_ns=0 if whole_task else coarse_now_ns())
+
+
+def with_disk_use(run: CheckRun, watch: DiskWatch) -> CheckRun:
+    """The run with what was last counted."""
+    if watch.used is None:
+        return run
+    counted = {"disk_used_bytes": watch.used.bytes, "disk_used_files": watch.used.files}
+    return run.model_copy(update={"usage": run.usage.model_copy(update=counted)})
+
+
+def _floor(parts: Parts) -> Floor:
+    disk = parts.settings.disk
+    return Floor(disk.min_free_bytes, disk.min_free_files)
+
+
+def _upper(home: Home, workspace: Path) -> Path | None:
+    """Where an overlay keeps what differs from the checkout below it; None for a plain worktree."""
+    of_room = workspace.with_name(f"{workspace.name}.layers")
+    of_task = home.layers(workspace.parent.name, workspace.name)
+    return next((layers / "upper" for layers in (of_room, of_task) if (layers / "upper").is_dir()), None)

@@ -1,0 +1,105 @@
+"""A check that fills the disk is stopped. Real engine; ids: THREATS L04, L05, L06."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.mounts import unmount_below
+from sandbox.engine.connection import Engine
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, Verdict
+from sandbox.workbench import Workbench
+from tests.unit.conftest import initialised
+
+MIB = 1024**2
+PROFILE = """
+label = "filling"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "fill"
+[[check]]
+id = "fill"
+label = "adds to its files"
+argv = ["sh", "-c", {script!r}]
+timeout_s = 300
+limits = {{ memory_bytes = 134217728, cpus = 1.0, pids = 64, {limits} }}
+"""
+SMALL = f"disk_bytes = {50 * MIB}, disk_files = 5000"
+# They wait at their end, so that it is not their own haste that decides.
+SCRIPTS = {
+    "l04-one-after-the-other": "for i in 1 2 3; do head -c 100000000 /dev/zero >f$i; done; echo written; {wait}",
+    "l05-names": "mkdir d; cd d; seq 20000 | xargs touch; echo written; {wait}",
+    "l06-allocated": "fallocate -l 300000000 big; echo written; {wait}",
+    "report": "head -c 100000000 /dev/zero >/report/big; echo written; {wait}",
+}
+
+
+@pytest.fixture(params=["overlay", "plain"])
+def layout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def home(engine: Engine, base_image: str, tmp_path: Path) -> Iterator[Path]:
+    assert engine.local
+    assert base_image
+    yield tmp_path / "home"
+    unmount_below(tmp_path)
+
+
+def opened(home: Path, script: str, limits: str, **settings: dict[str, object]) -> Workbench:
+    (home / "profiles").mkdir(parents=True, exist_ok=True)
+    text = PROFILE.format(script="@", limits=limits).replace("'@'", f'"{script}"')
+    (home / "profiles" / "filling.toml").write_text(text)
+    return Workbench(home, environ=dict(os.environ), allow_file=True, settings=settings)
+
+
+def checked(home: Path, script: str, limits: str, layout: str) -> CheckRun:
+    upstream = initialised(home.parent / "upstream")
+    upstream.write("fill", b"\n")
+    upstream.commit()
+    with opened(home, script, limits, workspaces={"worktree": layout}) as workbench:
+        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        try:
+            (run,) = workbench.run_checks(task.id, ["fill"])
+        finally:
+            workbench.close_task(task.id, delete_worktree=True, discard=True)
+    return run
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_check_that_fills_the_disk_is_stopped(home: Path, script: str, layout: str) -> None:
+    run = checked(home, script.format(wait="sleep 250"), SMALL, layout)
+    assert run.verdict is Verdict.DISK_LIMIT, run
+    assert run.wall_time_s < 200
+    used = run.usage.disk_used_bytes, run.usage.disk_used_files
+    assert used[0] is not None
+    assert used[1] is not None
+    assert used[0] > 50 * MIB or used[1] > 5000
+
+
+def test_control_the_same_check_passes_below_its_limits(home: Path) -> None:
+    run = checked(home, SCRIPTS["l04-one-after-the-other"].format(wait="exit 0"), "file_bytes = 200000000", "plain")
+    assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "written\n")
+
+
+def test_no_check_starts_on_a_full_disk(home: Path) -> None:
+    """Control: without the floor it does."""
+    upstream = initialised(home.parent / "upstream")
+    upstream.write("fill", b"\n")
+    upstream.commit()
+    with opened(home, "true", SMALL) as workbench:
+        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id).id
+        assert workbench.run_checks(task, ["fill"])[0].verdict is Verdict.PASSED
+    with opened(home, "true", SMALL, disk={"min_free_bytes": 1 << 60}) as workbench:
+        for attempt in (lambda: workbench.run_checks(task, ["fill"]), lambda: workbench.verify(task)):
+            with pytest.raises(SandboxError) as caught:
+                attempt()
+            assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+        workbench.close_task(task, delete_worktree=True, discard=True)
+    assert list((home / "repositories" / "rooms").iterdir()) == []

@@ -1,0 +1,271 @@
+"""What files take on disk, and when a check that adds to them is stopped. Ids: THREATS L04, L05, L06."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sandbox.checks.disk import DiskWatch, Floor
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.usage import DEPTH, DiskUse, Room, TooDeepError, measure
+from sandbox.models import Limits, Verdict
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream
+
+MIB = 1024**2
+
+
+def used(root: Path, since_ns: int = 0) -> DiskUse:
+    return sum(measure(root, since_ns), DiskUse())
+
+
+def handles() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# --- counting
+
+
+def test_blocks_and_names_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(b"x" * MIB)
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "dangling").symlink_to("/nonexistent")
+    os.mkfifo(tmp_path / "fifo")
+    found = used(tmp_path)
+    assert found.files == 5
+    assert MIB <= found.bytes < MIB + 64 * 1024
+
+
+def test_l06_a_sparse_file_is_free_and_an_allocated_one_is_not(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as stream:
+        stream.truncate(1 << 40)
+    assert used(tmp_path).bytes < MIB
+    with (tmp_path / "allocated").open("wb") as stream:
+        os.posix_fallocate(stream.fileno(), 0, 8 * MIB)
+    assert used(tmp_path).bytes >= 8 * MIB
+
+
+def test_a_file_with_many_names_takes_its_bytes_once(tmp_path: Path) -> None:
+    (tmp_path / "0").write_bytes(b"x" * MIB)
+    for n in range(1, 50):
+        (tmp_path / str(n)).hardlink_to(tmp_path / "0")
+    found = used(tmp_path)
+    assert found.files == 50
+    assert found.bytes <= MIB + 64 * 1024
+
+
+def test_nothing_outside_is_counted_through_a_link(tmp_path: Path) -> None:
+    """Control: a directory of the same content in its place is counted."""
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    outside.mkdir()
+    root.mkdir()
+    (outside / "big").write_bytes(b"x" * MIB)
+    (root / "way-out").symlink_to(outside)
+    assert used(root).bytes < MIB
+    (root / "way-out").unlink()
+    outside.rename(root / "way-out")
+    assert used(root).bytes >= MIB
+
+
+def test_only_what_changed_since_is_counted_whatever_its_times_say(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_bytes(b"x" * MIB)
+    after.write_bytes(b"x" * 2 * MIB)
+    while after.stat().st_ctime_ns == before.stat().st_ctime_ns:
+        after.chmod(0o600)
+    os.utime(after, ns=(0, 0))
+    found = used(tmp_path, after.stat().st_ctime_ns)
+    assert found.files == 1
+    assert found.bytes >= 2 * MIB
+    assert used(tmp_path, 1 << 62) == DiskUse()
+
+
+def test_a_directory_that_moves_while_it_is_counted_is_counted_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+    with closing(measure(tmp_path)) as counting:
+        total = next(counting)
+        for _ in range(20):
+            total += next(counting, DiskUse())
+            for name, other in (("a", "b"), ("b", "a")):
+                if (tmp_path / name / "inner").exists():
+                    (tmp_path / name / "inner").rename(tmp_path / other / f"inner-{time.monotonic_ns()}")
+    assert total.files <= 4
+
+
+def test_deeper_than_anybody_looks_is_an_error_and_leaves_no_handle(tmp_path: Path) -> None:
+    """Also past what one path can name."""
+    before = handles()
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(DEPTH + 1):
+        os.mkdir("d" * 60, dir_fd=folder)
+        below = os.open("d" * 60, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    with pytest.raises(TooDeepError):
+        used(tmp_path)
+    assert handles() == before
+
+
+# --- watching
+
+
+class Disk:
+    """A file system as the watch sees it, and its clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.room = Room(used_bytes=0, used_files=0, free_bytes=100 * MIB, free_files=1000)
+        self.looks = 0
+
+    def clock(self) -> float:
+        self.now_s += 1e-6
+        return self.now_s
+
+    def room_of(self, _folder: Path) -> Room:
+        self.looks += 1
+        return self.room
+
+    def takes(self, **change: int) -> None:
+        self.room = Room(**{**vars(self.room), **change})
+
+    def watch(self, folder: Path, floor: Floor | None = None, *, files: int = 5) -> DiskWatch:
+        limits = Limits(disk_bytes=8 * MIB, disk_files=files)
+        return DiskWatch((folder,), limits, floor or Floor(), clock=self.clock, room_of=self.room_of)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+def test_nothing_is_counted_while_the_file_system_does_not_grow(tmp_path: Path, disk: Disk) -> None:
+    watch = disk.watch(tmp_path)
+    (tmp_path / "big").write_bytes(b"x" * 9 * MIB)
+    assert watch() is None
+    assert watch.used is None
+    disk.takes(used_bytes=2 * MIB)
+    assert watch() is Verdict.DISK_LIMIT
+    assert watch.used is not None
+    assert watch.used.bytes >= 9 * MIB
+
+
+def test_what_others_delete_hides_nothing_for_long(tmp_path: Path, disk: Disk) -> None:
+    watch = disk.watch(tmp_path)
+    (tmp_path / "big").write_bytes(b"x" * 9 * MIB)
+    assert watch() is None
+    disk.now_s += 60
+    assert watch() is Verdict.DISK_LIMIT
+
+
+def test_names_count_as_well(tmp_path: Path, disk: Disk) -> None:
+    watch = disk.watch(tmp_path)
+    for n in range(6):
+        (tmp_path / str(n)).touch()
+    disk.takes(used_files=6)
+    assert watch() is Verdict.DISK_LIMIT
+
+
+def test_what_others_write_stops_nothing_and_counting_pauses(tmp_path: Path, disk: Disk) -> None:
+    (tmp_path / "small").write_bytes(b"x")
+    watch = disk.watch(tmp_path)
+    disk.takes(used_bytes=1000 * MIB)
+    assert watch() is None
+    assert watch.used is not None
+    assert watch.used.files == 1
+
+
+def test_a_verdict_stays(tmp_path: Path, disk: Disk) -> None:
+    watch = disk.watch(tmp_path)
+    (tmp_path / "big").write_bytes(b"x" * 9 * MIB)
+    disk.now_s += 60
+    assert watch() is Verdict.DISK_LIMIT
+    (tmp_path / "big").unlink()
+    disk.now_s += 600
+    assert watch() is Verdict.DISK_LIMIT
+
+
+def test_a_long_count_is_cut_into_slices(tmp_path: Path, disk: Disk) -> None:
+    for n in range(200):
+        (tmp_path / str(n)).touch()
+    watch = disk.watch(tmp_path, files=150)
+    ticks = iter([disk.now_s + 10 + 0.02 * n for n in range(10_000)])
+    disk.clock = lambda: next(ticks)  # type: ignore[method-assign]  # each look at the clock takes 20 ms
+    watch = DiskWatch((tmp_path,), Limits(disk_files=150), Floor(), clock=disk.clock, room_of=disk.room_of)
+    answers = 0
+    while watch() is None:
+        answers += 1
+        assert answers < 5000
+    assert answers > 50
+
+
+def test_what_is_too_deep_to_count_is_over_the_limit(tmp_path: Path, disk: Disk) -> None:
+    folder = tmp_path
+    for _ in range(DEPTH + 1):
+        folder /= "d"
+        folder.mkdir()
+    watch = disk.watch(tmp_path, files=100_000)
+    disk.now_s += 60
+    assert watch() is Verdict.DISK_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("change", "floor", "stops"),
+    [
+        ({"free_bytes": 49 * MIB}, Floor(50 * MIB, 0), True),
+        ({"free_bytes": 50 * MIB}, Floor(50 * MIB, 0), False),
+        ({"free_files": 9}, Floor(0, 10), True),
+        ({"free_files": 10}, Floor(0, 10), False),
+        ({"free_bytes": 0, "free_files": 0}, Floor(0, 0), False),
+    ],
+)
+def test_a_check_is_stopped_before_the_host_has_no_room(
+    tmp_path: Path, disk: Disk, change: dict[str, int], floor: Floor, stops: bool
+) -> None:
+    watch = disk.watch(tmp_path, floor)
+    disk.takes(**change)
+    assert watch() is (Verdict.DISK_LIMIT if stops else None)
+
+
+def test_a_file_system_that_counts_no_files_has_no_floor_for_them() -> None:
+    assert not Floor(0, 10).is_reached(Room(0, 0, 1, None))
+    assert Room.of(Path("/proc")).free_files is None
+
+
+def test_a_folder_that_goes_stops_nothing(tmp_path: Path, disk: Disk) -> None:
+    (tmp_path / "gone").mkdir()
+    watch = disk.watch(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    disk.now_s += 60
+    assert watch() is None
+
+
+# --- the floor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["min_free_bytes", "min_free_files"])
+def test_no_task_is_made_on_a_full_disk(tmp_path: Path, upstream: Upstream, key: str) -> None:
+    upstream.write("f", b"x")
+    upstream.commit()
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+
+    def opened(**disk: int) -> Workbench:
+        return Workbench(tmp_path / "home", environ=environ, allow_file=True, settings={"disk": disk})
+
+    with opened() as workbench:
+        repo_id = workbench.clone(str(upstream.root)).repository.id
+    with opened(**{key: 1 << 60}) as workbench, pytest.raises(SandboxError) as caught:
+        workbench.create_task(repo_id)
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+    assert "GiB" in caught.value.details
+    worktrees = tmp_path / "home" / "repositories" / "worktrees"
+    assert not list(worktrees.rglob("task-*"))
+    with opened() as workbench:  # control: with the usual floor there is one
+        assert workbench.create_task(repo_id).repo_id == repo_id
