@@ -21,6 +21,7 @@ _TEMPORARY = (
     "repositories/**/.*.removed-*",
     "repositories/pristine/*/.*",
     "repositories/tasks/*.guest",
+    "repositories/tasks/*.making",
     "repositories/rooms/*",
     "repositories/presence/*",
 )
@@ -32,7 +33,7 @@ def left_behind(home: Path, engine: Engine | None = None) -> list[str]:
     found += [f"mount {path}" for path in _mounts(home)]
     found += [f"lock {path.name} is held" for path in _held(home)]
     found += _worktrees(home)
-    found += [f"process {line}" for line in _processes(home)]
+    found += [f"process {line}" for line in processes(home)]
     found += _refs(home)
     return found + (_containers(home, engine) if engine else [])
 
@@ -77,7 +78,7 @@ def _worktrees(home: Path) -> list[str]:
     return orphans + [f"task {name} without a worktree" for name in sorted(_open(home).keys() - found)]
 
 
-def _processes(home: Path) -> Iterator[str]:
+def processes(home: Path) -> Iterator[str]:
     """Programs with the home in their command line."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

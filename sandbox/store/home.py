@@ -106,6 +106,10 @@ class Home:
         """What `locked` holds."""
         return self.repositories / "locks" / f"{name}.lock"
 
+    def making_mark(self, task_id: str) -> Path:
+        """Says that a task is being made, and nobody has heard of it."""
+        return self.repositories / "tasks" / f"{task_id}.making"
+
     def logs(self, owner_id: str) -> Path:
         """Logs of a task, or of a repository for runs without one."""
         return self.repositories / "logs" / owner_id

@@ -88,17 +88,22 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
 def _laid_out(parts: Parts, git: Git, task: Task, base_tree: str, origin: Origin | None) -> Task:
     site = site_of(parts, task.repo_id, task.id)
     branch = f"refs/heads/{task.branch}"
+    mark = parts.home.making_mark(task.id)
+    mark.touch(mode=0o600)  # if we are killed: nobody has heard of this task, nothing of it is anybody's work
     objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
         make_worktree(parts, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
                 restore_tree(git, files, base_tree, origin.tree, parts.file_owner)
-        return save_new_task(parts.home, task)
+        saved = save_new_task(parts.home, task)
     except BaseException:
         remove_worktree(site)
         git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
+        mark.unlink(missing_ok=True)
         raise
+    mark.unlink()
+    return saved
 
 
 def _slug(prompt: str) -> str:

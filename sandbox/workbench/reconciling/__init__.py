@@ -13,7 +13,7 @@ from sandbox.models import Reconciliation
 from sandbox.store.presence import absent
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.reconciling.guests import dead_guests, guest_marks
-from sandbox.workbench.reconciling.notes import controllers, locks, stat_indexes
+from sandbox.workbench.reconciling.notes import controllers, locks, making_marks, stat_indexes
 from sandbox.workbench.reconciling.refs import refs
 from sandbox.workbench.reconciling.rooms import dead_rooms, probes
 from sandbox.workbench.reconciling.survey import Finder, Survey
@@ -45,6 +45,7 @@ ALL: tuple[Finder, ...] = (
     refs,
     unfinished_objects,
     stat_indexes,
+    making_marks,
     locks,
     controllers,
 )

@@ -1,4 +1,4 @@
-"""Small files about tasks that are gone: stat indexes, locks."""
+"""Small files about tasks that are gone, or made long since: stat indexes, marks, locks."""
 
 from __future__ import annotations
 
@@ -22,6 +22,22 @@ def stat_indexes(survey: Survey) -> Iterator[Finding]:
 
 def _unlink(parts: Parts, path: Path) -> str | None:
     if parts.home.task(path.stem).exists() or not path.exists():
+        return None
+    path.unlink()
+    return ""
+
+
+def making_marks(survey: Survey) -> Iterator[Finding]:
+    """Tasks whose making was killed: what there was of one without a record has been taken away by now."""
+    for path in sorted((survey.parts.home.repositories / "tasks").glob("*.making")):
+        if is_task_id(path.stem) and not (
+            _is_used(survey, path.stem) and not survey.parts.home.task(path.stem).exists()
+        ):
+            yield Finding("new task", path.stem, partial(_unmark, path), locks=(path.stem,))
+
+
+def _unmark(path: Path) -> str | None:
+    if not path.exists():
         return None
     path.unlink()
     return ""

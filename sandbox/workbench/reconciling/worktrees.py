@@ -52,7 +52,7 @@ def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
     site = site_of(parts, repo_id, task_id)
     if parts.home.task(task_id).exists() or not has_worktree(site):
         return None  # whoever was making the task had its lock
-    saved = _saved(parts, repo_id, task_id)
+    saved = Saved.NOTHING if parts.home.making_mark(task_id).exists() else _saved(parts, repo_id, task_id)
     unmount(site.root)
     for folder in (site.layers, site.root):
         _remove(folder, task_id)
