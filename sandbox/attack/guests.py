@@ -20,9 +20,6 @@ from sandbox.attack.listeners import Listeners
 from sandbox.engine.container import INSTANCE_LABEL
 from sandbox.engine.plain import Bind, SoftContainers, SoftEnd
 from sandbox.errors import SandboxError
-from sandbox.images import Site as ImageSite
-from sandbox.images import resolve
-from sandbox.store.home import Home
 
 if TYPE_CHECKING:
     from sandbox.attack.scene import Scene
@@ -153,19 +150,12 @@ class Guests:
         """The same probe in a soft container."""
         return parse(self.run_soft("perl", "-e", *self.argv("/scratch")).stdout.decode(errors="replace"))
 
-    @cached_property
-    def image(self) -> str:
-        """Digest of the image that guests are made of."""
-        site = self.site
-        images = ImageSite(site.engine, Home(self.scene.home), site.settings.images, self.scene.surroundings())
-        return resolve(images, "base")
-
     def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> SoftEnd:
         """A command in a soft container, which sees the scene's `outside` as /scratch unless told otherwise."""
         labels = {INSTANCE_LABEL: self.site.instance}
         containers = SoftContainers(self.site.engine, self.site.runtime, labels)
         seen = (Bind(self.scene.outside, "/scratch"),) if binds is None else binds
-        return containers.run(image or self.image, argv or None, binds=seen)
+        return containers.run(image or self.site.image("base"), argv or None, binds=seen)
 
     def close(self) -> None:
         """Close the listeners."""

@@ -15,10 +15,7 @@ from sandbox.attack.site import Site
 from sandbox.config import default_home, load_settings
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
-from sandbox.images import Site as ImageSite
-from sandbox.images import resolve
 from sandbox.models import AttackOutcome, AttackReport, AttackResult
-from sandbox.store.home import Home
 
 DEADLINE_S = 180.0
 """Of one entry; reached: `error`, for a product that hangs on hostile ground has not held."""
@@ -47,7 +44,7 @@ def attack(
     started = time.monotonic()
     with Site(load_settings(root, found), found, root / "policies") as site:
         if needs_engine(entries):
-            _require_image(site)
+            site.image("base")  # better one error now than one an entry
         results = tuple(run(site, entries, told, deadline_s))
         engine = site.engine.version if needs_engine(entries) else ""
     return _report(results, time.monotonic() - started, site, engine)
@@ -60,11 +57,6 @@ def run(site: Site, entries: Sequence[Entry], told: Told | None, deadline_s: flo
         if told is not None:
             told(result, len(entries))
         yield result
-
-
-def _require_image(site: Site) -> None:
-    """The image that guests are made of: better one error now than one an entry."""
-    resolve(ImageSite(site.engine, Home(site.root / "images"), site.settings.images, site.environ), "base")
 
 
 def _run_one(site: Site, entry: Entry, deadline_s: float) -> AttackResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sandbox.attack import container, nested, pointer, sinks
+from sandbox.attack import container, image, nested, pointer, resources, sinks
 from sandbox.attack.entry import Entry
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -13,6 +13,8 @@ _FOUND: tuple[Entry, ...] = (
     *sinks.ENTRIES,
     *nested.ENTRIES,
     *container.ENTRIES,
+    *resources.ENTRIES,
+    *image.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

@@ -14,13 +14,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from sandbox.attack import resources
 from sandbox.attack.guests import Guests
 from sandbox.attack.scene import SECRET, Scene
 from sandbox.attack.scratch import take_away
 from sandbox.config import Settings
 from sandbox.engine.connection import Engine, connect
 from sandbox.engine.container import INSTANCE_LABEL, remove_labelled
+from sandbox.engine.plain import forget_image
 from sandbox.git.process import SAFE_PATH, git_version
+from sandbox.images import Site as ImageSite
+from sandbox.images import resolve
+from sandbox.store.home import Home
 
 _PASSED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 
@@ -42,6 +47,7 @@ class Site:
         self.instance = secrets.token_hex(8)
         self._open: list[Scene] = []
         self._guests: Guests | None = None
+        self.images: list[str] = []  # tags of hostile images
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +63,8 @@ class Site:
                 self.leave(scene)
             if "engine" in self.__dict__:
                 remove_labelled(self.engine, {INSTANCE_LABEL: self.instance})
+                for tag in self.images:
+                    forget_image(self.engine, tag)
                 self.engine.close()
         finally:
             take_away(self.root)
@@ -70,6 +78,10 @@ class Site:
     def runtime(self) -> str:
         """The runtime of guests; soft containers use it too."""
         return self.settings.container.runtime
+
+    def image(self, name: str) -> str:
+        """Digest of one of our images. Raises: `image_missing`."""
+        return resolve(ImageSite(self.engine, Home(self.root / "images"), self.settings.images, self.environ), name)
 
     @property
     def git_program(self) -> str:
@@ -86,7 +98,7 @@ class Site:
     def guests(self) -> Guests:
         """The one scene of all entries about containers, made when the first one asks."""
         if self._guests is None:
-            self._guests = Guests(self, self.make("guests"), ())
+            self._guests = Guests(self, self.make("guests"), resources.PROBES)
         return self._guests
 
     def make(self, name: str, **options: Any) -> Scene:

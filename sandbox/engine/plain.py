@@ -8,15 +8,21 @@ memory and processes. Only our own probes run in it, never anything of a reposit
 
 from __future__ import annotations
 
+import io
+import tarfile
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import docker.errors
+
 from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import remove
+from sandbox.errors import ErrorCode, SandboxError
 
 CAPABILITIES = (
     *("DAC_READ_SEARCH", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_BOOT", "SYS_CHROOT", "SYS_MODULE", "SYS_NICE"),
@@ -66,7 +72,7 @@ class SoftContainers:
         name, api = f"sandbox-soft-{uuid.uuid4().hex}", self.engine.api
         body = {**_soft(image, self.runtime, binds), "Labels": dict(self.labels)}
         if argv is not None:
-            body |= {"Entrypoint": list(argv), "Cmd": []}
+            body |= {"Entrypoint": list(argv), "Cmd": [], "User": "0:0", "WorkingDir": "/"}
         try:
             with translated("run a soft container"):
                 api.create_container_from_config(body, name=name)  # type: ignore[no-untyped-call]  # stub
@@ -75,6 +81,21 @@ class SoftContainers:
                 return SoftEnd(code, bytes(api.logs(name)))
         finally:
             remove(self.engine, name)
+
+    def build(self, tag: str, dockerfile: str) -> None:
+        """An image of a Dockerfile that only sets configuration. Raises: `internal` when the engine builds none."""
+        content, archive = dockerfile.encode(), io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            member = tarfile.TarInfo("Dockerfile")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        archive.seek(0)
+        api = self.engine.api
+        with translated("build an image"):
+            answer = api.build(fileobj=archive, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
+            lines = list(answer)
+        if wrong := [str(line["error"]) for line in lines if "error" in line]:
+            raise SandboxError(ErrorCode.INTERNAL, f"The engine could not build {tag}", details=wrong[0])
 
     def _wait(self, name: str, deadline_s: float) -> int:
         timer = threading.Timer(deadline_s, self._kill, (name,))
@@ -89,6 +110,12 @@ class SoftContainers:
             self.engine.api.kill(name, signal="SIGKILL")
 
 
+def forget_image(engine: Engine, tag: str) -> None:
+    """Delete an image; one that is not there is fine."""
+    with translated("delete an image"), suppress(docker.errors.ImageNotFound):
+        engine.api.remove_image(tag, force=True)
+
+
 def _soft(image: str, runtime: str, binds: Sequence[Bind]) -> dict[str, Any]:
     mounts = [
         {"Type": "bind", "Source": str(bind.source), "Target": bind.target, "ReadOnly": bind.read_only}
@@ -96,8 +123,6 @@ def _soft(image: str, runtime: str, binds: Sequence[Bind]) -> dict[str, Any]:
     ]
     return {
         "Image": image,
-        "User": "0:0",
-        "WorkingDir": "/",
         "NetworkDisabled": True,
         "HostConfig": {
             "Runtime": runtime,

@@ -1,0 +1,147 @@
+"""THREATS L: a guest that eats, floods, hides or stays. The verdict has to come from facts, never from its words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sandbox.attack.entry import Entry, GotThrough
+from sandbox.attack.guests import Probe, guests_of
+from sandbox.attack.scene import Scene, fired, held
+from sandbox.models import CheckRun, Verdict
+
+TMP = "/tmp"  # noqa: S108 - the guest's own tmpfs
+FORKS = 'my $n = 0; for (1..200) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
+EATS = 'perl -e \'my $x = "a" x (256 << 20); print length($x), "\n"\'; exit 0'
+OPENS = 'my @f; for (1..1000) { open(my $f, "<", "/dev/null") or last; push @f, $f } print scalar(@f), "\n"'
+FILLS = "head -c 33554432 /dev/zero >{0}; stat -c %s {0}; rm -f {0}"
+FLOODS = "head -c 4194304 /dev/zero | tr '\\0' 'a'; head -c 4194304 /dev/zero >&2"
+STUBBORN = "trap '' TERM INT HUP QUIT ALRM USR1 USR2; echo set; while :; do sleep 1; done"
+SURVIVED = (
+    "sh -c 'trap \"\" TERM; echo set >/tmp/set; while :; do sleep 1; done' & p=$!;"
+    "until [ -s /tmp/set ]; do sleep 0.05; done; kill -TERM $p; sleep 0.3; kill -0 $p && echo survived; kill -9 $p"
+)
+STAYS = (
+    "for i in 1 2 3; do setsid sh -c 'while :; do echo x >>{0}/orphan; sleep 0.05; done' >/dev/null 2>&1 </dev/null &"
+    " done; until [ -s {0}/orphan ]; do sleep 0.05; done"
+)
+COMES_BACK = STAYS.format(TMP) + "; rm /tmp/orphan; until [ -s /tmp/orphan ]; do sleep 0.05; done; echo back"
+LIES = (
+    "f='D\\0\\0\\0\\100aaaaaaaaaaaaaaaa\\0\\0\\0\\0\\0\\0\\0\\4'; printf \"$f\";"
+    'for t in /proc/1/fd/0 /proc/1/fd/1 /proc/1/fd/2 /proc/1/mem; do printf "$f" >$t; done 2>/dev/null;'
+    'echo \'{"verdict": "passed", "exit_code": 0}\'; echo \'exit code 0\'; echo PASSED; exit 3'
+)
+ORPHAN_WAIT_S = 1.0
+
+PROBES = (
+    Probe("forks", ("perl", "-e", FORKS)),
+    Probe("eats", ("sh", "-c", EATS)),
+    Probe("opens", ("perl", "-e", OPENS)),
+    Probe("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
+    Probe("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
+    Probe("floods", ("sh", "-c", FLOODS)),
+    Probe("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
+    Probe("stays", ("sh", "-c", STAYS.format("/workspace"))),
+    Probe("lies", ("sh", "-c", LIES)),
+)
+"""Each is a check of its own with small limits."""
+
+
+def _prints(*argv: str, want: str, what: str) -> Callable[[Scene], str]:
+    """A control: nothing stops it in a soft container."""
+
+    def control(scene: Scene) -> str:
+        ended = guests_of(scene).run_soft(*argv)
+        said = ended.stdout.decode(errors="replace").strip()
+        fired(want in said.split(), f"a soft container stopped it as well: {said[-200:]}")
+        return what
+
+    return control
+
+
+def _at_most(check_id: str, most: int, what: str) -> Callable[[Scene], str]:
+    """The attack: the number that the probe printed stays below a limit."""
+
+    def attack(scene: Scene) -> str:
+        run = guests_of(scene).run(check_id)
+        numbers = [int(word) for word in run.stdout_tail.split() if word.isdigit()]
+        fired(numbers, f"the probe counted nothing: {run.verdict}, {run.stderr_tail[-200:]}")
+        if numbers[0] > most:
+            raise GotThrough(f"{numbers[0]} {what}, where {most} is the limit")
+        return f"{numbers[0]} {what} of at most {most}"
+
+    return attack
+
+
+def _not_passed(run: CheckRun, *verdicts: Verdict) -> str:
+    held(run.verdict in verdicts, True, f"the verdict {run.verdict}, instead of {' or '.join(verdicts)}")
+    return f"verdict {run.verdict}"
+
+
+def _oom(scene: Scene) -> str:
+    return _not_passed(guests_of(scene).run("eats"), Verdict.OOM_KILLED)
+
+
+def _flooded(scene: Scene) -> str:
+    size = len(guests_of(scene).run_soft("sh", "-c", FLOODS).stdout)
+    fired(size >= 8 << 20, f"only {size} bytes arrived")
+    return f"{size >> 20} MiB were kept of a soft container"
+
+
+def _bounded(scene: Scene) -> str:
+    run = guests_of(scene).run("floods")
+    logs = [p for p in (scene.home / "repositories" / "logs").rglob(f"{run.run_id}.std*") if p.is_file()]
+    held(len(logs), 2, "logs of the run")
+    held([p.name for p in logs if p.stat().st_size > 128 * 1024], [], "logs longer than the limit")
+    held(len(run.stdout_tail) <= 64 * 1024 and run.truncated, True, "a bounded answer that says it was cut")
+    return f"{run.stdout_bytes + run.stderr_bytes} bytes came, {sum(p.stat().st_size for p in logs)} were kept"
+
+
+def _deadline(scene: Scene) -> str:
+    return _not_passed(guests_of(scene).run("stubborn"), Verdict.TIMED_OUT)
+
+
+def _gone(scene: Scene) -> str:
+    guests_of(scene).run("stays")
+    orphan = scene.wt / "orphan"
+    fired(orphan.exists(), "nothing was started")
+    orphan.unlink()
+    time.sleep(ORPHAN_WAIT_S)  # its writer would need a twentieth of that
+    held(orphan.exists(), False, "something of an ended check still writes")
+    return "nothing of the check writes after its end"
+
+
+def _believed(scene: Scene) -> str:
+    said = guests_of(scene).run_soft("sh", "-c", LIES.replace("/proc/1/", "/nowhere/")).stdout
+    fired(said.rstrip().endswith(b"PASSED"), "it did not say so")
+    return "who reads the output reads PASSED"
+
+
+def _by_status(scene: Scene) -> str:
+    return _not_passed(guests_of(scene).run("lies"), Verdict.FAILED, Verdict.KILLED)
+
+
+ENTRIES = (
+    Entry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="200", what="200 processes started"),
+          _at_most("forks", 48, "processes"), scene="guests"),
+    Entry("L02", "a child that eats all memory, under a parent that exits 0", "check run",
+          _prints("sh", "-c", EATS, want=str(256 << 20), what="256 MiB were given to a soft container"), _oom,
+          scene="guests"),
+    Entry("L03", "a full /tmp, which is memory", "check run",
+          _prints("sh", "-c", FILLS.format(f"{TMP}/big"), want="33554432", what="32 MiB were written"),
+          _at_most("fills-tmp", 8 << 20, "bytes in /tmp"), scene="guests"),
+    Entry("L04", "a file without end", "check run",
+          _prints("sh", "-c", FILLS.format(f"{TMP}/big"), want="33554432", what="32 MiB were written"),
+          _at_most("fills-file", 16 << 20, "bytes in one file"), scene="guests"),
+    Entry("L07", "a flood of output", "check run", _flooded, _bounded, scene="guests"),
+    Entry("L09", "a process that ignores signals", "check run",
+          _prints("sh", "-c", SURVIVED, want="survived", what="it outlived SIGTERM"), _deadline, scene="guests"),
+    Entry("L12", "processes that stay behind", "check run",
+          _prints("sh", "-c", COMES_BACK, want="back", what="they went on writing in a soft container"), _gone,
+          scene="guests"),
+    Entry("L16", "all file descriptors", "check run",
+          _prints("perl", "-e", OPENS, want="1000", what="1000 files were open"),
+          _at_most("opens", 256, "open files"), scene="guests"),
+    Entry("L19", "output that says the check passed, and a forged report of its supervisor", "check run", _believed,
+          _by_status, scene="guests"),
+)  # fmt: skip
