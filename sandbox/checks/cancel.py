@@ -25,7 +25,7 @@ IMPATIENT_S = 1.0
 Cancelled = Callable[[], bool]
 """Whether somebody wants the checks of a request to end. Asked often, from any thread: it must not wait."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Cancellation:

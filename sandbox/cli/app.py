@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(list(argv))
     output = guard_streams()
     code = _run(sys.argv[1:])
-    _listen(signal.SIG_DFL, signal.SIG_DFL)  # nothing is left to tidy: a late signal just ends the process
+    _listen(signal.SIG_DFL)  # nothing is left to tidy: a late signal just ends the process
     sys.stdout.flush()
     return code if output.lost is None else _fail(_unwritten(output.lost), Invocation())
 
@@ -116,7 +116,7 @@ def _run(arguments: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no foreign code in here
     invocation = Invocation(json="--json" in arguments)
     try:
-        _listen(signal.default_int_handler, signal.default_int_handler)
+        _listen(signal.default_int_handler)
         code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_color())
     except SandboxError as error:
         return _fail(error, invocation)
@@ -132,11 +132,11 @@ def _run(arguments: list[str]) -> int:
     return int(code or 0)
 
 
-def _listen(to_interrupt: Any, to_terminate: Any) -> None:
-    """Choose what Ctrl-C and SIGTERM do; an ignored Ctrl-C (a background job of a shell) stays ignored."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, to_interrupt)
-    signal.signal(signal.SIGTERM, to_terminate)
+def _listen(handler: Any) -> None:
+    """Choose what Ctrl-C, SIGTERM and a closed terminal do; what is ignored (by `nohup`, by a shell) stays ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def _color() -> bool | None:

@@ -33,11 +33,15 @@ class Request:
 
     def began(self, check_id: CheckId) -> None:
         """A check was begun; before its guest is made."""
-        os.write(self._held, f"{check_id}\n".encode())
+        self._tell(check_id)
 
     def ended(self, check_id: CheckId, verdict: Verdict) -> None:
         """It was recorded."""
-        os.write(self._held, f"{check_id} {verdict.value}\n".encode())
+        self._tell(f"{check_id} {verdict.value}")
+
+    def _tell(self, line: str) -> None:
+        with suppress(OSError):  # a full disk: what others hear is no reason to fail
+            os.write(self._held, f"{line}\n".encode())
 
 
 @contextmanager
@@ -74,7 +78,7 @@ class Seen:
         """The checks it began, with the verdicts of those that ended."""
         words = [line.split(" ") for line in os.pread(self._looked, 2**20, 0).decode().splitlines()]
         began = [name for name, *verdict in words if not verdict]
-        ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict}
+        ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict and verdict[0] in set(Verdict)}
         return [(name, ended.get(name)) for name in began]
 
     def clear(self) -> bool:

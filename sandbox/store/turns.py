@@ -22,8 +22,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.claims import make_claimed, remove_abandoned
 from sandbox.store.tickets import Ticket, draw, in_line, may_run, parse_ticket
 
-LOOK_S, SLOWEST_LOOK_S = 0.02, 0.25
-"""How often the first in line looks whether it is its turn; and the last, who is asked to give up as often."""
+LOOK_S, SLOWEST_LOOK_S = 0.02, 2.0
+"""How often the first in line looks whether it is its turn; the second half as often, and so on; and the slowest."""
+
+ASK_S = 0.25
+"""How often each is asked whether to give up, at least."""
 
 ASLEEP_S = 30.0
 """Who has not looked for so long (a stopped process) is passed over until he does."""
@@ -99,9 +102,16 @@ class Turns:
             if position == 0:
                 self._pass_on(ticket)
                 return True
-            with self._changed:
-                self._changed.wait(min(SLOWEST_LOOK_S, LOOK_S * position))
+            self._pause(min(SLOWEST_LOOK_S, LOOK_S * position), give_up)
         return False
+
+    def _pause(self, seconds: float, give_up: GiveUp) -> None:
+        """Until the next look, or a change in this process, or a reason to give up."""
+        ends_at = time.monotonic() + seconds
+        while (left_s := ends_at - time.monotonic()) > 0 and not give_up():
+            with self._changed:
+                if self._changed.wait(min(ASK_S, left_s)):
+                    return
 
     def _known_position(self, ticket: Ticket) -> int:
         """Position of a ticket that has another of this process before it, which looks for both; 0: look yourself."""
@@ -133,9 +143,10 @@ class Turns:
         with self._changed:
             ours = any(t.nonce == ticket.nonce for t in self._waiting)
         try:
-            if ours:
+            age_s = time.time() - path.stat().st_mtime
+            if ours and age_s > ASLEEP_S / 8:
                 os.utime(path)
-            return ours or time.time() - path.stat().st_mtime < ASLEEP_S
+            return ours or age_s < ASLEEP_S
         except FileNotFoundError:
             return False
 

@@ -234,7 +234,7 @@ def test_the_guest_of_a_dead_process_is_ended_by_check_stop(bench: Bench) -> Non
         shutil.rmtree(room)  # its report folder: what `gc` is for
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_command_records_the_run_and_exits_130(bench: Bench, number: signal.Signals) -> None:
     task_id = bench.task()
     runner = Command(bench.home).start("check", "run", task_id, "after")

@@ -13,13 +13,15 @@ from sandbox.checks import cancel
 from sandbox.checks.cancel import Cancellation, first_reason, interrupts_deferred, stops_when
 from sandbox.models import Verdict
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """A suite in the background of a shell ignores SIGINT: each test has Python's own handlers, as a program has."""
-    before = [signal.signal(n, signal.default_int_handler) for n in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.signal(number, signal.default_int_handler) for number in SIGNALS]
     yield
-    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+    for number, handler in zip(SIGNALS, before, strict=True):
         signal.signal(number, handler)
 
 
@@ -61,7 +63,7 @@ def interrupted_twice(number: signal.Signals, seen: list[bool]) -> None:
         seen.append(interrupted())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupt_is_a_claim_in_the_body_and_raised_after_it(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,8 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     """Run one command line in this process: (exit code, stdout, stderr)."""
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "sandbox-home"))
     monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    before = signal.getsignal(signal.SIGTERM)
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in signals]
 
     def act(*arguments: str) -> tuple[int, str, str]:
         code = main(list(arguments))
@@ -45,7 +46,8 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         return code, captured.out, captured.err
 
     yield act
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in zip(signals, before, strict=True):
+        signal.signal(number, handler)
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
