@@ -39,6 +39,6 @@ def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], pro
 def _show(summary: RunSummary, took: str) -> None:
     click.echo(f"{summary.repository.id}  {summary.ref}")
     click.echo(f"  commit {summary.commit[:12]}  tree {summary.tree[:12]}  profile {summary.profile}")
-    show_runs(summary.runs)
+    show_runs(summary.runs, summary.repository.id)
     word = click.style("verified", fg="green", bold=True) if summary.verified else click.style("not verified", fg="red")
     click.echo(f"{word} in {took}")

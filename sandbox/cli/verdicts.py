@@ -11,18 +11,12 @@ import click
 from rich.console import Console
 from rich.status import Status as Spinner
 
+from sandbox.cli.endings import amount, explain
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.text import Shower
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
-_EXPLAINED = {
-    Verdict.TIMED_OUT: "stopped at its deadline",
-    Verdict.OOM_KILLED: "the kernel killed it at its memory limit",
-    Verdict.KILLED: "it was stopped from outside",
-    Verdict.OUTPUT_LIMIT: "stopped at its output limit",
-    Verdict.DISK_LIMIT: "stopped at its disk limit",
-}
 _TAIL_LINES = 15
 
 
@@ -80,25 +74,27 @@ def verdict_text(run: CheckRun) -> str:
     return click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
 
 
-def show_runs(runs: Sequence[CheckRun]) -> None:
-    """One line a run; for what did not pass: why, the failing tests, the end of its output."""
+def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
+    """One line a run; what ended it in words; for what did not pass the failing tests, or the end of its output.
+
+    `owner_id`: whose runs they are, where it is no task.
+    """
     for run in runs:
         click.echo(f"  {run.check_id:<10} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
+        for line in explain(run):
+            click.echo(f"      {line}")
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
+            click.echo(f"      all of it: sandbox check log {run.task_id or owner_id or 'OWNER'} {run.run_id}")
 
 
 def _facts(run: CheckRun) -> str:
     facts = []
-    if run.verdict is Verdict.FAILED:
-        facts.append(f"exit code {run.exit_code}")
-    if run.verdict in _EXPLAINED:
-        facts.append(_EXPLAINED[run.verdict])
     if run.report is not None:
         bad = run.report.failures + run.report.errors
         facts.append(f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests")
     if run.usage.memory_peak_bytes is not None:
-        facts.append(f"{run.usage.memory_peak_bytes / 2**20:.0f} MiB peak")
+        facts.append(f"{amount(run.usage.memory_peak_bytes)} peak")
     if run.usage.cpu_time_s is not None:
         facts.append(f"{run.usage.cpu_time_s:.1f} s CPU")
     return "  (" + ", ".join(facts) + ")" if facts else ""

@@ -1,0 +1,166 @@
+"""What ended a check, and what to do about it, in words. Pure: a run in, lines out.
+
+Facts come from the kernel, the engine and our own counting. Only the notes that begin with "its output says" are taken
+from what the guest printed, which may be anything: they are hints, and decide nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from sandbox.models import CheckRun, Verdict
+
+_SHELL = 128  # a shell reports a program that a signal ended as 128 and its number: POSIX, XCU 2.8.2
+_SIGNALS = {
+    "SIGABRT": "it aborted itself, as after a failed assertion",
+    "SIGBUS": "it used memory behind which there was nothing, as of a file on a full /tmp or /dev/shm",
+    "SIGFPE": "an arithmetic error, as a division by zero",
+    "SIGHUP": "sent by one of its own processes",
+    "SIGILL": "an instruction that this CPU does not have, or a compiler's trap",
+    "SIGINT": "sent by one of its own processes",
+    "SIGKILL": "sent by one of its own processes",
+    "SIGPIPE": "it wrote to a program that had ended",
+    "SIGSEGV": "it used memory that is not its own",
+    "SIGSYS": "a system call that no guest may make; docs/hardening.md lists them",
+    "SIGTERM": "sent by one of its own processes",
+    "SIGTRAP": "a debugger's trap, or a failed assertion",
+    "SIGXCPU": "it set itself a limit of CPU time",
+}
+_SHELLS = {
+    126: "what a shell says when a file cannot be executed",
+    127: "what a shell says when there is no such command: it may be missing in the profile's image",
+}
+
+
+def explain(run: CheckRun) -> tuple[str, ...]:
+    """One line for what ended it, unless it passed; then a line for each limit it met and each thing worth knowing."""
+    return (*_ENDINGS[run.verdict](run), *_notes(run))
+
+
+def _passed(_run: CheckRun) -> Iterator[str]:
+    yield from ()
+
+
+def _failed(run: CheckRun) -> Iterator[str]:
+    if run.signal is not None:
+        yield f"ended by {_named(run.signal)}: {_meaning(run, run.signal)}"
+    elif run.exit_code is None:
+        yield "could not be started: its command is not there, or cannot be executed"
+    elif run.exit_code in _SHELLS:
+        yield f"exit code {run.exit_code}: {_SHELLS[run.exit_code]}"
+    elif (name := _name(run.exit_code - _SHELL)) is not None:
+        number = run.exit_code - _SHELL
+        yield f"exit code {run.exit_code}: a program that it ran was ended by {name}: {_meaning(run, number)}"
+    else:
+        yield f"exit code {run.exit_code}, of its own"
+
+
+def _timed_out(run: CheckRun) -> Iterator[str]:
+    yield f"stopped at its deadline, after {run.wall_time_s:.1f} s; timeout_s of the check in its profile sets it"
+
+
+def _oom_killed(run: CheckRun) -> Iterator[str]:
+    usage = run.usage
+    peak = f"its peak was {amount(usage.memory_peak_bytes)}, " if usage.memory_peak_bytes is not None else ""
+    limit = amount(usage.limits.memory_bytes)
+    yield f"the kernel killed it at its memory limit: {peak}the limit is {limit} (limits.memory_bytes)"
+    yield "files in /tmp, its home and /dev/shm count as memory; fewer jobs at once (make -j) need less of it"
+
+
+def _killed(run: CheckRun) -> Iterator[str]:
+    if run.exit_code is None and not run.wall_time_s:
+        yield "stopped before it began: cancelled or interrupted"
+    else:
+        yield "stopped from outside: by `check stop`, an interrupted command, or whoever ended its container"
+
+
+def _output_limit(run: CheckRun) -> Iterator[str]:
+    yield f"stopped at its output limit of {amount(run.usage.limits.output_bytes)} a stream (limits.output_bytes)"
+
+
+def _disk_limit(run: CheckRun) -> Iterator[str]:
+    usage = run.usage
+    limits = usage.limits
+    if (usage.disk_used_bytes or 0) > limits.disk_bytes:
+        limit = amount(limits.disk_bytes)
+        yield f"stopped at its disk limit: at least {amount(usage.disk_used_bytes)} of {limit} (limits.disk_bytes)"
+    elif (usage.disk_used_files or 0) > limits.disk_files:
+        yield f"stopped at its disk limit: more than {limits.disk_files:,} files (limits.disk_files)"
+    else:
+        yield "stopped because the host's disk is nearly full: see disk.min_free_bytes in docs/configuration.md"
+    if not run.clean_room:
+        yield "what it wrote is still among the task's files, and the next check is stopped as well"
+
+
+_ENDINGS = {
+    Verdict.PASSED: _passed,
+    Verdict.FAILED: _failed,
+    Verdict.TIMED_OUT: _timed_out,
+    Verdict.OOM_KILLED: _oom_killed,
+    Verdict.KILLED: _killed,
+    Verdict.OUTPUT_LIMIT: _output_limit,
+    Verdict.DISK_LIMIT: _disk_limit,
+}
+
+
+def _name(number: int) -> str | None:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+def _named(number: int) -> str:
+    name = _name(number)
+    return f"signal {number} ({name})" if name else f"signal {number}"
+
+
+def _meaning(run: CheckRun, number: int) -> str:
+    name = _name(number) or ""
+    if name == "SIGXFSZ":
+        return f"a file grew past {amount(run.usage.limits.file_bytes)} (limits.file_bytes)"
+    if name == "SIGKILL" and run.usage.oom_kills is None:
+        return "sent by one of its own processes, or by the kernel for memory, which this host does not count"
+    return _SIGNALS.get(name, "sent by one of its own processes")
+
+
+def _notes(run: CheckRun) -> Iterator[str]:
+    usage = run.usage
+    limits = usage.limits
+    if usage.pids_peak is not None and usage.pids_peak >= limits.pids:
+        yield f"it had all {limits.pids:,} processes and threads that it may have: starting more failed (limits.pids)"
+    if usage.leftover_processes:
+        processes = "1 process was" if usage.leftover_processes == 1 else f"{usage.leftover_processes} processes were"
+        yield f"{processes} still running when it had ended, and killed"
+    for stream, total in (("stdout", run.stdout_bytes), ("stderr", run.stderr_bytes)):
+        if total > limits.output_bytes:
+            dropped = amount(total - limits.output_bytes)
+            yield f"{stream}: {amount(total)}, of which {dropped} in the middle were not kept (limits.output_bytes)"
+    if run.verdict is Verdict.FAILED:
+        yield from _said(run)
+
+
+def _said(run: CheckRun) -> Iterator[str]:
+    limits = run.usage.limits
+    hints = {
+        "No space left on device": f"there is room for {amount(limits.tmp_bytes)} in /tmp (limits.tmp_bytes) and for "
+        f"{amount(limits.home_bytes)} in its home directory (limits.home_bytes)",
+        "Too many open files": f"each process may have {limits.open_files:,} (limits.open_files)",
+        "Read-only file system": "a check may write to its worktree, /tmp, its home directory and /report",
+        "Temporary failure in name resolution": "a check has no network",
+        "Network is unreachable": "a check has no network",
+    }
+    for said, hint in hints.items():
+        if said in run.stdout_tail or said in run.stderr_tail:
+            yield f'its output says "{said}": {hint}'
+
+
+def amount(size: int | None) -> str:
+    """Bytes for people: `512 MiB`, `1.5 GiB`."""
+    value = float(size or 0)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 or value == int(value) else f"{value:.1f} {unit}"

@@ -1,0 +1,128 @@
+"""What people read about the end of a check: never a bare number."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sandbox.cli.endings import amount, explain
+from sandbox.models import CheckRun, Limits, Usage, Verdict
+
+MIB = 1024**2
+LIMITS = Limits(memory_bytes=64 * MIB, pids=32, file_bytes=MIB, output_bytes=1000, disk_bytes=50 * MIB, disk_files=10)
+
+
+def run(verdict: Verdict, exit_code: int | None = 0, *, usage: dict[str, Any] | None = None, **more: Any) -> CheckRun:
+    document = {
+        "run_id": "run-" + "0" * 32,
+        "check_id": "test",
+        "task_id": None,
+        "verdict": verdict,
+        "exit_code": exit_code,
+        "signal": None,
+        "started_at": datetime(2026, 1, 2, tzinfo=UTC),
+        "wall_time_s": 12.34,
+        "usage": Usage(limits=LIMITS, **{"oom_kills": 0, **(usage or {})}),
+        "stdout_tail": "",
+        "stderr_tail": "",
+        "stdout_bytes": 0,
+        "stderr_bytes": 0,
+        "truncated": False,
+        "tree": "a" * 40,
+        "clean_room": True,
+        "cached": False,
+        "image_digest": "sha256:" + "0" * 64,
+        "runtime": "runc",
+        "report": None,
+    }
+    return CheckRun(**{**document, **more})
+
+
+P, F, T, M, K, D = (
+    Verdict.PASSED,
+    Verdict.FAILED,
+    Verdict.TIMED_OUT,
+    Verdict.OOM_KILLED,
+    Verdict.KILLED,
+    Verdict.DISK_LIMIT,
+)
+ENDINGS = {
+    "passed": (run(P), []),
+    "failed": (run(F, 1), ["exit code 1, of its own"]),
+    "no-signal": (run(F, 200), ["exit code 200, of its own"]),
+    "not-found": (run(F, 127), ["exit code 127: ", "no such command"]),
+    "not-executable": (run(F, 126), ["cannot be executed"]),
+    "not-started": (run(F, None), ["could not be started"]),
+    "signal": (run(F, None, signal=11), ["ended by signal 11 (SIGSEGV): it used memory that is not its own"]),
+    "signal-in-a-shell": (run(F, 139), ["exit code 139: a program that it ran was ended by SIGSEGV: it used memory"]),
+    "137-is-not-memory": (run(F, 137), ["ended by SIGKILL: sent by one of its own processes"]),
+    "137-and-nobody-counts": (run(F, 137, usage={"oom_kills": None}), ["SIGKILL", "by the kernel for memory"]),
+    "real-time-signal": (run(F, None, signal=40), ["ended by signal 40: "]),
+    "file-size": (run(F, 153), ["SIGXFSZ: a file grew past 1 MiB (limits.file_bytes)"]),
+    "forbidden-call": (run(F, None, signal=31), ["SIGSYS", "no guest may make"]),
+    "deadline": (run(T, 137, signal=9), ["deadline, after 12.3 s", "timeout_s"]),
+    "memory": (
+        run(M, 137, signal=9, usage={"oom_kills": 1, "memory_peak_bytes": 63 * MIB}),
+        ["memory limit: its peak was 63 MiB, the limit is 64 MiB (limits.memory_bytes)", "/tmp"],
+    ),
+    "memory-unmeasured": (run(M, 0), ["memory limit: the limit is 64 MiB"]),
+    "killed": (run(K, 137), ["stopped from outside: by `check stop`"]),
+    "never-began": (run(K, None, wall_time_s=0.0), ["stopped before it began"]),
+    "output": (run(Verdict.OUTPUT_LIMIT, None), ["1000 bytes a stream"]),
+    "disk-bytes": (
+        run(D, None, usage={"disk_used_bytes": 51 * MIB, "disk_used_files": 3}),
+        ["at least 51 MiB of 50 MiB (limits.disk_bytes)"],
+    ),
+    "disk-files": (run(D, None, usage={"disk_used_bytes": 0, "disk_used_files": 11}), ["more than 10 files"]),
+    "disk-of-the-host": (run(D, None), ["host's disk is nearly full", "disk.min_free_bytes"]),
+    "disk-of-a-task": (run(D, None, clean_room=False), ["still among the task's files"]),
+    "processes": (run(F, 1, usage={"pids_peak": 32}), ["all 32 processes and threads", "limits.pids"]),
+    "processes-of-a-passed": (run(P, usage={"pids_peak": 32}), ["limits.pids"]),
+    "fewer-processes": (run(P, usage={"pids_peak": 31}), []),
+    "leftovers": (run(P, usage={"leftover_processes": 2}), ["2 processes were still running"]),
+    "leftover": (run(P, usage={"leftover_processes": 1}), ["1 process was still running"]),
+    "dropped": (
+        run(P, stdout_bytes=1_000_000, truncated=True),
+        ["stdout: 977 KiB, of which 976 KiB in the middle were not kept (limits.output_bytes)"],
+    ),
+    "full-tmp": (
+        run(F, 1, stderr_tail="x: No space left on device\n"),
+        ['its output says "No space', "512 MiB in /tmp"],
+    ),
+    "full-tmp-passed": (run(P, stderr_tail="x: No space left on device\n"), []),
+    "descriptors": (run(F, 1, stdout_tail="Too many open files"), ["4,096"]),
+}
+
+
+@pytest.mark.parametrize(("ended", "said"), ENDINGS.values(), ids=ENDINGS)
+def test_how_a_check_ended_is_said_in_words(ended: CheckRun, said: list[str]) -> None:
+    lines = explain(ended)
+    text = "\n".join(lines)
+    assert not [words for words in said if words not in text], text
+    assert bool(lines) == bool(said), text
+    assert not [line for line in lines if "\n" in line or len(line) > 160]
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+@pytest.mark.parametrize("exit_code", [None, 0, 1, 125, 128, 129, 137, 192, 193, 255])
+def test_every_ending_but_a_pass_has_its_words(verdict: Verdict, exit_code: int | None) -> None:
+    assert bool(explain(run(verdict, exit_code))) == (verdict is not Verdict.PASSED)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (None, "0 bytes"),
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (512 * MIB, "512 MiB"),
+        (10 * 1024**3, "10 GiB"),
+        (5000 * 1024**3, "5000 GiB"),
+    ],
+)
+def test_amounts_are_for_people(size: int | None, text: str) -> None:
+    assert amount(size) == text
