@@ -24,6 +24,10 @@ _TEMPORARY = (
     "repositories/tasks/*.making",
     "repositories/rooms/*",
     "repositories/presence/*",
+    "repositories/stops/*",
+    "repositories/turns/[rw]-*",
+    "repositories/layers/**/.sandbox-write-*",
+    "repositories/worktrees/**/.sandbox-write-*",
 )
 
 
@@ -48,9 +52,14 @@ def _open(home: Path) -> dict[str, dict[str, Any]]:
 
 
 def _temporary(home: Path) -> list[Path]:
-    outside = home / "repositories" / "worktrees"  # what a task's repository holds is its own affair
+    inside = [home / "repositories" / kind for kind in ("worktrees", "layers")]
     found = {path for pattern in _TEMPORARY for path in home.glob(pattern)}
-    return sorted(p for p in found if not p.is_relative_to(outside) or ".removed-" in p.name)
+    return sorted(p for p in found if _is_ours(p.name) or not any(p.is_relative_to(folder) for folder in inside))
+
+
+def _is_ours(name: str) -> bool:
+    """Among names that a task's repository may hold as well."""
+    return name.startswith(".sandbox-write-") or ".removed-" in name
 
 
 def _mounts(home: Path) -> list[str]:

@@ -203,6 +203,21 @@ class WorktreeFiles:
                 os.fsync(folder)
             self._remove_empty(parent)
 
+    def drop_temporary(self, path: bytes) -> bool:
+        """Delete what a killed `write` left beside its target, whoever made a file of that name; whether it was there.
+
+        Raises: `unsafe_path` for any other name.
+        """
+        parent, name = os.path.split(path)
+        if not name.startswith(RESERVED_PREFIX):
+            raise refusal(show_path(path), "name", "it is no temporary name of ours", "")
+        with _translated(show_path(path)), self._directory(parent, create=False, owner=None) as folder:
+            try:
+                os.unlink(name, dir_fd=folder)
+            except (FileNotFoundError, IsADirectoryError):
+                return False
+            return True
+
     def walk(
         self, skip: Callable[[bytes], bool], limits: Limits | None = None, familiar: Familiar | None = None
     ) -> Iterator[Entry]:

@@ -343,3 +343,37 @@ def test_what_gc_says_is_json(desk: Desk) -> None:
     assert document["dry_run"] is True
     assert {"kind", "name", "action", "note"} == set(document["leftovers"][0])
     assert desk.root.is_dir()
+
+
+def test_a_temporary_name_of_a_killed_edit_goes_from_the_worktree(desk: Desk) -> None:
+    desk.write("d/.sandbox-write-0123456789abcdef", b"half")
+    desk.write("build/.sandbox-write-0123456789abcdef", b"half, in ignored output")
+    desk.write("d/other", b"kept")
+    assert kinds(collected(desk)) == [("cut-off edit", REMOVED)] * 2
+    assert left_behind(desk.home) == []
+    assert [c.path for c in again(desk).status(desk.task.id).changes] == ["d/other"]
+    assert again(desk).status(desk.task.id).rejected == ()
+
+
+def test_requests_wishes_and_tickets_of_the_dead_go(desk: Desk) -> None:
+    """Control: those of the living stay."""
+    stops, turns = desk.home / "repositories" / "stops", desk.home / "repositories" / "turns"
+    for folder in (stops, turns):
+        folder.mkdir(exist_ok=True)
+    dead, wish, living = (stops / f"{desk.task.id}.{number:016x}" for number in range(3))
+    dead.touch()
+    wish.with_name(f"{wish.name}.stop").touch()
+    ticket = turns / f"w-{1:08}-{1:012}-{1:016x}-{desk.task.id}"
+    ticket.touch()
+    with held(living):
+        assert kinds(collected(desk)) == [("request", REMOVED), ("ticket", REMOVED), ("wish to stop", REMOVED)]
+        assert list(stops.iterdir()) == [living]
+    assert kinds(collected(desk)) == [("request", REMOVED)]
+
+
+def test_what_cannot_be_looked_at_is_told_and_the_rest_is_done(desk: Desk) -> None:
+    (desk.home / "repositories" / "tasks" / ".x.0123456789ab.tmp").touch()
+    (desk.home / "repositories" / "registry.json").write_text("{")
+    desk.workbench.__exit__(None, None, None)
+    with again(desk) as other:
+        assert kinds(list(other.collect().leftovers)) == [("look", Tidying.FAILED), ("temporary file", REMOVED)]

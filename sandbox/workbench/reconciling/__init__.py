@@ -12,9 +12,11 @@ import logging
 from sandbox.models import Reconciliation
 from sandbox.store.presence import absent
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.reconciling.edits import cut_off_edits
 from sandbox.workbench.reconciling.guests import dead_guests, guest_marks
 from sandbox.workbench.reconciling.notes import controllers, locks, making_marks, stat_indexes
 from sandbox.workbench.reconciling.refs import refs
+from sandbox.workbench.reconciling.requests import dead_requests
 from sandbox.workbench.reconciling.rooms import dead_rooms, probes
 from sandbox.workbench.reconciling.survey import Finder, Survey
 from sandbox.workbench.reconciling.temporary import (
@@ -34,6 +36,7 @@ AFTER_A_KILL: tuple[Finder, ...] = (dead_guests, dead_rooms, temporary_files, co
 ALL: tuple[Finder, ...] = (
     dead_guests,
     guest_marks,
+    dead_requests,
     dead_rooms,
     probes,
     temporary_files,
@@ -42,6 +45,7 @@ ALL: tuple[Finder, ...] = (
     half_removals,
     worktrees,
     lost_worktrees,
+    cut_off_edits,
     refs,
     unfinished_objects,
     stat_indexes,
@@ -73,5 +77,5 @@ def after_a_kill(parts: Parts) -> None:
 def _went_through(survey: Survey, finders: tuple[Finder, ...] | list[Finder]) -> Survey:
     survey.parts.presence  # noqa: B018 - from here on we are at work
     for finder in finders:
-        survey.settle(finder(survey))
+        survey.settle(finder)
     return survey

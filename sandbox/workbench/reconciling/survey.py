@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,12 +51,17 @@ class Survey:
         """Whether no other controller is at work. Ask after listing."""
         return alive(self.parts.home.presence) <= {self.parts.presence.nonce}
 
-    def settle(self, findings: Iterable[Finding]) -> None:
-        """Do what is to be done about each, or say what would be."""
-        for finding in findings:
-            outcome = self._settled(finding)
-            if outcome is not None:
-                self.done.append(outcome)
+    def settle(self, finder: Finder) -> None:
+        """Do what is to be done about each finding, or say what would be. One that cannot be looked for is told."""
+        try:
+            for finding in finder(self):
+                outcome = self._settled(finding)
+                if outcome is not None:
+                    self.done.append(outcome)
+        except SandboxError as error:
+            self.done.append(_blind(finder, f"{error.brief}: {error.details}"))
+        except OSError as error:
+            self.done.append(_blind(finder, f"{error.strerror}: {error.filename}"))
 
     def _settled(self, finding: Finding) -> Leftover | None:
         def told(action: Tidying, note: str) -> Leftover:
@@ -86,6 +91,11 @@ class Survey:
 
 
 Finder = Callable[[Survey], Iterator[Finding]]
+
+
+def _blind(finder: Finder, why: str) -> Leftover:
+    name = getattr(finder, "__name__", "").replace("_", " ")
+    return Leftover(kind="look", name=name, action=Tidying.FAILED, note=why[:NOTE_LENGTH])
 
 
 def is_task_id(name: str) -> bool:

@@ -1,0 +1,44 @@
+"""What a killed edit left in a worktree: a file under a temporary name of ours beside its target."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from sandbox.files.overlay import read_upper
+from sandbox.files.tree import WorktreeFiles
+from sandbox.models import Task, TaskStatus
+from sandbox.policy.paths import show_path
+from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.store.records import list_tasks
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.reconciling.survey import Finding, Survey
+from sandbox.workbench.worktrees import has_worktree, ready, site_of
+
+
+def cut_off_edits(survey: Survey) -> Iterator[Finding]:
+    """Of open tasks. All names of a worktree are looked at, build output too: an edit may have gone there."""
+    for task in list_tasks(survey.parts.home):
+        if task.status is not TaskStatus.CLOSED and has_worktree(site_of(survey.parts, task.repo_id, task.id)):
+            for path in sorted(set(_temporary(survey.parts, task))):
+                drop = partial(_drop, survey.parts, task, path)
+                yield Finding("cut-off edit", f"{task.id}/{show_path(path)}", drop, locks=(task.id,))
+
+
+def _temporary(parts: Parts, task: Task) -> Iterable[bytes]:
+    site = site_of(parts, task.repo_id, task.id)
+    if site.layers.is_dir():
+        entries = read_upper(site.layers / "upper", lambda _: False).entries
+        return (e.path for e in entries if _is_ours(e.path))
+    with WorktreeFiles(site.root) as files:
+        return [e.path for e in files.walk(lambda _: False) if _is_ours(e.path)]
+
+
+def _is_ours(path: bytes) -> bool:
+    return posixpath.basename(path).startswith(RESERVED_PREFIX)
+
+
+def _drop(parts: Parts, task: Task, path: bytes) -> str | None:
+    with WorktreeFiles(ready(parts, task)) as files:
+        return "" if files.drop_temporary(path) else None
