@@ -80,6 +80,11 @@ def read(paths: CgroupPaths) -> Counters:
     return _read_v2(paths) if paths.version > 1 else _read_v1(paths)
 
 
+def pids_now(paths: CgroupPaths) -> int | None:
+    """Threads in the container at this moment."""
+    return _number(paths.pids, "pids.current")
+
+
 def processes(paths: CgroupPaths) -> tuple[int, ...]:
     """Pids of the host in the container's own group; those in groups below it are not listed."""
     text = _text(paths.pids, "cgroup.procs") or ""

@@ -28,7 +28,12 @@ def devices(mountinfo: str) -> dict[str, str]:
     """Device ('major:minor') of what is seen at each mount point; pure. Of several there, the last one made."""
     lines = (line.split(" ") for line in mountinfo.split("\n"))  # the kernel escapes these two, no other white space
     rows = (fields for fields in lines if len(fields) > _MOUNT_POINT)
-    return {_ESCAPE.sub(lambda m: chr(int(m[1], 8)), f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
+    return {unescaped(f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
+
+
+def unescaped(field: str) -> str:
+    """A path of the table as it is."""
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 8)), field)
 
 
 def missing_mounts(mountinfo: str, targets: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ Fields: https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Containe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -104,12 +104,31 @@ _CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
+SUPERVISOR_TARGET = "/sandbox-init"
+
+
+@dataclass(frozen=True)
+class Supervisor:
+    """Our PID 1 (images/init), mounted into any image. It takes commands over stdin, and ends when none came for long.
+
+    `binary`: static, at a path whose content never changes: the guest keeps the file it was started with.
+    """
+
+    binary: Path
+    lease_s: int
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (SUPERVISOR_TARGET, str(self.lease_s))
+
+
 @dataclass(frozen=True)
 class ContainerSpec:
     """One container to create. Host paths are absolute; nothing here comes from a repository.
 
     The caller has checked that `cwd` is a directory of the workspace reached without a symlink: the runtime resolves it
     as root inside the container, and creates it there when it is missing (CVE-2024-21626, CVE-2019-16884).
+    A supervised guest has no command of its own: `argv` and `env` are empty, checks bring theirs (see commands.py).
     """
 
     name: str
@@ -127,6 +146,7 @@ class ContainerSpec:
     cpuset: str  # "0-1"; "": every CPU
     workspace_read_only: bool = False  # for guests that only look
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
+    supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the command is PID 1's child
 
 
 def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
@@ -150,6 +170,27 @@ def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]
     }
 
 
+def require_environment(env: Mapping[str, str]) -> None:
+    """Raises: `policy_violation` for what a check may not set."""
+    for name, value in env.items():
+        if not _ENV_NAME.fullmatch(name) or protected(name):
+            raise _violation(f"A check may not set the environment variable {name!r}")
+        if "\0" in value:
+            raise _violation("An environment variable holds a NUL byte")
+
+
+def require_command(argv: Sequence[str]) -> None:
+    """Raises: `policy_violation` unless it is a command."""
+    if not argv or not argv[0] or any("\0" in word for word in argv):
+        raise _violation("A check needs a command without NUL bytes")
+
+
+def require_directory(cwd: PurePosixPath, policy: ShippedPolicy) -> None:
+    """Raises: `policy_violation` unless it is named inside the workspace."""
+    if ".." in cwd.parts or not cwd.is_relative_to(policy.container.mounts.workspace) or "\0" in str(cwd):
+        raise _violation(f"A check runs inside {policy.container.mounts.workspace}, not in {cwd}")
+
+
 def protected(name: str) -> bool:
     """Whether only the policy may decide about this environment variable."""
     return name in PROTECTED_ENV or name.startswith(PROTECTED_PREFIXES)
@@ -157,8 +198,11 @@ def protected(name: str) -> bool:
 
 def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     uid, gid = spec.user
+    talks = spec.supervisor is not None
     return {
-        "Entrypoint": list(spec.argv),  # all of it: an empty entrypoint would let the image's own in
+        "Entrypoint": list(
+            spec.supervisor.argv if spec.supervisor else spec.argv
+        ),  # all of it: an empty entrypoint would let the image's own in
         "Cmd": [],
         "User": f"{uid}:{gid}",
         "WorkingDir": str(spec.cwd),
@@ -170,9 +214,9 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "Healthcheck": {"Test": ["NONE"]},
         "Volumes": {},
         "Tty": False,
-        "OpenStdin": False,
-        "StdinOnce": False,
-        "AttachStdin": False,
+        "OpenStdin": talks,
+        "StdinOnce": False,  # the next controller talks to the same guest
+        "AttachStdin": talks,
         "AttachStdout": True,
         "AttachStderr": True,
         "NetworkDisabled": True,
@@ -181,9 +225,7 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
 
 def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
     """`NAME=value` sets; a bare `NAME` removes what the image sets (seen on 20.10; `NAME=` leaves an empty value)."""
-    for name in spec.env:
-        if not _ENV_NAME.fullmatch(name) or protected(name):
-            raise _violation(f"A check may not set the environment variable {name!r}")
+    require_environment(spec.env)
     chosen = {
         "PATH": PATH,
         "HOME": policy.container.mounts.home,
@@ -192,15 +234,13 @@ def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
         **policy.container.env,
         **spec.env,
     }
-    if any("\0" in value for value in chosen.values()):
-        raise _violation("An environment variable holds a NUL byte")
     return [f"{name}={value}" for name, value in chosen.items()] + sorted(PROTECTED_ENV - chosen.keys())
 
 
 def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     return {
         "Runtime": spec.runtime,
-        "Init": True,
+        "Init": spec.supervisor is None,  # ours is PID 1 itself: it reaps, and nobody else may be its parent
         "Privileged": False,
         "CapDrop": ["ALL"],
         "CapAdd": [],
@@ -275,6 +315,7 @@ def _files(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         (spec.git_mask, f"{mounts.workspace}/.git", True),
         (spec.report, mounts.report, False),
         (spec.hosts, "/etc/hosts", True),
+        (spec.supervisor.binary if spec.supervisor else None, SUPERVISOR_TARGET, True),
     )
     return {
         "Binds": [],
@@ -300,8 +341,7 @@ def _require_identity(spec: ContainerSpec, policy: ShippedPolicy) -> None:
         raise _violation(f"Not a container name of ours: {spec.name!r}")
     if not _IMAGE.fullmatch(spec.image):
         raise _violation(f"An image is named by its digest, not by {spec.image!r}")
-    if not spec.argv or not spec.argv[0] or any("\0" in word for word in spec.argv):
-        raise _violation("A check needs a command without NUL bytes")
+    _require_purpose(spec)
     if min(spec.user) < 1:
         raise _violation("A guest never runs as uid or gid 0")
     if spec.runtime not in policy.container.runtimes:
@@ -313,11 +353,18 @@ def _require_identity(spec: ContainerSpec, policy: ShippedPolicy) -> None:
         raise _violation(f"Not a set of CPUs: {spec.cpuset!r}")
 
 
+def _require_purpose(spec: ContainerSpec) -> None:
+    """Either a command, or a supervisor that will be told one: both would hide which of them runs."""
+    if spec.supervisor is None:
+        require_command(spec.argv)
+    elif spec.argv or spec.env or spec.supervisor.lease_s < 1:
+        raise _violation("A supervised guest has no command of its own, and a lease")
+
+
 def _require_paths(spec: ContainerSpec, policy: ShippedPolicy) -> None:
-    cwd = spec.cwd
-    if ".." in cwd.parts or not cwd.is_relative_to(policy.container.mounts.workspace) or "\0" in str(cwd):
-        raise _violation(f"A check runs inside {policy.container.mounts.workspace}, not in {cwd}")
-    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts):
+    require_directory(spec.cwd, policy)
+    binary = spec.supervisor.binary if spec.supervisor else None
+    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, binary):
         if path is not None and not _bindable(path):
             raise _violation(f"{path} cannot be given to a guest")
 

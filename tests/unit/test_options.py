@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine.options import HOSTS, PROTECTED_ENV, ContainerSpec, create_options, protected
+from sandbox.engine.options import HOSTS, PROTECTED_ENV, ContainerSpec, Supervisor, create_options, protected
 from sandbox.engine.verify import require_created, verify_created
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
@@ -50,7 +50,7 @@ def bind(source: str, target: str, read_only: bool) -> dict[str, Any]:
     }
 
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "Image": SPEC.image,
     "Entrypoint": ["make", "-j2", "test"],
     "Cmd": [],
@@ -71,7 +71,7 @@ CONFIG = {
     "NetworkDisabled": True,
     "Labels": {"space.sandbox.run": "r1"},
 }
-HOST_CONFIG = {
+HOST_CONFIG: dict[str, Any] = {
     "Runtime": "runc",
     "Init": True,
     "Privileged": False,
@@ -143,6 +143,19 @@ MASKED = [
 ]
 
 
+SUPERVISED = dataclasses.replace(
+    SPEC, argv=(), env={}, cwd=PurePosixPath("/workspace"), supervisor=Supervisor(Path("/srv/sandbox/init"), 600)
+)
+OF_SUPERVISED = {
+    "Entrypoint": ["/sandbox-init", "600"],
+    "OpenStdin": True,
+    "StdinOnce": False,
+    "AttachStdin": True,
+    "WorkingDir": "/workspace",
+}
+OF_SUPERVISED_HOST = {"Init": False, "Mounts": [*HOST_CONFIG["Mounts"], bind("init", "/sandbox-init", True)]}
+
+
 def replaced(**changes: Any) -> ContainerSpec:
     return dataclasses.replace(SPEC, **changes)
 
@@ -172,6 +185,39 @@ def test_every_option_sent_has_a_row_above() -> None:
     body = create_options(SPEC, POLICY)
     assert body.keys() - CONFIG.keys() == {"Env", "HostConfig"}
     assert body["HostConfig"].keys() - HOST_CONFIG.keys() == {"Ulimits", "MaskedPaths"}
+
+
+@pytest.mark.parametrize(("field", "value"), {**CONFIG, **OF_SUPERVISED}.items(), ids=CONFIG)
+def test_config_option_of_a_supervised_guest_is(field: str, value: Any) -> None:
+    assert create_options(SUPERVISED, POLICY)[field] == value
+
+
+@pytest.mark.parametrize(("field", "value"), {**HOST_CONFIG, **OF_SUPERVISED_HOST}.items(), ids=HOST_CONFIG)
+def test_host_option_of_a_supervised_guest_is(field: str, value: Any) -> None:
+    assert create_options(SUPERVISED, POLICY)["HostConfig"][field] == value
+
+
+def test_supervised_guest_is_sent_the_same_options() -> None:
+    mine, other = create_options(SUPERVISED, POLICY), create_options(SPEC, POLICY)
+    assert (mine.keys(), mine["HostConfig"].keys()) == (other.keys(), other["HostConfig"].keys())
+    assert mine["Env"] == [entry for entry in other["Env"] if entry != "CFLAGS=-O1"]
+
+
+SUPERVISED_REFUSED: dict[str, dict[str, Any]] = {
+    "a command as well": {"argv": ("true",)},
+    "an environment of its own": {"env": {"A": "1"}},
+    "no lease": {"supervisor": Supervisor(Path("/srv/sandbox/init"), 0)},
+    "negative lease": {"supervisor": Supervisor(Path("/srv/sandbox/init"), -1)},
+    "relative binary": {"supervisor": Supervisor(Path("init"), 600)},
+    "climbing binary": {"supervisor": Supervisor(Path("/srv/sandbox/../../init"), 600)},
+}
+
+
+@pytest.mark.parametrize("changes", SUPERVISED_REFUSED.values(), ids=SUPERVISED_REFUSED)
+def test_supervised_guest_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SandboxError) as caught:
+        create_options(dataclasses.replace(SUPERVISED, **changes), POLICY)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_environment_is_the_allowlist_then_bare_names_that_remove_what_the_image_sets() -> None:

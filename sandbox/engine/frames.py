@@ -1,0 +1,236 @@
+"""The language of a guest's PID 1 (images/init), and the engine's framing around it. Pure: bytes in, messages out.
+
+Ours is type (1 byte), length (u32), payload; all integers big-endian (docs/adr/0019). On the way out of the guest the
+engine wraps it: stream (1 byte), three zero bytes, size (u32), data:
+https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operation/ContainerAttach
+
+A guest's own processes have pipes that only PID 1 reads, so what comes here was written by PID 1 or by nobody: there is
+no second try with anything malformed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+NONCE_BYTES = 16
+MAX_PAYLOAD = 1024**2
+MAX_OUTPUT = 64 * 1024
+STDOUT, STDERR = "stdout", "stderr"
+
+_FRAME = struct.Struct(">cI")
+_ENVELOPE = struct.Struct(">B3sI")
+_ENGINE_STDOUT = 1
+_RUN = struct.Struct(">16sQII")
+_DONE = struct.Struct(">16siIiQQQIQ")
+_BUSY = struct.Struct(">16s")
+_ALIVE = struct.Struct(">16sB")
+_TIMED_OUT, _KILLED, _QUIESCENT, _NOT_STARTED = 1, 2, 4, 8
+_OUTPUTS = {b"O": STDOUT, b"E": STDERR}
+_POSTURE_TEXTS = 3
+
+
+class MalformedError(ValueError):
+    """What came is not the protocol: the guest cannot be believed any more."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What PID 1 is to run: exactly this environment, nothing added."""
+
+    argv: Sequence[str]
+    cwd: PurePosixPath
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of what the check wrote; `stream` is 'stdout' or 'stderr'."""
+
+    nonce: bytes
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a check ended. `wait_status` as of waitpid(2); `quiescent`: nothing but PID 1 is left in the guest.
+
+    `not_started`: errno of the failed chdir or exec, 0 when it ran. `leftovers`: killed after its own process ended.
+    """
+
+    nonce: bytes
+    wait_status: int
+    timed_out: bool
+    killed: bool
+    quiescent: bool
+    not_started: int
+    cpu_time_s: float
+    max_rss_bytes: int
+    leftovers: int
+    wall_time_s: float
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Another check runs already."""
+
+    nonce: bytes
+
+
+@dataclass(frozen=True)
+class Alive:
+    """Answer to a ping; `running`: whether a check runs."""
+
+    token: bytes
+    running: bool
+
+
+@dataclass(frozen=True)
+class Posture:
+    """What the kernel tells PID 1 about itself: `/proc/self/status`, `/proc/self/mountinfo`, `/proc/net/dev`."""
+
+    token: bytes
+    status: str
+    mountinfo: str
+    interfaces: str
+
+
+Message = Output | Done | Busy | Alive | Posture
+
+
+def run_frame(nonce: bytes, command: Command, deadline_s: float) -> bytes:
+    """Start a check. Raises: ValueError for what a frame cannot hold: NUL bytes, more than 1 MiB."""
+    words = [str(command.cwd), *command.argv, *(f"{name}={value}" for name, value in command.env.items())]
+    if any("\0" in word for word in words):
+        raise ValueError("a NUL byte")
+    head = _RUN.pack(nonce, max(1, round(deadline_s * 1000)), len(command.argv), len(command.env))
+    return _frame(b"R", head + b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
+
+
+def kill_frame(nonce: bytes) -> bytes:
+    """End the check that runs, if it is this one."""
+    return _frame(b"K", nonce)
+
+
+def ping_frame(token: bytes) -> bytes:
+    """Ask for an `Alive`."""
+    return _frame(b"P", token)
+
+
+def query_frame(token: bytes) -> bytes:
+    """Ask for a `Posture`."""
+    return _frame(b"Q", token)
+
+
+def exit_frame() -> bytes:
+    """End the guest."""
+    return _frame(b"X", b"")
+
+
+def _frame(kind: bytes, payload: bytes) -> bytes:
+    if len(payload) > MAX_PAYLOAD:
+        raise ValueError(f"{len(payload)} bytes are more than a frame holds")
+    return _FRAME.pack(kind, len(payload)) + payload
+
+
+class Decoder:
+    """Takes the bytes of an attached connection in any pieces. Holds at most one frame that is not complete."""
+
+    def __init__(self) -> None:
+        self._wrapped = bytearray()
+        self._plain = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Messages that are complete now. Raises: `MalformedError`; nothing may be fed after that."""
+        self._wrapped += data
+        self._unwrap()
+        while (message := self._next()) is not None:
+            yield message
+
+    def _unwrap(self) -> None:
+        """Empty the engine's envelopes, of an unfinished one what is there: it may be larger than any frame."""
+        while len(self._wrapped) >= _ENVELOPE.size:
+            stream, zeros, size = _ENVELOPE.unpack_from(self._wrapped)
+            if stream != _ENGINE_STDOUT or zeros != b"\0\0\0":
+                raise MalformedError(f"the engine sent stream {stream}")
+            part = self._wrapped[_ENVELOPE.size : _ENVELOPE.size + size]
+            if len(part) < size:
+                if part:
+                    self._wrapped[:] = _ENVELOPE.pack(stream, zeros, size - len(part))
+                    self._plain += part
+                return
+            self._plain += part
+            del self._wrapped[: _ENVELOPE.size + size]
+
+    def _next(self) -> Message | None:
+        if len(self._plain) < _FRAME.size:
+            return None
+        kind, size = _FRAME.unpack_from(self._plain)
+        if kind not in _READERS or size > MAX_PAYLOAD:
+            raise MalformedError(f"a frame {kind!r} of {size} bytes")
+        if len(self._plain) < _FRAME.size + size:
+            return None
+        payload = bytes(self._plain[_FRAME.size : _FRAME.size + size])
+        del self._plain[: _FRAME.size + size]
+        return _READERS[kind](kind, payload)
+
+
+def _output(kind: bytes, payload: bytes) -> Output:
+    data = payload[NONCE_BYTES:]
+    if len(payload) < NONCE_BYTES or len(data) > MAX_OUTPUT:
+        raise MalformedError(f"output of {len(payload)} bytes")
+    return Output(payload[:NONCE_BYTES], _OUTPUTS[kind], data)
+
+
+def _done(kind: bytes, payload: bytes) -> Done:
+    nonce, status, flags, errno, user_us, system_us, rss_kib, leftovers, wall_us = _unpacked(_DONE, kind, payload)
+    return Done(
+        nonce=nonce,
+        wait_status=status,
+        timed_out=bool(flags & _TIMED_OUT),
+        killed=bool(flags & _KILLED),
+        quiescent=bool(flags & _QUIESCENT),
+        not_started=(errno or -1) if flags & _NOT_STARTED else 0,
+        cpu_time_s=(user_us + system_us) / 1e6,
+        max_rss_bytes=rss_kib * 1024,
+        leftovers=leftovers,
+        wall_time_s=wall_us / 1e6,
+    )
+
+
+def _busy(kind: bytes, payload: bytes) -> Busy:
+    (nonce,) = _unpacked(_BUSY, kind, payload)
+    return Busy(nonce)
+
+
+def _alive(kind: bytes, payload: bytes) -> Alive:
+    token, running = _unpacked(_ALIVE, kind, payload)
+    return Alive(token, bool(running))
+
+
+def _posture(kind: bytes, payload: bytes) -> Posture:
+    texts = payload[NONCE_BYTES:].split(b"\0")
+    if len(payload) < NONCE_BYTES or len(texts) != _POSTURE_TEXTS + 1 or texts[-1]:
+        raise MalformedError(f"a posture of {len(payload)} bytes")
+    status, mountinfo, interfaces = (text.decode("utf-8", "surrogateescape") for text in texts[:_POSTURE_TEXTS])
+    return Posture(payload[:NONCE_BYTES], status, mountinfo, interfaces)
+
+
+def _unpacked(shape: struct.Struct, kind: bytes, payload: bytes) -> tuple[Any, ...]:
+    if len(payload) != shape.size:
+        raise MalformedError(f"a frame {kind!r} of {len(payload)} bytes")
+    return shape.unpack(payload)
+
+
+_READERS: dict[bytes, Callable[[bytes, bytes], Message]] = {
+    b"O": _output,
+    b"E": _output,
+    b"D": _done,
+    b"B": _busy,
+    b"A": _alive,
+    b"I": _posture,
+}

@@ -1,0 +1,112 @@
+"""What a started guest is, told by the kernel to its PID 1 before any foreign code runs. Pure.
+
+The engine's answer to `inspect` is what it means to do. What it did stands in proc(5): the status of PID 1, which every
+check inherits, its mount table, and its network interfaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.engine.frames import Posture
+from sandbox.engine.mounts import missing_mounts, unescaped
+from sandbox.errors import ErrorCode, SandboxError
+
+OWN_KERNELS = frozenset({"runsc"})
+"""Runtimes whose guests see a kernel of their own: it has no filter to show, other devices, and not all the fields."""
+
+_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+_KERNEL_PLACES = ("/proc/", "/sys/", "/dev/")
+_ENGINE_FILES = frozenset({"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
+_TMPFS_OPTIONS = {"nosuid", "nodev"}
+_DELETED = "//deleted"
+_INTERFACE_HEADINGS = 2
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """A line of mountinfo: what is seen at one place."""
+
+    root: str
+    options: frozenset[str]
+    tags: tuple[str, ...]
+    kind: str
+
+
+def posture_faults(found: Posture, options: Mapping[str, Any]) -> list[str]:
+    """What is not as `options` asked for, in words; empty: all is."""
+    own_kernel = options["HostConfig"]["Runtime"] in OWN_KERNELS
+    return [
+        *_status_faults(found.status, options["User"], own_kernel),
+        *_interface_faults(found.interfaces),
+        *_mount_faults(found.mountinfo, options["HostConfig"], own_kernel),
+    ]
+
+
+def require_posture(found: Posture, options: Mapping[str, Any]) -> None:
+    """Raises: `policy_violation` naming all that is not as asked."""
+    if faults := posture_faults(found, options):
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The guest is not what was asked for, and was stopped: {'; '.join(faults)}",
+            hint="The engine or its host lacks a feature (`sandbox doctor` names it), or the worktree has a link where "
+            "a mount belongs.",
+        )
+
+
+def _status_faults(text: str, user: str, own_kernel: bool) -> Iterator[str]:
+    fields = {name: value.split() for name, _, value in (line.partition(":") for line in text.split("\n"))}
+    uid, _, gid = user.partition(":")
+    wanted: dict[str, tuple[str, ...]] = {name: ("0" * 16,) for name in _CAPABILITIES}
+    wanted |= {"NoNewPrivs": ("1",), "Seccomp": ("2",), "Uid": (uid,) * 4, "Gid": (gid,) * 4}
+    if own_kernel:
+        del wanted["Seccomp"]
+        wanted = {name: value for name, value in wanted.items() if name in fields}
+    for name, value in wanted.items():
+        if tuple(fields.get(name, ())) != value:
+            yield f"{name} is {' '.join(fields.get(name, ['unknown']))}"
+    if more := set(fields.get("Groups", ())) - {gid}:
+        yield f"it is in the groups {', '.join(sorted(more))}"
+
+
+def _interface_faults(text: str) -> Iterator[str]:
+    names = {line.partition(":")[0].strip() for line in text.split("\n")[_INTERFACE_HEADINGS:] if line.strip()}
+    if more := names - {"lo"}:
+        yield f"it has the network interfaces {', '.join(sorted(more))}"
+
+
+def _mount_faults(text: str, host: Mapping[str, Any], own_kernel: bool) -> Iterator[str]:
+    table = _table(text)
+    for target in missing_mounts(text, [*(mount["Target"] for mount in host["Mounts"]), *host["Tmpfs"], "/"]):
+        yield f"nothing is mounted at {target}"
+    for target in ("/", *(mount["Target"] for mount in host["Mounts"] if mount["ReadOnly"])):
+        if target in table and "ro" not in table[target].options:
+            yield f"{target} is writable"
+    if not own_kernel:
+        yield from _foreign_faults(table, host)
+
+
+def _foreign_faults(table: Mapping[str, _Mount], host: Mapping[str, Any]) -> Iterator[str]:
+    known = _ENGINE_FILES | {mount["Target"] for mount in host["Mounts"]} | host["Tmpfs"].keys()
+    for target, mount in table.items():
+        if target not in known and not f"{target}/".startswith(_KERNEL_PLACES):
+            yield f"something is mounted at {target}"
+        if any(tag.startswith("shared:") for tag in mount.tags):
+            yield f"mounts at {target} spread to others"
+        if mount.root.endswith(_DELETED):
+            yield f"{target} shows what was deleted"
+        if target in host["Tmpfs"] and (mount.kind != "tmpfs" or not mount.options >= _TMPFS_OPTIONS):
+            yield f"{target} is no tmpfs without devices and setuid programs"
+
+
+def _table(text: str) -> dict[str, _Mount]:
+    """By mount point; of several at one, the last made. proc(5), /proc/pid/mountinfo."""
+    rows = (line.split(" ") for line in text.split("\n"))
+    return {unescaped(row[4]): _mount(row) for row in rows if "-" in row[6:]}
+
+
+def _mount(row: list[str]) -> _Mount:
+    end = row.index("-", 6)
+    return _Mount(unescaped(row[3]), frozenset(row[5].split(",")), tuple(row[6:end]), (row[end + 1 :] or [""])[0])
