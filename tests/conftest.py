@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.guests import remove_guests_below
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
@@ -75,8 +76,9 @@ def _mounts() -> list[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests leave tasks open in homes of their own; their mounts go with the session."""
+    """Tests leave tasks open in homes of their own; their guests and mounts go with the session."""
     yield
+    remove_guests_below(tmp_path_factory.getbasetemp())
     unmount_below(tmp_path_factory.getbasetemp())
 
 

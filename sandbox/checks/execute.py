@@ -1,38 +1,24 @@
 """Run one check and say what happened.
 
-The seam: an `Executor` runs a command in a guest and returns facts; everything else here does not know how. Today's
-executor starts a fresh container whose main process is the command; one that keeps a task container fits the same hole.
+The seam: an `Executor` (containers.py) runs a command in a guest and returns facts; everything else here does not know
+how.
 """
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import (
-    INSTANCE_LABEL,
-    TASK_LABEL,
-    Ending,
-    Streams,
-    WhyStop,
-    nothing_stops,
-    run_to_end,
-)
-from sandbox.engine.options import ContainerSpec, create_options
-from sandbox.files.tree import WorktreeFiles
+from sandbox.engine.container import Ending, Streams, WhyStop, nothing_stops
+from sandbox.engine.options import Supervisor
 from sandbox.models import Check, CheckRun, Usage, Verdict
-from sandbox.policy.container import ShippedPolicy
-from sandbox.policy.paths import check_path
 from sandbox.text import shown
 
 
@@ -58,60 +44,13 @@ class Guest:
     hosts: Path
     instance: str
     cpus: int  # of the engine's host
+    supervisor: Supervisor
 
 
 class Executor(Protocol):
     """Runs a check's command once, to its end, its deadline or a reason to stop it, and leaves nothing running."""
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending: ...
-
-
-@dataclass(frozen=True)
-class FreshContainer:
-    """An executor: one new container a check."""
-
-    engine: Engine
-    policy: ShippedPolicy
-    guest: Guest
-
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
-        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
-        spec = self._spec(run_id, check, place)
-        options = create_options(spec, self.policy)
-        deadline_s = check.timeout_s
-        return run_to_end(self.engine, spec.name, options, streams, deadline_s=deadline_s, why_stop=why_stop)
-
-    def _spec(self, run_id: str, check: Check, place: Place) -> ContainerSpec:
-        workspace = PurePosixPath(self.policy.container.mounts.workspace)
-        labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
-        if place.task_id:
-            labels[TASK_LABEL] = place.task_id
-        return ContainerSpec(
-            name=f"sandbox-{run_id}",
-            image=self.guest.image_digest,
-            argv=check.argv,
-            cwd=workspace / _directory(place.workspace, check.cwd),
-            env=check.env,
-            limits=check.limits,
-            workspace=place.workspace,
-            git_mask=self.guest.git_mask,
-            report=place.report,
-            user=self.guest.user,
-            runtime=self.guest.runtime,
-            labels=labels,
-            cpuset=choose_cpus(check.limits.cpus, self.guest.cpus),
-            hosts=self.guest.hosts,
-        )
-
-
-def _directory(workspace: Path, cwd: str) -> str:
-    """A check's directory, proven to be one without a link on the way: the runtime would follow it as root."""
-    if cwd == ".":
-        return "."
-    path = check_path(cwd)
-    with WorktreeFiles(workspace) as files:
-        files.require_directory(path)
-    return path
 
 
 def judge(ending: Ending) -> Verdict:
@@ -130,15 +69,6 @@ def judge(ending: Ending) -> Verdict:
 def never_started(reason: Verdict) -> Ending:
     """Of a check that was stopped before its guest was."""
     return Ending(None, False, False, datetime.now(UTC), 0.0, Counters(), stopped=reason)
-
-
-def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
-    """A contiguous CPU set for a check, '' when it may use all: `nproc` in the guest then tells the truth."""
-    count = math.ceil(wanted)
-    if count >= available:
-        return ""
-    first = pick(available - count + 1)
-    return f"{first}-{first + count - 1}" if count > 1 else str(first)
 
 
 @dataclass(frozen=True)

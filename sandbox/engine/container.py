@@ -44,6 +44,11 @@ def nothing_stops() -> Verdict | None:
     return None
 
 
+def task_container(instance: str, task_id: str) -> str:
+    """Name of a task's container: the same for every process that works on the home."""
+    return f"sandbox-{instance}-{task_id.removeprefix('task-')}"
+
+
 @dataclass(frozen=True)
 class Streams:
     """Where the guest's output goes, chunk by chunk, from a thread of its own."""
@@ -95,7 +100,7 @@ def run_to_end(
         with Sampler(_confirmed(engine, container_id, options)) as sampler:
             timed_out, stopped = _wait_or_stop(engine, container_id, deadline_s, why_stop)
             if timed_out or stopped is not None:
-                _kill(engine, container_id)
+                kill(engine, container_id)
                 _wait(engine, container_id, _DRAIN_S)
         wall_time_s = time.monotonic() - started
         pump.join(timeout=_DRAIN_S)
@@ -113,21 +118,31 @@ def run_to_end(
 
 @contextmanager
 def _created(engine: Engine, name: str, options: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        yield str(create(engine, name, options)["Id"])
+    finally:
+        # By name: it is ours alone, and known even when an interrupt came before the engine's answer did.
+        remove(engine, name)
+
+
+def create(engine: Engine, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a container and compare it with what was asked; the engine's account of it. Whoever calls removes it, even
+    when this fails.
+
+    Raises: `policy_violation`, `image_missing`, `internal`.
+    """
+
     def missing(details: str) -> SandboxError:
         return SandboxError(
             ErrorCode.IMAGE_MISSING, f"The engine has no image {options['Image'][:19]}", details=details
         )
 
-    try:
-        with translated("create the container", on_missing=missing):
-            created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
-        container_id = str(created["Id"])
-        with translated("inspect the new container"):
-            require_created(options, engine.api.inspect_container(container_id))
-        yield container_id
-    finally:
-        # By name: it is ours alone, and known even when an interrupt came before the engine's answer did.
-        remove(engine, name)
+    with translated("create the container", on_missing=missing):
+        created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
+    with translated("inspect the new container"):
+        inspected: dict[str, Any] = engine.api.inspect_container(str(created["Id"]))
+    require_created(options, inspected)
+    return inspected
 
 
 def remove(engine: Engine, name: str) -> None:
@@ -229,7 +244,8 @@ def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
     return False
 
 
-def _kill(engine: Engine, container_id: str) -> None:
+def kill(engine: Engine, container_id: str) -> None:
+    """End it now, whatever it does. One that has ended is fine."""
     with translated("kill the container"):
         try:
             engine.api.kill(container_id, signal="SIGKILL")

@@ -130,15 +130,35 @@ def remove_tree(root: Path) -> None:
         _dismantle(root)
     except OSError as error:
         if os.path.lexists(root):
-            raise SandboxError(
-                ErrorCode.INTERNAL,
-                "A worktree could not be removed completely",
-                details=f"{root}: {error.strerror}",
-                hint="Remove it as root; files of the guest's uid may be left when the controller is not root.",
-            ) from error
+            raise _stays(root, error) from error
+
+
+def _stays(root: Path, error: OSError) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        "A worktree could not be removed completely",
+        details=f"{root}: {error.strerror}",
+        hint="Remove it as root; files of the guest's uid may be left when the controller is not root.",
+    )
+
+
+def empty_tree(root: Path) -> None:
+    """Delete all that a guest left in a directory, like `remove_tree`, but not the directory: a guest has it mounted.
+
+    Its mode and owner are the caller's business: the guest may have changed the mode. Raises: `internal`.
+    """
+    try:
+        _clear(root)
+    except OSError as error:
+        raise _stays(root, error) from error
 
 
 def _dismantle(root: Path) -> None:
+    _clear(root)
+    os.rmdir(root)
+
+
+def _clear(root: Path) -> None:
     """Move each nested directory up to the top before its parent goes: no depth is too much. (rmtree recurses.)"""
     top = _opened(os.fsencode(root), None)
     try:
@@ -153,7 +173,6 @@ def _dismantle(root: Path) -> None:
             os.rmdir(name, dir_fd=top)
     finally:
         os.close(top)
-    os.rmdir(root)
 
 
 def _opened(name: bytes, above: int | None) -> int:

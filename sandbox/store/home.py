@@ -110,6 +110,12 @@ class Home:
         """Says that a task is being made, and nobody has heard of it."""
         return self.repositories / "tasks" / f"{task_id}.making"
 
+    def report(self, task_id: str) -> Path:
+        """Where checks in a task's own container leave their reports. There since the first of them: as long as it is,
+        so may the container be.
+        """
+        return self.repositories / "reports" / task_id
+
     def logs(self, owner_id: str) -> Path:
         """Logs of a task, or of a repository for runs without one."""
         return self.repositories / "logs" / owner_id
@@ -124,7 +130,18 @@ class Home:
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
-            for name in ("clones", "pristine", "layers", "worktrees", "rooms", "tasks", "logs", "journal", "locks"):
+            for name in (
+                "clones",
+                "pristine",
+                "layers",
+                "worktrees",
+                "rooms",
+                "tasks",
+                "logs",
+                "journal",
+                "locks",
+                "reports",
+            ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SandboxError(

@@ -50,10 +50,10 @@ def _run_in_task(
         with looking(parts, task) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
         require_mask(root, GIT_MASK)
-        with running.report_folder(parts) as (run_id, report):
-            place = Place(root, report, tree, clean_room=False, task_id=task.id)
-            with interrupts_deferred(), guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
-                run = running.run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
+        run_id, report = running.task_report(parts, task.id)
+        place = Place(root, report, tree, clean_room=False, task_id=task.id)
+        with interrupts_deferred(), guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
+            run = running.run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
         yield run
         if run.verdict is not Verdict.PASSED:
             return

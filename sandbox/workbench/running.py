@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.checks.cancel import first_reason, interrupts_deferred, lasting, stops_when
-from sandbox.checks.execute import FreshContainer, Guest, Place, Recorder
+from sandbox.checks.containers import FreshContainer, TaskContainer
+from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.engine.options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
+from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images import resolve
+from sandbox.images.supervisor import Courier, supervisor
 from sandbox.models import Check, CheckRun, Task
 from sandbox.profiles import Profile
 from sandbox.store.records import near, save_run
@@ -42,6 +45,19 @@ def run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], wat
     return run
 
 
+def task_report(parts: Parts, task_id: str) -> tuple[str, Path]:
+    """A run id and the task's own report directory, which its container has mounted, without what was left in it. The
+    caller holds the task's lock, and nothing runs in it.
+    """
+    folder = parts.home.report(task_id)
+    folder.mkdir(mode=0o755, exist_ok=True)
+    empty_tree(folder)
+    folder.chmod(0o755)  # ours, below a folder that nobody else can enter: no link
+    if parts.file_owner is not None:
+        os.chown(folder, *parts.file_owner)
+    return f"run-{parts.presence.new_id()}", folder
+
+
 @contextmanager
 def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
     """A run id and an empty directory that the guest may write its report into."""
@@ -63,8 +79,9 @@ def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
 
 
 def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
-    """For checks in a task's own worktree."""
-    return recorder(parts, profile, task_id)
+    """For checks in a task's own worktree: their guest is kept."""
+    guest = _guest(parts, profile)
+    return Recorder(TaskContainer(parts.engine, parts.policy, guest, task_id), guest, parts.home.logs(task_id))
 
 
 def _guest(parts: Parts, profile: Profile) -> Guest:
@@ -78,14 +95,17 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
         )
     override = parts.settings.profiles.get(profile.name)
     image = override.image if override and override.image else profile.image
+    runtime = runtime_of(parts, profile.name)
+    courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
     return Guest(
         image_digest=resolve(parts.image_site, image),
-        runtime=runtime_of(parts, profile.name),
+        runtime=runtime,
         user=parts.guest_user,
         git_mask=parts.home.git_mask,
         hosts=parts.hosts,
         instance=parts.instance,
         cpus=os.cpu_count() or 1,
+        supervisor=Supervisor(supervisor(parts.image_site, parts.policy, courier), parts.settings.container.idle_s),
     )
 
 

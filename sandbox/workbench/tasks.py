@@ -17,7 +17,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.bases import base_of
-from sandbox.workbench.orphans import end_orphans
+from sandbox.workbench.orphans import end_guest, end_orphans
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, whole_tree
 from sandbox.workbench.space import require_space
@@ -141,6 +141,7 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
         site = site_of(parts, task.repo_id, task.id)
         if delete and not discard and has_worktree(site):
             _require_clean(parts, task)
+        end_guest(parts, task_id)
         with mounting(parts, task.id):  # until the record says closed: a reader would mount it again
             if delete and has_worktree(site):
                 remove_worktree(site)

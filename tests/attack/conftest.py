@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from devtools import newergit
+from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.engine.connection import Engine, connect
@@ -102,6 +103,7 @@ def make_arena(
     yield make
     for arena in made:
         arena.wb.__exit__(None, None, None)
+        remove_guests_of(arena.home)
         unmount_below(arena.home)
 
 

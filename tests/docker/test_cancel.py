@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
+from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
 from sandbox.checks.cancel import Cancellation
 from sandbox.engine.connection import Engine
@@ -102,6 +103,7 @@ def bench(tmp_path: Path, base_image: str) -> Iterator[Bench]:
     found = Bench(tmp_path)
     yield found
     found.workbench.__exit__(None, None, None)
+    remove_guests_of(found.home)
     unmount_below(found.home)
 
 

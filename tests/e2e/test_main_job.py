@@ -18,6 +18,7 @@ import pytest
 
 from devtools.command import Command
 from devtools.gitserver import GitServer
+from devtools.guests import remove_guests_of
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -72,9 +73,10 @@ def url(request: pytest.FixtureRequest, git_server: GitServer, project: str) -> 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
-    """No container of this test's home outlives it, and no clean room."""
+    """No container of this test's home outlives it but those of its tasks, and no clean room."""
     yield
     home = tmp_path / "home"
+    remove_guests_of(home)
     instance = home / "instance"
     if instance.exists():
         engine = docker.from_env()

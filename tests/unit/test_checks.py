@@ -20,11 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.checks.execute import Guest, Place, Recorder, choose_cpus, judge
+from sandbox.checks.containers import choose_cpus
+from sandbox.checks.execute import Guest, Place, Recorder, judge
 from sandbox.checks.output import TAIL_BYTES, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import Ending, Streams, WhyStop
+from sandbox.engine.options import Supervisor
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
 from sandbox.text import Shower, neutral, shown
 
@@ -435,7 +437,16 @@ class Scripted:
         return self.how
 
 
-GUEST = Guest("sha256:" + "ab" * 32, "runc", (64000, 64000), Path("/mask"), Path("/hosts"), "i", 2)
+GUEST = Guest(
+    "sha256:" + "ab" * 32,
+    "runc",
+    (64000, 64000),
+    Path("/mask"),
+    Path("/hosts"),
+    "i",
+    2,
+    Supervisor(Path("/init"), 60),
+)
 CHECK = Check(id="test", label="t", argv=("true",), limits=Limits(output_bytes=100))
 
 

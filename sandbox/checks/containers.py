@@ -1,0 +1,135 @@
+"""Executors: a check in the task's own container, which is kept, or in a new one that is gone afterwards.
+
+Both are the same guest: our PID 1, to which the check is given as a command (docs/adr/0019, 0020).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sandbox.checks.execute import Guest, Place
+from sandbox.engine.commands import command_of
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, task_container
+from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.engine.supervised import Job, run_supervised
+from sandbox.files.tree import WorktreeFiles
+from sandbox.models import Check
+from sandbox.policy.container import ShippedPolicy
+from sandbox.policy.paths import check_path
+
+OPTIONS_LABEL = "space.sandbox.options"
+"""SHA-256 of all the create options: what a kept container is found again by, with a comparison field by field."""
+
+
+@dataclass(frozen=True)
+class TaskContainer:
+    """An executor: the task's own container, made at its first use and used again as long as it is clean.
+
+    The caller holds the task's lock: two controllers never talk to one guest. What a check leaves in /tmp and in the
+    home directory is there for the next one; processes are not.
+    """
+
+    engine: Engine
+    policy: ShippedPolicy
+    guest: Guest
+    task_id: str
+
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
+        name = task_container(self.guest.instance, self.task_id)
+        labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
+        cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
+        options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
+        options["Labels"][OPTIONS_LABEL] = _digest(options)
+        job = _job(self.policy, check, place, streams, why_stop)
+        return run_supervised(self.engine, name, options, job, keep=True)
+
+
+@dataclass(frozen=True)
+class FreshContainer:
+    """An executor: one new container a check."""
+
+    engine: Engine
+    policy: ShippedPolicy
+    guest: Guest
+
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
+        name = f"sandbox-{run_id}"
+        labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
+        if place.task_id:
+            labels[TASK_LABEL] = place.task_id
+        cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
+        options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
+        job = _job(self.policy, check, place, streams, why_stop)
+        return run_supervised(self.engine, name, options, job, keep=False)
+
+
+def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
+    """A contiguous CPU set for a check, '' when it may use all: `nproc` in the guest then tells the truth."""
+    count = math.ceil(wanted)
+    if count >= available:
+        return ""
+    first = pick(available - count + 1)
+    return f"{first}-{first + count - 1}" if count > 1 else str(first)
+
+
+def _options(
+    policy: ShippedPolicy, guest: Guest, check: Check, place: Place, which: tuple[str, Mapping[str, str], str]
+) -> dict[str, Any]:
+    name, labels, cpuset = which
+    spec = ContainerSpec(
+        name=name,
+        image=guest.image_digest,
+        argv=(),
+        cwd=PurePosixPath(policy.container.mounts.workspace),
+        env={},
+        limits=check.limits,
+        workspace=place.workspace,
+        git_mask=guest.git_mask,
+        report=place.report,
+        user=guest.user,
+        runtime=guest.runtime,
+        labels=labels,
+        cpuset=cpuset,
+        hosts=guest.hosts,
+        supervisor=guest.supervisor,
+    )
+    return create_options(spec, policy)
+
+
+def _job(policy: ShippedPolicy, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Job:
+    cwd = PurePosixPath(policy.container.mounts.workspace) / _directory(place.workspace, check.cwd)
+    return Job(
+        command_of=lambda created: command_of(check.argv, cwd, check.env, policy, created),
+        streams=streams,
+        deadline_s=check.timeout_s,
+        why_stop=why_stop,
+    )
+
+
+def _directory(workspace: Path, cwd: str) -> str:
+    """A check's directory, proven to be one without a link on the way."""
+    if cwd == ".":
+        return "."
+    path = check_path(cwd)
+    with WorktreeFiles(workspace) as files:
+        files.require_directory(path)
+    return path
+
+
+def _number(text: str) -> int:
+    """The same for the same text in every process: a container is found again by options that do not change."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+
+def _digest(options: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,228 @@
+"""Checks in a guest whose PID 1 is ours: started, or found again; proven to be what was asked for; used once; then kept
+for the next check, or removed.
+
+Kept is only what is beyond doubt: PID 1 reported and said that nothing but itself is left, and nothing was killed for
+want of memory. Everything else - no report, an interrupt, an engine that fails - ends with the container removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import docker.errors
+
+from sandbox.engine.attach import attach
+from sandbox.engine.cgroups import Counters, locate
+from sandbox.engine.connection import Engine, translated
+from sandbox.engine.container import Ending, Streams, WhyStop, create, kill, remove
+from sandbox.engine.frames import Command, Done
+from sandbox.engine.meter import Meter
+from sandbox.engine.mounts import require_mounts
+from sandbox.engine.posture import require_posture
+from sandbox.engine.session import Outcome, Session
+from sandbox.engine.verify import verify_created
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Verdict
+
+_log = logging.getLogger(__name__)
+_DEATH_S = 10.0
+_LOOK_S = 0.05
+_PIDS_AT_LEAST = 2  # PID 1 and the check, which may be over before anybody looks
+_NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128
+
+CommandOf = Callable[[list[str]], Command]
+"""A check's command, made when the container's own environment is known."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One check in a guest: its command, where its output goes, what ends it."""
+
+    command_of: CommandOf
+    streams: Streams
+    deadline_s: float
+    why_stop: WhyStop
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """A guest at our service, proven. The session is open."""
+
+    container_id: str
+    pid: int
+    env: list[str]
+    session: Session
+
+
+def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], job: Job, *, keep: bool) -> Ending:
+    """Run one check in the container of this name, which is made unless it is there, idle and exactly as asked.
+
+    `keep`: it stays for the next check when it is clean; the caller lets nobody else use it meanwhile. Otherwise
+    nothing is left. Raises: `policy_violation` when the engine made something else than asked, `image_missing`,
+    `internal` when the guest could not be started. Interrupts pass through after removal.
+    """
+    clean = False
+    try:
+        with ExitStack() as stack:
+            guest = (_found(engine, name, options, stack) if keep else None) or _made(engine, name, options, stack)
+            ending, clean = _run(engine, guest, job)
+    finally:
+        if not (keep and clean):
+            # By name: it is ours alone, and known even when an interrupt came before the engine's answer did.
+            remove(engine, name)
+    return ending
+
+
+def _found(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest | None:
+    """The container of this name when it can be used, else it is removed."""
+    inspected = _inspected(engine, name)
+    if inspected is None:
+        return None
+    try:
+        if inspected["State"]["Running"] and not (wrong := verify_created(options, inspected)):
+            session = stack.enter_context(Session(attach(engine, inspected["Id"])))
+            return _proven(engine, inspected, session, options)
+        _log.info("the container %s is made anew: %s", name, ", ".join(wrong) if wrong else "it has ended")
+    except SandboxError as error:
+        _log.info("the container %s is made anew: %s", name, error)
+    remove(engine, name)
+    return None
+
+
+def _made(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest:
+    container_id = create(engine, name, options)["Id"]
+    session = stack.enter_context(Session(attach(engine, container_id)))
+    with translated("start the container"):
+        engine.api.start(container_id)
+    inspected = _inspected(engine, container_id)
+    if inspected is None:
+        raise SandboxError(ErrorCode.INTERNAL, "Somebody removed the guest's container", details=name)
+    return _proven(engine, inspected, session, options)
+
+
+def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
+    """Raises: `policy_violation` when the guest is not what was asked for, `internal` when nobody answers in it."""
+    posture = session.posture()
+    if posture is None:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            "The guest's supervisor does not answer",
+            details=str(inspected["State"].get("Error") or ""),
+        )
+    require_posture(posture, options)
+    pid = int(inspected["State"]["Pid"])
+    if engine.local:
+        require_mounts(pid, options)
+    return _Guest(inspected["Id"], pid, inspected["Config"]["Env"], session)
+
+
+def _run(engine: Engine, guest: _Guest, job: Job) -> tuple[Ending, bool]:
+    """How the check ended, and whether the guest is as good as new."""
+    command = job.command_of(guest.env)
+    started_at, started = datetime.now(UTC), time.monotonic()
+    with Meter(locate(guest.pid) if engine.local else None) as meter:
+        outcome = guest.session.run(command, job.streams, job.deadline_s, job.why_stop, meter.sample)
+    wall_time_s = time.monotonic() - started
+    if outcome.done is None:
+        return _lost(engine, guest, outcome, meter.counters, started_at, wall_time_s), False
+    ending = _reported(outcome.done, outcome.stopped, meter.counters, started_at)
+    _tell_start(outcome.done, command, job.streams)
+    if ending.counters.oom_kills is None:
+        ending = _with_engines_word(engine, guest, ending)
+    return ending, outcome.done.quiescent and not ending.oom_killed
+
+
+def _reported(done: Done, stopped: Verdict | None, counters: Counters, started_at: datetime) -> Ending:
+    exit_code, signal = _how(done)
+    counters = replace(
+        counters,
+        cpu_time_s=done.cpu_time_s if counters.cpu_time_s is None else counters.cpu_time_s,
+        pids_peak=None if counters.pids_peak is None else max(counters.pids_peak, _PIDS_AT_LEAST),
+    )
+    return Ending(
+        exit_code=exit_code,
+        oom_killed=bool(counters.oom_kills),
+        timed_out=done.timed_out,
+        started_at=started_at,
+        wall_time_s=done.wall_time_s,
+        counters=counters,
+        signal=signal,
+        stopped=stopped if done.killed else None,
+        lost=exit_code is None,
+        leftover_processes=done.leftovers,
+    )
+
+
+def _how(done: Done) -> tuple[int | None, int | None]:
+    """Exit code and signal as a shell tells them: 128 more than the signal, 127 for a program that is not there.
+
+    Neither for a process that could not be killed.
+    """
+    if done.not_started:
+        return _NOT_FOUND if done.not_started == errno.ENOENT else _NOT_EXECUTABLE, None
+    if done.wait_status < 0:
+        return None, None
+    code = os.waitstatus_to_exitcode(done.wait_status)
+    return (code, None) if code >= 0 else (_SIGNALLED - code, -code)
+
+
+def _tell_start(done: Done, command: Command, streams: Streams) -> None:
+    """Say in the check's own stderr why there is no other output."""
+    if done.not_started:
+        reason = os.strerror(done.not_started) if done.not_started > 0 else "for an unknown reason"
+        line = f"sandbox: cannot run {command.argv[0]!r} in {command.cwd}: {reason}\n"
+        streams.stderr(line.encode("utf-8", "backslashreplace"))
+
+
+def _lost(
+    engine: Engine, guest: _Guest, outcome: Outcome, counters: Counters, started_at: datetime, wall_time_s: float
+) -> Ending:
+    """No report came, so the engine ends the guest and has the last word."""
+    kill(engine, guest.container_id)
+    state = _final_state(engine, guest.container_id)
+    return Ending(
+        exit_code=None,
+        oom_killed=bool(counters.oom_kills) or bool(state.get("OOMKilled")),
+        timed_out=outcome.overdue,
+        started_at=started_at,
+        wall_time_s=wall_time_s,
+        counters=counters,
+        stopped=outcome.stopped,
+        lost=True,
+    )
+
+
+def _final_state(engine: Engine, container_id: str) -> dict[str, Any]:
+    """The engine's account of an ended guest; it is never late by much, and nothing depends on it but the OOM flag."""
+    ends_at = time.monotonic() + _DEATH_S
+    while True:
+        inspected = _inspected(engine, container_id)
+        state: dict[str, Any] = inspected["State"] if inspected else {}
+        if not state.get("Running") or time.monotonic() > ends_at:
+            return state
+        time.sleep(_LOOK_S)
+
+
+def _with_engines_word(engine: Engine, guest: _Guest, ending: Ending) -> Ending:
+    """Where the kernel's counter cannot be read, the engine tells whether something was killed for want of memory."""
+    inspected = _inspected(engine, guest.container_id)
+    killed = inspected is None or bool(inspected["State"]["OOMKilled"])
+    return replace(ending, oom_killed=ending.oom_killed or killed)
+
+
+def _inspected(engine: Engine, name: str) -> dict[str, Any] | None:
+    """The engine's account of a container, None when there is none."""
+    with translated("inspect the container"):
+        try:
+            found: dict[str, Any] = engine.api.inspect_container(name)
+        except docker.errors.NotFound:
+            return None
+    return found
