@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -332,13 +332,18 @@ def test_ctrl_c_while_waiting_in_line_leaves_the_line(narrow: Bench) -> None:
     assert len(narrow.records(second)) == 1
 
 
-def test_many_checks_at_once_from_threads_and_processes_all_pass(bench: Bench) -> None:
-    """What is left of them is asked by `nothing_runs`."""
-    tasks = [bench.task() for _ in range(16)]
-    commands = [Command(bench.home).start("check", "run", task_id, "quick") for task_id in tasks[:4]]
-    with ThreadPoolExecutor(12) as pool:
-        found = list(pool.map(lambda task_id: bench.workbench.run_checks(task_id, ["quick"] * 2), tasks[4:]))
-    assert [run.verdict for runs in found for run in runs] == [Verdict.PASSED] * 12
+def test_l24_a_storm_of_checks_from_threads_and_processes_passes_in_turns(bench: Bench) -> None:
+    """What is left of them is asked by `nothing_runs`. The order is proven in tests/unit/test_turns.py."""
+    tasks = [bench.task() for _ in range(32)]
+    commands = [Command(bench.home).start("check", "run", task_id, "quick") for task_id in tasks[:8]]
+    line, at_work = Turns(bench.home / "repositories" / "turns", 1), [0]
+    line.folder.mkdir(exist_ok=True)
+    with ThreadPoolExecutor(24) as pool:
+        found = [pool.submit(bench.workbench.run_checks, task_id, ["quick"]) for task_id in tasks[8:]]
+        while wait(found, timeout=0.05).not_done:
+            at_work.append(sum(ticket.running for ticket in line.tickets()))
+    assert [run.verdict for future in found for run in future.result()] == [Verdict.PASSED] * 24
+    assert max(at_work) <= 2 * (os.cpu_count() or 1)
     for command in commands:
         _, stderr = command.communicate(timeout=DEADLINE_S)
         assert command.returncode == 0, stderr

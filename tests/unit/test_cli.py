@@ -17,6 +17,7 @@ import pytest
 import sandbox
 from sandbox.cli import main
 from sandbox.cli.app import cli
+from sandbox.cli.verdicts import ordinal
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
@@ -158,6 +159,24 @@ def test_a_defect_of_ours_is_told_without_a_traceback(command: Command, monkeypa
     monkeypatch.setenv("SANDBOX_DEBUG", "1")
     with pytest.raises(RuntimeError, match="boom"):
         command("repo", "list")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (13, "13th"),
+        (21, "21st"),
+        (112, "112th"),
+    ],
+)
+def test_a_place_in_line_is_an_ordinal(number: int, words: str) -> None:
+    assert ordinal(number) == words
 
 
 def test_an_interrupt_is_exit_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
