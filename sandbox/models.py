@@ -220,6 +220,24 @@ class Stopped(Model):
     stopped: tuple[StoppedCheck, ...]
 
 
+StreamName = Literal["stdout", "stderr"]
+
+
+class RunLog(Model):
+    """What is kept of one stream of a run. `content`: safe to show, or with encoding `base64` the exact bytes.
+
+    `total_bytes`: what the run wrote. `truncated`: the middle was not kept; a line in its place says how much.
+    """
+
+    run_id: str
+    check_id: CheckId
+    stream: StreamName
+    content: str
+    encoding: Literal["utf-8", "base64"]
+    total_bytes: int
+    truncated: bool
+
+
 class Verification(Model):
     """The answer of `verify`: the runs in order, and whether every required check passed on `tree`."""
 

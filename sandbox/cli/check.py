@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from sandbox.cli import history
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
 from sandbox.cli.verdicts import Progress, show_runs
 from sandbox.models import Stopped, Verdict, Verification
@@ -61,6 +62,10 @@ def _show_stopped(found: Stopped) -> None:
         click.echo(f"  {check.check_id:<10} {check.verdict or 'ended: the process that ran it had died'}")
     if not found.stopped:
         click.echo(f"  nothing runs in {found.task_id}")
+
+
+check.add_command(history.runs)
+check.add_command(history.log)
 
 
 @click.command()

@@ -40,12 +40,14 @@ if TYPE_CHECKING:
         Repository,
         RepositoryRemoval,
         Restored,
+        RunLog,
         RunSummary,
         SearchQuery,
         SearchResult,
         Snapshot,
         Status,
         Stopped,
+        StreamName,
         Task,
         Verification,
     )
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
         checking,
         delivery,
         edits,
+        history,
         keys,
         mapping,
         reading,
@@ -78,6 +81,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     checking = Lazy("sandbox.workbench.checking")
     delivery = Lazy("sandbox.workbench.delivery")
     edits = Lazy("sandbox.workbench.edits")
+    history = Lazy("sandbox.workbench.history")
     keys = Lazy("sandbox.workbench.keys")
     mapping = Lazy("sandbox.workbench.mapping")
     reading = Lazy("sandbox.workbench.reading")
@@ -285,6 +289,16 @@ class Workbench:
     ) -> RunSummary:
         """The main job: clone, check out, verify in a clean room."""
         return verifying.run_url(self._parts.under(runtime), url, ref, check_ids, profile, watch or Watch())
+
+    def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
+        """The last runs of a task's checks, or of a repository's (`run`), newest first."""
+        return history.list_runs(self._parts, owner_id, most)
+
+    def run_log(
+        self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
+    ) -> RunLog:
+        """What a run wrote to one stream, safe to show or `raw` as base64; without an id the newest run's."""
+        return history.read_log(self._parts, owner_id, run_id, stream, raw=raw)
 
     def commit(self, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
         """Commit the working state on the task's branch. `allow`: new files or folders that look built."""

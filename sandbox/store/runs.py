@@ -1,0 +1,69 @@
+"""Past runs of checks: their records, and the logs beside them. Written by `records.save_run` and `checks.output`."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, StreamName
+from sandbox.store.home import Home, read_json
+from sandbox.store.records import near
+
+RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
+
+_log = logging.getLogger(__name__)
+
+
+def list_runs(home: Home, owner_id: str, most: int) -> tuple[CheckRun, ...]:
+    """The `most` runs that ended last, newest first. A damaged record is skipped, with a warning.
+
+    The caller has made sure that there is such a task or repository.
+    """
+    newest = sorted(((_ended_ns(path), path) for path in home.logs(owner_id).glob("run-*.json")), reverse=True)
+    found = [run for _, path in newest[:most] if (run := _load(path)) is not None]
+    return tuple(sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True))
+
+
+def find_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
+    """Raises: `not_found` with near matches, also for what is no id; `internal` for a damaged record."""
+    known = {path.stem: path for path in home.logs(owner_id).glob("run-*.json")}
+    path = known.get(run_id) if re.fullmatch(RUN_ID_PATTERN, run_id) else None
+    document = read_json(path) if path is not None else None
+    if path is None or document is None:
+        raise near("run", run_id, known, f"`sandbox check runs {owner_id}` lists them.")
+    try:
+        return CheckRun.model_validate(document)
+    except ValidationError as error:
+        raise SandboxError(
+            ErrorCode.INTERNAL, f"The record of {run_id} cannot be used", details=str(error)[:1000]
+        ) from error
+
+
+def read_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> bytes:
+    """What is kept of one stream of a run that `find_run` found, byte for byte. Raises: `not_found`."""
+    try:
+        return (home.logs(owner_id) / f"{run_id}.{stream}").read_bytes()
+    except FileNotFoundError as error:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND, f"There is no log of {run_id} any more", details=f"{run_id}.{stream}"
+        ) from error
+
+
+def _ended_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # its repository is being removed
+        return 0
+
+
+def _load(path: Path) -> CheckRun | None:
+    try:
+        document = read_json(path)
+        return CheckRun.model_validate(document) if document is not None else None
+    except (SandboxError, ValidationError):
+        _log.warning("the record of a run cannot be used, and is left out: %s", path)
+        return None

@@ -1,0 +1,60 @@
+"""Use-cases on past runs: list them, and read what they printed."""
+
+from __future__ import annotations
+
+import base64
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, RunLog, StreamName
+from sandbox.store import runs
+from sandbox.store.records import find_repository, find_task
+from sandbox.text import shown
+from sandbox.workbench.parts import Parts
+
+
+def list_runs(parts: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
+    """Runs of a task, a closed one too, or of a repository (`run`); newest first."""
+    _require_owner(parts, owner_id)
+    if most < 1:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The number of runs to list is at least 1")
+    return runs.list_runs(parts.home, owner_id, most)
+
+
+def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
+    """What one stream of a run printed, of the newest run when none is named."""
+    if stream not in {"stdout", "stderr"}:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: it is stdout or stderr")
+    run = _newest(parts, owner_id) if run_id is None else _named(parts, owner_id, run_id)
+    content = runs.read_log(parts.home, owner_id, run.run_id, stream)
+    total = run.stdout_bytes if stream == "stdout" else run.stderr_bytes
+    return RunLog(
+        run_id=run.run_id,
+        check_id=run.check_id,
+        stream=stream,
+        content=base64.b64encode(content).decode() if raw else shown(content),
+        encoding="base64" if raw else "utf-8",
+        total_bytes=total,
+        truncated=total > run.usage.limits.output_bytes,
+    )
+
+
+def _newest(parts: Parts, owner_id: str) -> CheckRun:
+    found = list_runs(parts, owner_id, 1)
+    if not found:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND, f"No check of {owner_id} has run yet", hint=f"See: sandbox check list {owner_id}"
+        )
+    return found[0]
+
+
+def _named(parts: Parts, owner_id: str, run_id: str) -> CheckRun:
+    _require_owner(parts, owner_id)
+    return runs.find_run(parts.home, owner_id, run_id)
+
+
+def _require_owner(parts: Parts, owner_id: str) -> None:
+    """Raises: `not_found`. What passes is a name of ours, and no path."""
+    if owner_id.startswith("task-"):
+        find_task(parts.home, owner_id, allow_closed=True)
+    else:
+        find_repository(parts.home, owner_id)
