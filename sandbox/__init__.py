@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.checks.cancel import Cancellation
-    from sandbox.workbench import Watch, Workbench
+    from sandbox.workbench import VerifyOptions, Watch, Workbench
 
 __version__ = "0.1.0"
-__all__ = ["Cancellation", "Watch", "Workbench", "__version__"]
+__all__ = ["Cancellation", "VerifyOptions", "Watch", "Workbench", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """Load the workbench on first use, so that importing `sandbox` stays cheap."""
-    if name in {"Watch", "Workbench"}:
+    if name in {"VerifyOptions", "Watch", "Workbench"}:
         from sandbox import workbench  # noqa: PLC0415 - lazy on purpose, see above
 
         return getattr(workbench, name)

@@ -239,11 +239,15 @@ class RunLog(Model):
 
 
 class Verification(Model):
-    """The answer of `verify`: the runs in order, and whether every required check passed on `tree`."""
+    """The answer of `verify`: the runs in order, and whether every required check passed on `tree`.
+
+    `differences`: where a check said otherwise in the task, and which paths are only there; lines for people.
+    """
 
     runs: tuple[CheckRun, ...]
     verified: bool
     tree: ObjectId
+    differences: tuple[str, ...] = ()
 
 
 class RunSummary(Model):

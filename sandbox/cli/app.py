@@ -47,7 +47,7 @@ _COMMANDS = {
     "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
     "file": ("sandbox.cli.file:file", "Read and edit files of a task."),
     "check": ("sandbox.cli.check:check", "List, run and stop a task's checks."),
-    "verify": ("sandbox.cli.check:verify", "Verify a task's last commit in a clean room."),
+    "verify": ("sandbox.cli.verify:verify", "Verify a task's last commit in clean rooms."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
     "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),

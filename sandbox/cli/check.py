@@ -1,4 +1,4 @@
-"""`sandbox check` and `sandbox verify`."""
+"""`sandbox check`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from sandbox.cli import history
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
 from sandbox.cli.verdicts import Progress, show_runs
-from sandbox.models import Stopped, Verdict, Verification
+from sandbox.models import Stopped, Verdict
 
 
 @click.group()
@@ -66,23 +66,3 @@ def _show_stopped(found: Stopped) -> None:
 
 check.add_command(history.runs)
 check.add_command(history.log)
-
-
-@click.command()
-@click.argument("task_id", metavar="TASK")
-@click.option("--follow", is_flag=True, help="Show the output while it runs.")
-@runtime_option
-@global_options
-@click.pass_obj
-def verify(invocation: Invocation, task_id: str, follow: bool) -> int:
-    """Run all checks over TASK's last commit in a clean room: fresh checkout, fresh containers."""
-    with invocation.workbench() as workbench:
-        result = workbench.verify(task_id, Progress(follow=follow).watch(), runtime=invocation.runtime)
-    invocation.emit(result, lambda: _show(result))
-    return 0 if result.verified else 1
-
-
-def _show(result: Verification) -> None:
-    show_runs(result.runs)
-    word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
-    click.echo(f"{word}: tree {result.tree}")

@@ -7,7 +7,8 @@ import time
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
-from sandbox.cli.verdicts import Progress, elapsed, show_runs
+from sandbox.cli.rooms import Rooms, room_options
+from sandbox.cli.verdicts import elapsed, show_runs
 from sandbox.models import RunSummary
 
 
@@ -18,20 +19,19 @@ from sandbox.models import RunSummary
     "--check", "checks", multiple=True, metavar="ID", help="Only this check and what it requires; repeatable."
 )
 @click.option("--profile", help="Use this profile instead of the detected one.")
-@click.option("--follow", is_flag=True, help="Show the checks' output while they run.")
+@room_options
 @runtime_option
 @global_options
 @click.pass_obj
-def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, follow: bool) -> int:
+def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, rooms: Rooms) -> int:
     """Clone URL, check its tree out afresh, run the profile's checks there without network, and print the verdicts.
 
     Exits 0 when every check passed, else 1.
     """
     started = time.monotonic()
     note(f"Cloning and verifying {ref}")
-    progress = Progress(follow=follow)
     with invocation.workbench() as workbench:
-        summary = workbench.run(url, ref, checks, profile, progress.watch(), runtime=invocation.runtime)
+        summary = workbench.run(url, ref, checks, profile, rooms.watch, rooms.options)
     invocation.emit(summary, lambda: _show(summary, elapsed(started)))
     return 0 if summary.verified else 1
 

@@ -23,10 +23,11 @@ _TAIL_LINES = 15
 class Progress:
     """Announces checks on stderr: a spinner on a terminal, plain lines elsewhere."""
 
-    def __init__(self, *, follow: bool = False) -> None:
+    def __init__(self, *, follow: bool = False, lines: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False)
         self._spinner: Spinner | None = None
         self._follow = follow
+        self._lines = follow or lines or not self._console.is_terminal
         self._running = ""
         self._showers: defaultdict[str, Shower] = defaultdict(Shower)
 
@@ -45,7 +46,7 @@ class Progress:
     def _announce(self, check: Check, run: CheckRun | None) -> None:
         if run is None:
             text = self._running = f"{check.id}: {check.label} ..."
-            if self._console.is_terminal and not self._follow:
+            if not self._lines:
                 self._spinner = self._console.status(text)
                 self._spinner.start()
             else:
@@ -56,7 +57,8 @@ class Progress:
         for shower in self._showers.values():
             sys.stderr.write(shower.finish())
         self._showers.clear()
-        click.echo(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s", err=True)
+        known = ", known already" if run.cached else ""
+        click.echo(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s{known}", err=True)
 
     def _echo(self, stream: str, chunk: bytes) -> None:
         sys.stderr.write(self._showers[stream].feed(chunk))
@@ -89,7 +91,7 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
 
 
 def _facts(run: CheckRun) -> str:
-    facts = []
+    facts = ["known already"] if run.cached else []
     if run.report is not None:
         bad = run.report.failures + run.report.errors
         facts.append(f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests")

@@ -120,6 +120,10 @@ class Home:
         """Logs of a task, or of a repository for runs without one."""
         return self.repositories / "logs" / owner_id
 
+    def verdict(self, key: str) -> Path:
+        """What a clean room said, by all that it is bound to; can be found again by running it."""
+        return self.repositories / "verdicts" / f"{key}.json"
+
     def journal(self, task_id: str) -> Path:
         return self.repositories / "journal" / f"{task_id}.jsonl"
 

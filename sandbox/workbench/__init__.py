@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sandbox.errors import SandboxError
 from sandbox.models import Actor
 from sandbox.workbench.lazy import Lazy
+from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import Parts, build_parts
 from sandbox.workbench.watch import Watch
 
@@ -96,7 +97,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     tasks = Lazy("sandbox.workbench.tasks")
     verifying = Lazy("sandbox.workbench.verifying")
 
-__all__ = ["Watch", "Workbench"]
+__all__ = ["VerifyOptions", "Watch", "Workbench"]
 
 
 class Workbench:
@@ -255,7 +256,7 @@ class Workbench:
     ) -> tuple[CheckRun, ...]:
         """Run checks in the task's worktree, with what they require before them.
 
-        `runtime`: engine runtime instead of the profile's and the settings', here and in `verify` and `run`.
+        `runtime`: engine runtime instead of the profile's and the settings'.
         """
         arguments = {"ids": list(check_ids)}
         with (
@@ -269,13 +270,14 @@ class Workbench:
         with recording.recorded(self._parts, task_id, "stop", {}) as done:
             return done(stopping.stop_checks(self._parts, task_id))
 
-    def verify(self, task_id: str, watch: Watch | None = None, *, runtime: str | None = None) -> Verification:
-        """Run all checks over the exact committed tree in a clean room."""
+    def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
+        """Run all checks over the exact committed tree in clean rooms, or answer what they said of it before."""
+        how = options or VerifyOptions()
         with (
             stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
             recording.recorded(self._parts, task_id, "verify", {}) as done,
         ):
-            return done(verifying.verify(self._parts.under(runtime), task_id, heard))
+            return done(verifying.verify(self._parts.under(how.runtime), task_id, heard, how))
 
     def run(
         self,
@@ -284,11 +286,12 @@ class Workbench:
         check_ids: Sequence[str] = (),
         profile: str | None = None,
         watch: Watch | None = None,
-        *,
-        runtime: str | None = None,
+        options: VerifyOptions | None = None,
     ) -> RunSummary:
-        """The main job: clone, check out, verify in a clean room."""
-        return verifying.run_url(self._parts.under(runtime), url, ref, check_ids, profile, watch or Watch())
+        """The main job: clone, check out, verify in clean rooms."""
+        how = options or VerifyOptions()
+        parts = self._parts.under(how.runtime)
+        return verifying.run_url(parts, (url, ref), check_ids, profile, watch or Watch(), how)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
         """The last runs of a task's checks, or of a repository's (`run`), newest first."""

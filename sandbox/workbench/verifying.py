@@ -4,38 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox.checks.execute import Place
-from sandbox.files.mask import require_mask
 from sandbox.git import objects
 from sandbox.git.cache import resolve_commit
-from sandbox.git.process import Git
-from sandbox.models import Check, CheckRun, RunSummary, Verdict, Verification
-from sandbox.profiles import Profile
-from sandbox.store.home import GIT_MASK
+from sandbox.models import Check, CheckRun, RunSummary, Verification
 from sandbox.store.records import find_task
 from sandbox.workbench import running
 from sandbox.workbench.bases import profile_of
+from sandbox.workbench.chains import all_passed
+from sandbox.workbench.cleanrooms import Job, Source, run_in_rooms
+from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, named_profile, register, whole_tree
 from sandbox.workbench.watch import Watch
-from sandbox.workbench.worktrees import clean_room
 
 
-def verify(parts: Parts, task_id: str, watch: Watch) -> Verification:
-    """Run all checks of the profile in a clean room over the exact tree of the task's last commit."""
+def verify(parts: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+    """Run all checks of the profile in clean rooms over the exact tree of the task's last commit."""
     task = find_task(parts.home, task_id)
     _, git = cache_of(parts, task.repo_id)
     profile = running.task_profile(parts, task)
     checks = running.in_order(profile, [c.id for c in profile.checks])
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
-    runs = _clean_room(parts, (task.repo_id, git, tree, near), (profile, checks, task.id), watch)
+    source = Source(task.repo_id, git, tree, near)
+    runs = run_in_rooms(parts, source, Job(profile, checks, task.id), watch, options)
     return Verification(runs=runs, verified=_verified(runs, checks), tree=tree)
 
 
 def run_url(
-    parts: Parts, url: str, ref: str, wanted: Sequence[str], profile_name: str | None, watch: Watch
+    parts: Parts,
+    place: tuple[str, str],
+    wanted: Sequence[str],
+    profile_name: str | None,
+    watch: Watch,
+    options: VerifyOptions,
 ) -> RunSummary:
-    """The main job: clone, check out, verify in the clean room."""
+    """The main job: clone the URL of `place`, check its ref out, verify it in clean rooms."""
+    url, ref = place
     chosen = named_profile(parts, profile_name) if profile_name else None
     found = register(parts, url)
     repository, git = found.repository, found.git
@@ -43,7 +47,8 @@ def run_url(
     tree = whole_tree(parts, repository, git, commit)
     profile = chosen or profile_of(parts, repository.id, git, commit)
     checks = running.in_order(profile, wanted or [c.id for c in profile.checks])
-    runs = _clean_room(parts, (repository.id, git, tree, tree), (profile, checks, repository.id), watch)
+    source, job = Source(repository.id, git, tree, tree), Job(profile, checks, repository.id)
+    runs = run_in_rooms(parts, source, job, watch, options)
     return RunSummary(
         repository=repository,
         ref=ref,
@@ -55,25 +60,5 @@ def run_url(
     )
 
 
-def _clean_room(
-    parts: Parts, source: tuple[str, Git, str, str], job: tuple[Profile, Sequence[Check], str], watch: Watch
-) -> tuple[CheckRun, ...]:
-    """A fresh checkout of `tree`, a fresh container a check; gone afterwards whatever happens."""
-    repo_id, git, tree, near = source
-    profile, checks, owner = job
-    recorder = running.recorder(parts, profile, owner)
-    runs: list[CheckRun] = []
-    task_id = owner if owner.startswith("task-") else None
-    with clean_room(parts, repo_id, git, tree, near) as room:
-        for check in checks:
-            require_mask(room, GIT_MASK)
-            with running.report_folder(parts) as (run_id, report):
-                place = Place(room, report, tree, clean_room=True, task_id=task_id)
-                runs.append(running.run_one(parts, recorder, (run_id, check, place), watch, owner=owner))
-            if runs[-1].verdict is not Verdict.PASSED:
-                break
-    return tuple(runs)
-
-
 def _verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
-    return len(runs) == len(checks) and all(r.verdict is Verdict.PASSED for r in runs)
+    return len(runs) == len(checks) and all_passed(runs)

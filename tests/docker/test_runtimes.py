@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.requirement import unavailable
-from sandbox import Workbench
+from sandbox import VerifyOptions, Workbench
 from sandbox.engine.connection import Engine
 from sandbox.engine.runtimes import require_runtime, runtimes
 from sandbox.errors import ErrorCode, SandboxError
@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Path:
 def runs_under(home: Path, remote: str, runtime: str | None) -> tuple[CheckRun, ...]:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")}
     with Workbench(home, environ=environ, allow_file=True) as workbench:
-        return workbench.run(remote, runtime=runtime).runs
+        return workbench.run(remote, options=VerifyOptions(runtime=runtime)).runs
 
 
 @pytest.mark.usefixtures("build_image")

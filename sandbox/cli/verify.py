@@ -1,0 +1,37 @@
+"""`sandbox verify`."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, runtime_option
+from sandbox.cli.rooms import Rooms, room_options
+from sandbox.cli.verdicts import show_runs
+from sandbox.models import Verification
+from sandbox.text import neutral
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@room_options
+@runtime_option
+@global_options
+@click.pass_obj
+def verify(invocation: Invocation, task_id: str, rooms: Rooms) -> int:
+    """Run all checks over TASK's last commit in clean rooms: fresh checkout, fresh containers.
+
+    What clean rooms said of the same tree, image and checks before is answered at once, unless --no-cache.
+    Exits 0 when every check passed, else 1.
+    """
+    with invocation.workbench() as workbench:
+        result = workbench.verify(task_id, rooms.watch, rooms.options)
+    invocation.emit(result, lambda: _show(result))
+    return 0 if result.verified else 1
+
+
+def _show(result: Verification) -> None:
+    show_runs(result.runs)
+    for line in result.differences:
+        click.echo(f"  {neutral(line)}")
+    word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
+    click.echo(f"{word}: tree {result.tree}")

@@ -1,0 +1,180 @@
+"""Run checks over a committed tree in clean rooms, or answer from what clean rooms said of the same before.
+
+A clean room is a fresh checkout and a fresh guest a check. One chain of checks has one room; several rooms may be at
+work at once (docs/adr/0021).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandbox.checks.cancel import Cancellation, interrupts_deferred
+from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.files.mask import require_mask
+from sandbox.git.process import Git
+from sandbox.models import Check, CheckRun
+from sandbox.profiles import Profile
+from sandbox.store.home import GIT_MASK
+from sandbox.store.verdicts import Binding, find_verdict, keep_verdict
+from sandbox.workbench import running
+from sandbox.workbench.chains import Chain, all_passed, ask, chains_of
+from sandbox.workbench.options import VerifyOptions
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.watch import Watch
+from sandbox.workbench.worktrees import clean_room
+
+PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The tree to check and where its objects are. `near`: a tree like it, whose checkout may be there already."""
+
+    repo_id: str
+    git: Git
+    tree: str
+    near: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run on it, required checks first, and whose it is: a task's or a repository's."""
+
+    profile: Profile
+    checks: tuple[Check, ...]
+    owner: str
+
+    @property
+    def task_id(self) -> str | None:
+        return self.owner if self.owner.startswith("task-") else None
+
+
+def bindings(parts: Parts, guest: Guest, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
+    """What the verdicts of a chain are bound to, by check; costs no look at anything."""
+    found: dict[str, Binding] = {}
+    after = ""
+    for check in chain:
+        found[check.id] = Binding(
+            tree=tree,
+            image_digest=guest.image_digest,
+            check=check,
+            policy=_policy_digest(parts),
+            runtime=guest.runtime,
+            platform=PLATFORM,
+            user=guest.user,
+            after=after,
+        )
+        after = found[check.id].key
+    return found
+
+
+def _policy_digest(parts: Parts) -> str:
+    text = json.dumps(parts.policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def run_in_rooms(parts: Parts, source: Source, job: Job, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
+    """The runs, chain by chain; what is known already is answered without a room. Stops at the first failure, unless
+    told to keep going. Nothing is left behind whatever happens.
+    """
+    rooms = _Rooms(parts, source, job, running.recorder(parts, job.profile, job.owner), options)
+    chains = chains_of(job.checks)
+    if options.jobs > 1 and len(chains) > 1:
+        return _at_once(chains, rooms.runs_of, watch, options)
+    return _in_turn(chains, rooms.runs_of, watch, options)
+
+
+RunsOf = Callable[[Chain, Watch], tuple[CheckRun, ...]]
+
+
+def _in_turn(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
+    runs: tuple[CheckRun, ...] = ()
+    for chain in chains:
+        runs += runs_of(chain, watch)
+        if not all_passed(runs) and (not options.keep_going or watch.cancelled()):
+            break
+    return runs
+
+
+def _at_once(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
+    """As many as there are jobs. What fails ends the others, unless told to keep going; so does a defect of ours."""
+    over = Cancellation()
+    telling = threading.Lock()
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        with telling:
+            watch.announce(check, run)
+
+    def run(chain: Chain) -> tuple[CheckRun, ...]:
+        if shared.cancelled():
+            return ()
+        ended_well = False
+        try:
+            runs = runs_of(chain, shared)
+            ended_well = all_passed(runs) or options.keep_going
+        finally:
+            if not ended_well:
+                over.set()
+        return runs
+
+    with interrupts_deferred() as interrupted, ThreadPoolExecutor(options.jobs, "clean-room") as pool:
+        shared = replace(
+            watch, announce=announce, cancelled=lambda: over.is_set() or interrupted() or watch.cancelled()
+        )
+        running_now = [pool.submit(run, chain) for chain in chains]
+        return tuple(one for chain in running_now for one in chain.result())
+
+
+@dataclass(frozen=True)
+class _Rooms:
+    parts: Parts
+    source: Source
+    job: Job
+    recorder: Recorder
+    options: VerifyOptions
+
+    def runs_of(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
+        """A chain is answered as a whole or not at all: each check needs the output of those before it."""
+        bound = bindings(self.parts, self.recorder.guest, self.source.tree, chain)
+        known = self._known(chain, bound) if self.options.cache else None
+        if known is None:
+            return self._run(chain, bound, watch)
+        for run in known:
+            check = bound[run.check_id].check
+            watch.announce(check, None)
+            watch.announce(check, run)
+        return known
+
+    def _known(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
+        return ask(
+            chain, lambda check: find_verdict(self.parts.home, bound[check.id]), keep_going=self.options.keep_going
+        )
+
+    def _run(self, chain: Chain, bound: dict[str, Binding], watch: Watch) -> tuple[CheckRun, ...]:
+        source, runs = self.source, list[CheckRun]()
+        with clean_room(self.parts, source.repo_id, source.git, source.tree, source.near) as room:
+
+            def answer(check: Check) -> CheckRun | None:
+                if runs and watch.cancelled():
+                    return None
+                as_before = all_passed(runs)
+                runs.append(self._run_one(check, room, watch))
+                if as_before:  # what a failure left in the room is no part of the question
+                    keep_verdict(self.parts.home, bound[check.id], runs[-1])
+                return runs[-1]
+
+            ask(chain, answer, keep_going=self.options.keep_going)
+        return tuple(runs)
+
+    def _run_one(self, check: Check, room: Path, watch: Watch) -> CheckRun:
+        require_mask(room, GIT_MASK)
+        with running.report_folder(self.parts) as (run_id, report):
+            place = Place(room, report, self.source.tree, clean_room=True, task_id=self.job.task_id)
+            return running.run_one(self.parts, self.recorder, (run_id, check, place), watch, owner=self.job.owner)

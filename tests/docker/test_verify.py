@@ -1,0 +1,221 @@
+"""Verification in clean rooms: what runs, what is answered from before, what the gate makes of it. Real engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.mounts import unmount_below
+from sandbox.engine.connection import Engine
+from sandbox.models import Check, CheckRun, Verdict, Verification
+from sandbox.workbench import VerifyOptions, Watch, Workbench
+from tests.unit.conftest import initialised
+
+CHECK = """
+[[check]]
+id = "{id}"
+label = "{id}"
+argv = ["sh", "-c", "{script}"]
+requires = {requires}
+timeout_s = 300
+limits = {{ memory_bytes = 134217728, cpus = 1.0, pids = 64 }}
+"""
+HEAD = 'label = "bench"\nimage = "base"\npriority = 99\n[[detect.any]]\nfile = "bench"\n'
+Scripts = dict[str, tuple[str, list[str]]]
+"""Of each check: what its shell does, and which checks it requires."""
+
+CHAIN: Scripts = {
+    "build": ("cp source built; echo building", []),
+    "test": ("grep -qx good built", ["build"]),
+}
+APART: Scripts = {
+    "one": ("test ! -e two-was-here && touch one-was-here", []),
+    "two": ("test ! -e one-was-here && touch two-was-here", []),
+}
+
+
+class Bench:
+    """A home with a task on a repository of one file that the checks look at."""
+
+    def __init__(self, root: Path, scripts: Scripts) -> None:
+        self.home = root / "home"
+        (self.home / "profiles").mkdir(parents=True)
+        self.define(scripts)
+        self.upstream = initialised(root / "upstream")
+        self.upstream.write("bench")
+        self.upstream.write("source", b"good\n")
+        self.upstream.write(".gitignore", b"/built\n/out/\n")
+        self.upstream.commit()
+        self.workbench = self.open()
+        self.repo_id = self.workbench.clone(str(self.upstream.root)).repository.id
+        self.task_id = self.workbench.create_task(self.repo_id).id
+
+    def define(self, scripts: Scripts) -> None:
+        """Checks as the operator writes them; workbenches opened later have them."""
+        checks = [
+            CHECK.format(id=name, script=script, requires=str(requires).replace("'", '"'))
+            for name, (script, requires) in scripts.items()
+        ]
+        (self.home / "profiles" / "bench.toml").write_text(HEAD + "".join(checks))
+
+    def open(self) -> Workbench:
+        return Workbench(self.home, environ=dict(os.environ), allow_file=True)
+
+    def again(self, scripts: Scripts) -> None:
+        """Go on with other checks, in another process as it were."""
+        self.define(scripts)
+        self.close()
+        self.workbench = self.open()
+
+    def close(self) -> None:
+        self.workbench.__exit__(None, None, None)
+
+    @property
+    def root(self) -> Path:
+        found = self.workbench.task(self.task_id).worktree_path
+        assert found is not None
+        return found
+
+    def commit(self, content: bytes) -> None:
+        """A commit that gives the one file this content."""
+        before = self.workbench.base_hash(self.task_id, "source")
+        self.workbench.write_file(self.task_id, "source", content, before)
+        self.workbench.commit(self.task_id, "a change")
+
+    def verify(self, watch: Watch | None = None, **options: bool | int) -> Verification:
+        return self.workbench.verify(self.task_id, watch, VerifyOptions(**options))  # type: ignore[arg-type]  # by name
+
+    def executed(self) -> int:
+        """How many runs have a record: those that were answered from before have none of their own."""
+        return len(list((self.home / "repositories" / "logs" / self.task_id).glob("*.json")))
+
+
+def told(found: Verification) -> list[tuple[str, str, bool]]:
+    """Check, verdict, and whether it was known already."""
+    return [(run.check_id, run.verdict.value, run.cached) for run in found.runs]
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, tmp_path: Path, base_image: str) -> Iterator[Bench]:
+    found = Bench(tmp_path, getattr(request, "param", CHAIN))
+    yield found
+    found.close()
+    unmount_below(found.home)
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(bench: Bench, engine: Engine) -> Iterator[None]:
+    """After each test: no container of its home is there but the task's own, and no clean room."""
+    yield
+    bench.workbench.close_task(bench.task_id)
+    label = f"space.sandbox.instance={(bench.home / 'instance').read_text()}"
+    assert engine.api.containers(all=True, filters={"label": label}) == []
+    assert list((bench.home / "repositories" / "rooms").iterdir()) == []
+
+
+def test_the_same_question_is_answered_without_running_anything(bench: Bench) -> None:
+    first = bench.verify()
+    assert told(first) == [("build", "passed", False), ("test", "passed", False)]
+
+    again = bench.verify()
+
+    assert told(again) == [("build", "passed", True), ("test", "passed", True)]
+    assert (again.verified, again.tree, bench.executed()) == (True, first.tree, 2)
+    assert [run.run_id for run in again.runs] == [run.run_id for run in first.runs]
+
+
+def test_without_the_cache_everything_runs_and_is_known_afterwards(bench: Bench) -> None:
+    first, second = bench.verify(), bench.verify(cache=False)
+
+    assert not {run.run_id for run in first.runs} & {run.run_id for run in second.runs}
+    assert [run.run_id for run in bench.verify().runs] == [run.run_id for run in second.runs]
+
+
+def test_a_failure_is_known_too_and_what_follows_it_does_not_run(bench: Bench) -> None:
+    bench.commit(b"bad\n")
+    bench.again({**CHAIN, "after": ("true", ["test"])})
+
+    first, second = bench.verify(), bench.verify()
+
+    assert told(first) == [("build", "passed", False), ("test", "failed", False)]
+    assert told(second) == [("build", "passed", True), ("test", "failed", True)]
+    assert not second.verified
+
+
+def test_another_tree_or_another_check_is_another_question(bench: Bench) -> None:
+    bench.verify()
+    bench.commit(b"good\n\n")
+    assert [cached for *_, cached in told(bench.verify())] == [False, False]
+    bench.again({**CHAIN, "test": ("grep -qx good built && true", ["build"])})
+    assert [cached for *_, cached in told(bench.verify())] == [False, False]  # test needs what build builds
+
+
+def test_what_ended_at_a_limit_is_never_an_answer(bench: Bench) -> None:
+    bench.again({"hungry": ("tail /dev/zero", [])})
+    for _ in range(2):
+        assert told(bench.verify()) == [("hungry", "oom_killed", False)]
+
+
+@pytest.mark.parametrize("bench", [APART], indirect=True)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_checks_that_do_not_require_each_other_do_not_see_each_other(bench: Bench, jobs: int) -> None:
+    """Control: in one room the second fails."""
+    assert told(bench.verify(jobs=jobs)) == [("one", "passed", False), ("two", "passed", False)]
+    bench.again({**APART, "two": (APART["two"][0], ["one"])})
+    assert [verdict for _, verdict, _ in told(bench.verify())] == ["passed", "failed"]
+
+
+LONG: Scripts = {
+    "long": ("echo started; sleep 1000", []),
+    "fails": ("echo started; exit 1", []),
+}
+
+
+@pytest.mark.parametrize("bench", [LONG], indirect=True)
+def test_the_first_failure_ends_what_runs_beside_it(bench: Bench) -> None:
+    found = bench.verify(jobs=2)  # control: without that it would take 1000 s
+
+    verdicts = {run.check_id: run.verdict for run in found.runs}
+    assert verdicts.pop("fails") is Verdict.FAILED
+    assert set(verdicts.values()) <= {Verdict.KILLED}  # none when it had not begun
+    assert not found.verified
+
+
+@pytest.mark.parametrize(
+    "bench", [{"fails": ("exit 1", []), "next": ("true", []), "needs": ("true", ["fails"])}], indirect=True
+)
+def test_keeping_going_runs_what_does_not_need_the_failure(bench: Bench) -> None:
+    assert [name for name, *_ in told(bench.verify())] == ["fails"]
+    assert told(bench.verify(keep_going=True)) == [("fails", "failed", True), ("next", "passed", False)]
+
+
+def test_build_output_in_the_task_cannot_make_verify_pass(bench: Bench) -> None:
+    bench.commit(b"bad\n")
+    bench.again({"test": ("test -e built || cp source built; grep -qx good built", [])})
+    (bench.root / "built").write_text("good\n")
+
+    fooled = bench.workbench.run_checks(bench.task_id, ["test"])  # control: in the worktree it does
+    assert [run.verdict for run in fooled] == [Verdict.PASSED]
+
+    assert not bench.verify().verified
+
+
+@pytest.mark.parametrize("bench", [{"a": ("sleep 1000", []), "b": ("sleep 1000", [])}], indirect=True)
+def test_an_interrupt_ends_all_that_runs_at_once(bench: Bench) -> None:
+    begun: set[str] = set()
+    both = threading.Lock()
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        with both:
+            begun.add(check.id)
+            if begun == {"a", "b"} and run is None:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.verify(Watch(announce=announce), jobs=2)
+    assert bench.executed() == 2

@@ -1,0 +1,200 @@
+"""What a kept verdict is bound to, when it is used, and which ones are kept at all."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.models import Check, CheckRun, Limits, Usage, Verdict
+from sandbox.store.home import Home
+from sandbox.store.verdicts import Binding, find_verdict, is_decided, keep_verdict
+
+TREE, OTHER_TREE = "a" * 40, "b" * 40
+CHECK = Check(id="test", label="make test", argv=("make", "test"), env={"A": "1"}, requires=("build",))
+BINDING = Binding(
+    tree=TREE,
+    image_digest="sha256:1",
+    check=CHECK,
+    policy="sha256:2",
+    runtime="runc",
+    platform="linux/x86_64",
+    user=(64000, 64000),
+    after="f" * 64,
+)
+
+
+def made(verdict: Verdict = Verdict.PASSED, exit_code: int | None = 0, **others: Any) -> CheckRun:
+    """A run in a clean room that answers `BINDING`."""
+    fields: dict[str, Any] = {
+        "run_id": "run-1",
+        "check_id": "test",
+        "task_id": None,
+        "verdict": verdict,
+        "exit_code": exit_code,
+        "signal": None,
+        "started_at": datetime(2026, 1, 2, tzinfo=UTC),
+        "wall_time_s": 1.5,
+        "usage": Usage(limits=Limits()),
+        "stdout_tail": "out",
+        "stderr_tail": "",
+        "stdout_bytes": 3,
+        "stderr_bytes": 0,
+        "truncated": False,
+        "tree": TREE,
+        "clean_room": True,
+        "cached": False,
+        "image_digest": "sha256:1",
+        "runtime": "runc",
+        "report": None,
+    }
+    return CheckRun(**fields | others)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    found = Home(tmp_path / "home")
+    found.prepare()
+    return found
+
+
+def leaves(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where each value lies that holds no other, empty containers too."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    below = [leaf for key, inner in items for leaf in leaves(inner, (*where, key))]
+    return below or [where]
+
+
+def another(value: Any) -> Any:
+    """A value of the same type that is not the same."""
+    if isinstance(value, str):
+        return {TREE: OTHER_TREE, "shell": "filesystem-read"}.get(value, value + "x" if value.strip("f") else "e" * 64)
+    return {list: ["build"], dict: {"B": "2"}}[type(value)] if isinstance(value, (list, dict)) else value + 1
+
+
+BOUND = leaves(BINDING.model_dump(mode="json"))
+
+
+@pytest.mark.parametrize("where", BOUND, ids=[".".join(map(str, leaf)) for leaf in BOUND])
+def test_whatever_changes_in_a_binding_changes_its_key(where: tuple[Any, ...]) -> None:
+    document = BINDING.model_dump(mode="json")
+    inner = document
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = another(inner[where[-1]])
+    changed = Binding.model_validate(document)
+    assert changed != BINDING
+    assert changed.key != BINDING.key
+
+
+def test_every_field_of_a_check_and_its_limits_is_bound() -> None:
+    """Also those that somebody adds later: the key is over the whole definition."""
+    bound = {where[1] for where in BOUND if where[0] == "check"}
+    assert bound == set(Check.model_fields)
+    assert {where[2] for where in BOUND if where[:2] == ("check", "limits")} == set(Limits.model_fields)
+
+
+WORDS = st.text(alphabet=st.sampled_from(["a", " ", "\0", '"', ",", "\\", "\u00e9", "\U0001f600"]), max_size=4)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=3), st.lists(WORDS, min_size=1, max_size=3))
+def test_two_commands_have_one_key_only_when_they_are_the_same(first: list[str], second: list[str]) -> None:
+    keys = [
+        BINDING.model_copy(update={"check": CHECK.model_copy(update={"argv": tuple(argv)})}).key
+        for argv in (first, second)
+    ]
+    assert (keys[0] == keys[1]) == (first == second)
+
+
+def test_a_key_is_the_same_in_another_process_and_order_of_the_environment() -> None:
+    one, two = ({"A": "1", "B": "2"}, {"B": "2", "A": "1"})
+    keys = {BINDING.model_copy(update={"check": CHECK.model_copy(update={"env": env})}).key for env in (one, two)}
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("run", [made(), made(Verdict.FAILED, 3)], ids=["passed", "failed"])
+def test_what_a_check_decided_itself_is_kept_and_found_as_cached(home: Home, run: CheckRun) -> None:
+    keep_verdict(home, BINDING, run)
+    assert find_verdict(home, BINDING) == run.model_copy(update={"cached": True})
+
+
+UNDECIDED = {
+    "timed-out": made(Verdict.TIMED_OUT, 137, signal=9),
+    "oom-killed": made(Verdict.OOM_KILLED, 137, signal=9),
+    "killed": made(Verdict.KILLED, None),
+    "output-limit": made(Verdict.OUTPUT_LIMIT, 1),
+    "disk-limit": made(Verdict.DISK_LIMIT, 1),
+    "by-a-signal": made(Verdict.FAILED, None, signal=11),
+    "by-a-signal-as-a-shell-says-it": made(Verdict.FAILED, 139, signal=11),
+}
+
+
+@pytest.mark.parametrize("run", UNDECIDED.values(), ids=UNDECIDED)
+def test_what_a_limit_or_a_signal_decided_is_not_kept_and_takes_a_luckier_answer_away(
+    home: Home, run: CheckRun
+) -> None:
+    keep_verdict(home, BINDING, made())
+    assert find_verdict(home, BINDING) is not None
+    keep_verdict(home, BINDING, run)
+    assert not is_decided(run)
+    assert find_verdict(home, BINDING) is None
+
+
+FOREIGN = {
+    "from-a-worktree": made(clean_room=False),
+    "of-another-tree": made(tree=OTHER_TREE),
+    "of-another-image": made(image_digest="sha256:9"),
+    "of-another-check": made(check_id="build"),
+    "of-another-runtime": made(runtime="runsc"),
+    "an-answer-itself": made(cached=True),
+}
+
+
+@pytest.mark.parametrize("run", FOREIGN.values(), ids=FOREIGN)
+def test_a_run_that_is_no_answer_to_the_question_is_neither_kept_nor_believed(home: Home, run: CheckRun) -> None:
+    keep_verdict(home, BINDING, run)
+    assert find_verdict(home, BINDING) is None
+    keep_verdict(home, BINDING, made())
+    path = home.verdict(BINDING.key)
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"run": run.model_dump(mode="json")}))
+    assert find_verdict(home, BINDING) is None
+
+
+DAMAGED = {
+    "empty": b"",
+    "cut": b'{"schema_version": 1, "bind',
+    "no-json": b"\xff\xfe",
+    "a-list": b"[]",
+    "another-version": b'{"schema_version": 99}',
+    "no-record": b'{"schema_version": 1}',
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_record_is_ignored_and_written_again(home: Home, content: bytes) -> None:
+    keep_verdict(home, BINDING, made())
+    path = home.verdict(BINDING.key)
+    path.write_bytes(content)
+    assert find_verdict(home, BINDING) is None
+    keep_verdict(home, BINDING, made())
+    assert find_verdict(home, BINDING) is not None
+
+
+def test_a_record_under_another_name_is_not_believed(home: Home) -> None:
+    keep_verdict(home, BINDING, made())
+    other = BINDING.model_copy(update={"policy": "sha256:3"})
+    home.verdict(BINDING.key).rename(home.verdict(other.key))
+    assert find_verdict(home, other) is None
+
+
+def test_a_home_that_takes_no_verdict_costs_the_answer_only(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    home.verdict(BINDING.key).parent.touch()  # a file where the folder should be: nobody can write in there, root too
+    keep_verdict(home, BINDING, made())
+    assert "is not kept" in caplog.text
+    assert find_verdict(home, BINDING) is None
