@@ -1,0 +1,126 @@
+"""S19: tasks whose controllers are killed at random moments; afterwards, and after one `gc`, what is left must be 0.
+
+`python -m benchmarks.leaks [TASKS]`, 50 by default: each is created, written to, snapshot, committed and, every fifth,
+checked in a container, by commands of their own of which about half are killed. The dice are fixed; time is not.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks._harness import judge
+from devtools.inventory import left_behind
+from devtools.kills import Kills, Run
+from devtools.mounts import unmount_below
+from sandbox import Workbench
+from sandbox.engine.connection import Engine, connect
+from sandbox.errors import SandboxError
+
+TASKS = 50
+STEPS = 120
+"""About as many as the longest command has without its container; a kill later than its last step is none."""
+CHECKED = 5
+PROFILE = """\
+label = "leaks"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "f"
+[[check]]
+id = "go"
+label = "go"
+argv = ["sh", "-c", "sleep 0.2"]
+timeout_s = 60
+"""
+
+
+class Dice:
+    """Commands, about half of them killed at a random step."""
+
+    def __init__(self, home: Path, kills: Kills) -> None:
+        self._home, self._kills = home, kills
+        self._random = random.Random(19)  # noqa: S311 - which steps are hit, not a secret
+        self.commands = self.killed = 0
+
+    def run(self, *arguments: str) -> Run:
+        at = self._random.randint(1, STEPS) if self._random.random() < 0.5 else 0
+        ended = self._kills.run(["--home", str(self._home), "--json", *arguments], at)
+        self.commands += 1
+        self.killed += ended.was_killed
+        return ended
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "f").write_text("x\n")
+    identity = ["-c", "user.name=b", "-c", "user.email=b@localhost"]
+    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *argv], cwd=folder, check=True)
+    return folder
+
+
+def live(dice: Dice, repo_id: str, content: Path, *, checked: bool) -> None:
+    """One task's life, whichever of its commands survive."""
+    created = dice.run("task", "create", repo_id)
+    if created.code != 0:
+        return
+    task_id = created.stdout.split('"id": "')[1].split('"')[0]
+    dice.run("file", "write", task_id, "new", str(content), "--expect", "absent")
+    dice.run("task", "snapshot", task_id)
+    if checked:
+        dice.run("check", "run", task_id, "go")
+    dice.run("commit", task_id, "-m", "x")
+    dice.run("task", "close", task_id, "--delete", "--discard")
+
+
+def engine_of(environ: dict[str, str]) -> Engine | None:
+    try:
+        return connect("", environ, 60.0)
+    except SandboxError as error:
+        print(f"without containers: {error.brief}", file=sys.stderr)
+        return None
+
+
+def timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return (time.perf_counter() - started) * 1000
+
+
+def main() -> int:
+    wanted = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    engine = engine_of(dict(os.environ))
+    with tempfile.TemporaryDirectory() as name, Kills(Path(name)) as kills:
+        home, content = Path(name) / "home", Path(name) / "content"
+        content.write_text("new\n")
+        (home / "profiles").mkdir(parents=True)
+        (home / "profiles" / "leaks.toml").write_text(PROFILE)
+        with Workbench(home, allow_file=True) as workbench:
+            repo_id = workbench.clone(str(repository(Path(name) / "plain"))).repository.id
+        dice = Dice(home, kills)
+        for number in range(wanted[0] if wanted else TASKS):
+            live(dice, repo_id, content, checked=engine is not None and number % CHECKED == 0)
+        before = len(left_behind(home, engine))
+        with Workbench(home) as workbench:
+            for task in workbench.tasks():  # those whose close was killed
+                if task.closed_at is None:
+                    workbench.close_task(task.id, delete_worktree=True, discard=True)
+            collecting = timed(workbench.collect)
+            again = timed(workbench.collect)
+        left = left_behind(home, engine)
+        unmount_below(home)
+    print("\n".join(left))
+    print(f"S19: {dice.killed} of {dice.commands} commands killed, {before} things left, after gc {len(left)}")
+    judge("S19 gc after kills", [(collecting, again)], floor_name="gc with nothing to do", target="0 left")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Which containers `gc` takes: those of the dead and of tasks that are over, of this home and no other. THREATS P12."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.mounts import unmount_below
+from sandbox.engine.connection import Engine
+from sandbox.models import Tidying
+from sandbox.store.presence import Presence
+from sandbox.workbench import Workbench
+from tests.unit.conftest import initialised
+from tests.unit.desk import Desk
+
+pytestmark = pytest.mark.slow
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(initialised(tmp_path / "upstream"), tmp_path / "sandbox-home")
+    (desk.home / "instance").write_text(uuid.uuid4().hex[:16])
+    with desk.workbench:
+        yield desk
+    unmount_below(tmp_path)
+
+
+@pytest.fixture
+def make(engine: Engine, base_image: str, desk: Desk) -> Iterator[Make]:
+    """A container with our labels; `running` starts it."""
+    made: list[str] = []
+
+    def one(*, running: bool = False, instance: str = "", **labels: str) -> str:
+        ours = instance or (desk.home / "instance").read_text()
+        marks = {f"space.sandbox.{key}": value for key, value in {"instance": ours, **labels}.items()}
+        name = f"sandbox-test-{uuid.uuid4().hex}"
+        created = engine.api.create_container(
+            base_image, ["sleep", "600"], name=name, labels=marks, network_disabled=True
+        )
+        made.append(created["Id"])
+        if running:
+            engine.api.start(created["Id"])
+        return name
+
+    yield one
+    for container in engine.api.containers(all=True):
+        if container["Id"] in made:
+            engine.api.remove_container(container["Id"], force=True)
+
+
+def names(engine: Engine) -> set[str]:
+    return {c["Names"][0].removeprefix("/") for c in engine.api.containers(all=True)}
+
+
+def collected(desk: Desk) -> dict[str, Tidying]:
+    with Workbench(desk.home, environ={k: v for k, v in os.environ.items() if k == "DOCKER_HOST"}) as other:
+        return {x.name: x.action for x in other.collect().leftovers if x.kind == "container"}
+
+
+def test_containers_of_the_dead_go_and_those_of_the_living_stay(desk: Desk, engine: Engine, make: Make) -> None:
+    living = Presence(desk.home / "repositories" / "presence")
+    dead = [make(run=f"run-{uuid.uuid4().hex}"), make(run=f"run-{uuid.uuid4().hex}", task=desk.task.id, running=True)]
+    waited_for = make(run=f"run-{living.new_id()}", task=desk.task.id)
+    assert collected(desk) == dict.fromkeys(dead, Tidying.REMOVED)
+    assert waited_for in names(engine)
+    assert not set(dead) & names(engine)
+    living.end()
+    assert collected(desk) == {waited_for: Tidying.REMOVED}
+
+
+def test_a_tasks_container_goes_when_it_has_ended_or_its_task_has(desk: Desk, engine: Engine, make: Make) -> None:
+    other = desk.workbench.create_task(desk.repo_id)
+    waiting = make(task=desk.task.id, running=True)
+    ended = make(task=desk.task.id)
+    of_a_closed_task = make(task=other.id, running=True)
+    of_no_task = make(task=f"task-{uuid.uuid4()}", running=True)
+    desk.workbench.close_task(other.id)
+    left = [name for name in (ended, of_a_closed_task, of_no_task) if name in names(engine)]
+    assert collected(desk) == dict.fromkeys(left, Tidying.REMOVED)
+    assert waiting in names(engine)
+    assert not {ended, of_a_closed_task, of_no_task} & names(engine)
+
+
+def test_p12_containers_of_another_home_are_never_touched(desk: Desk, engine: Engine, make: Make) -> None:
+    foreign = make(instance=uuid.uuid4().hex[:16], run=f"run-{uuid.uuid4().hex}", task=desk.task.id)
+    assert collected(desk) == {}
+    assert foreign in names(engine)
+
+
+def test_what_has_our_label_and_says_nothing_more_is_named(desk: Desk, engine: Engine, make: Make) -> None:
+    unknown = make()
+    assert collected(desk) == {unknown: Tidying.KEPT}
+    assert unknown in names(engine)
+
+
+def test_a_dry_run_removes_nothing(desk: Desk, engine: Engine, make: Make) -> None:
+    dead = make(run=f"run-{uuid.uuid4().hex}")
+    assert [x.name for x in desk.workbench.collect(dry_run=True).leftovers] == [dead]
+    assert dead in names(engine)
+
+
+def test_without_an_engine_rooms_stay_and_the_rest_is_done(desk: Desk) -> None:
+    """A guest may be at work in a room as long as nobody can ask the engine. Control: with the engine it goes."""
+    room = desk.home / "repositories" / "rooms" / f"run-{uuid.uuid4().hex}"
+    room.mkdir()
+    (desk.home / ".x.0123456789ab.tmp").touch()
+    settings = {"engine": {"host": f"unix://{desk.home}/nobody.sock"}}
+    with Workbench(desk.home, environ={}, settings=settings) as other:
+        found = sorted((x.kind, x.action) for x in other.collect().leftovers)
+    assert found == [("container", Tidying.FAILED), ("room", Tidying.KEPT), ("temporary file", Tidying.REMOVED)]
+    assert room.is_dir()
+    collected(desk)
+    assert not room.exists()
