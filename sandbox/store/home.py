@@ -172,9 +172,9 @@ class Home:
     def keep(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
         """A small file of ours in the home, made when absent. `fixed`: also put right when its content differs."""
         path = self.root / name
-        if not path.exists() or (fixed and path.read_bytes() != content):
+        if not _kept(path, content, fixed=fixed):
             with self.locked("home"):
-                if fixed or not path.exists():
+                if not _kept(path, content, fixed=fixed):  # a guest may have mounted what somebody else just made
                     write_atomically(path, content, mode=0o444)
         return path
 
@@ -219,6 +219,13 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _kept(path: Path, content: bytes, *, fixed: bool) -> bool:
+    try:
+        return path.read_bytes() == content or not fixed
+    except FileNotFoundError:
+        return False
 
 
 def _foreign(root: Path) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sandbox.models import Status
+from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from sandbox.workbench.once import Once
 from tests.unit.conftest import Upstream
@@ -85,6 +86,19 @@ def test_sixteen_threads_on_a_fresh_workbench_share_what_it_makes(tmp_path: Path
         shared = at_once(lambda _: [getattr(parts, name) for name in FIRST_USES])
         assert all(a is b for row in shared for a, b in zip(row, shared[0], strict=True))
         assert len(list((tmp_path / "home" / "repositories" / "presence").iterdir())) == 1
+
+
+def test_a_kept_file_is_made_once(tmp_path: Path) -> None:
+    """A guest that has it mounted would keep the file that was replaced, which is a deleted one."""
+    home = Home(tmp_path)
+    home.prepare()
+    for name, fixed in (("fixed", True), ("first", False)):
+        inodes = at_once(lambda n, name=name, fixed=fixed: home.keep(name, b"same", fixed=fixed).stat().st_ino)  # type: ignore[misc]  # defaults bind the loop's values
+        assert len(set(inodes)) == 1
+    home.keep("first", b"other", fixed=False)
+    assert (tmp_path / "first").read_bytes() == b"same"
+    home.keep("fixed", b"other")
+    assert (tmp_path / "fixed").read_bytes() == b"other"
 
 
 @pytest.mark.slow
