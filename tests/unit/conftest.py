@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import shutil
 import struct
 import subprocess
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ import docker.api.client
 import pytest
 from hypothesis import HealthCheck, settings
 
+from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache import refresh
 from sandbox.git.process import Git
@@ -36,6 +39,7 @@ settings.register_profile(
 )
 settings.load_profile("unit")
 
+ROOT = Path(__file__).parents[2]
 SLOW = {
     "test_edits", "test_git_known", "test_git_partial", "test_journal", "test_matching", "test_patch_property",
     "test_removal", "test_searching", "test_snapshots", "test_states",
@@ -173,6 +177,45 @@ def refused(*codes: ErrorCode) -> Iterator[pytest.ExceptionInfo[SandboxError]]:
     with pytest.raises(SandboxError) as caught:
         yield caught
     assert caught.value.code in codes, f"{caught.value.code}: {caught.value.brief} {caught.value.details}"
+
+
+def compiled(source: Path, binary: Path, *options: str) -> Path:
+    """A static program of ours, as readable for every user as its folder."""
+    compiler = shutil.which("gcc")
+    if compiler is None or os.geteuid() != 0 or shutil.which("setpriv") is None:
+        unavailable("The supervisor's tests need gcc and libc6-dev, setpriv, and root for a pid namespace")
+    flags = ["-std=c11", "-static", "-O2", "-Wall", "-Wextra", "-Werror", *options]
+    subprocess.run([compiler, *flags, "-o", binary, source], check=True, timeout=120)
+    return binary
+
+
+@contextmanager
+def open_folder(mode: int) -> Iterator[Path]:
+    """A directory that other users reach, as pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="sandbox-test-") as name:
+        folder = Path(name)
+        folder.chmod(mode)
+        yield folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with open_folder(0o777) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def supervisor() -> Iterator[Path]:
+    """The guest's PID 1."""
+    with open_folder(0o755) as found:
+        yield compiled(ROOT / "images" / "init" / "init.c", found / "init", "-fstack-protector-strong")
+
+
+@pytest.fixture(scope="session")
+def attacks() -> Iterator[Path]:
+    """What a check may try against it."""
+    with open_folder(0o755) as found:
+        yield compiled(ROOT / "tests" / "data" / "guest-attacks.c", found / "guest-attacks", "-pthread")
 
 
 def without_root_powers(act: Callable[[], object]) -> bool:
