@@ -100,7 +100,7 @@ def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) ->
         argv=_ARGV,
         cwd=PurePosixPath(policy.container.mounts.workspace),
         env={},
-        limits=Limits(memory_bytes=64 * 1024**2, cpus=1.0, pids=16),
+        limits=Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=256),  # gVisor has 80 threads of its own
         workspace=folder,
         git_mask=None,
         report=None,
