@@ -19,6 +19,7 @@ from sandbox.engine.commands import command_of
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, task_container
 from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.engine.quarantine import free_name
 from sandbox.engine.supervised import Job, run_supervised
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
@@ -44,7 +45,7 @@ class TaskContainer:
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
         """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
-        name = task_container(self.guest.instance, self.task_id)
+        name = free_name(self.engine, task_container(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
         options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docker
 import docker.errors
@@ -16,6 +16,9 @@ import urllib3.exceptions
 
 from sandbox.engine.endpoint import Endpoint, candidates
 from sandbox.errors import ErrorCode, SandboxError
+
+if TYPE_CHECKING:
+    from sandbox.engine.quarantine import Ward
 
 PROBE_TIMEOUT_S = 1.5
 _UNIX = "unix://"
@@ -27,11 +30,15 @@ _START_HINT = (
 
 @dataclass(frozen=True)
 class Engine:
-    """A reachable engine. `api` is for this package only; `local`: its cgroups and paths are this host's."""
+    """A reachable engine. `api` is for this package only; `local`: its cgroups and paths are this host's.
+
+    `ward`: where containers that it cannot end are noted; without one they are errors.
+    """
 
     api: docker.APIClient
     endpoint: Endpoint
     version: str
+    ward: Ward | None = None
 
     @property
     def local(self) -> bool:

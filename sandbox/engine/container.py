@@ -21,6 +21,7 @@ import tenacity
 from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
 from sandbox.engine.connection import Engine, translated
 from sandbox.engine.mounts import require_mounts
+from sandbox.engine.quarantine import REMOVE_S, give_up, is_held, remove_within
 from sandbox.engine.verify import require_created
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
@@ -146,16 +147,24 @@ def create(engine: Engine, name: str, options: Mapping[str, Any]) -> dict[str, A
 
 
 def remove(engine: Engine, name: str) -> None:
-    """Kill and delete a container of ours; one that is not there is fine. Raises: `internal` when it stays."""
+    """Kill and delete a container of ours; one that is not there is fine, one that was given up is left alone.
+
+    When the engine does not answer in time, it is given up. Raises: `internal` when it stays for another reason.
+    """
+    if is_held(engine, name):
+        return
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(REMOVE_ATTEMPTS),
         wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=2),
-        retry=tenacity.retry_if_exception_type(SandboxError),
+        retry=tenacity.retry_if_exception(_may_pass),
         reraise=True,
     )
     try:
-        attempts(_remove_once, engine, name)
+        attempts(remove_within, engine, name, REMOVE_S)
     except SandboxError as error:
+        if error.code is ErrorCode.TIMEOUT and engine.ward is not None:
+            give_up(engine, engine.ward, name, error)
+            return
         raise SandboxError(
             ErrorCode.INTERNAL,
             f"The container {name} could not be removed",
@@ -175,13 +184,14 @@ class Listed:
 
 
 def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
-    """Every container that carries all these labels, running or not."""
+    """Every container that carries all these labels, running or not, but for those that were given up."""
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with translated("list our containers"):
         found = engine.api.containers(all=True, filters={"label": wanted})
-    return [
+    listed = [
         Listed(str(c["Id"]), c["Names"][0].removeprefix("/"), dict(c["Labels"]), c["State"] == "running") for c in found
     ]
+    return [container for container in listed if not is_held(engine, container.name)]
 
 
 def remove_labelled(engine: Engine, labels: Mapping[str, str]) -> None:
@@ -190,9 +200,9 @@ def remove_labelled(engine: Engine, labels: Mapping[str, str]) -> None:
         remove(engine, container.id)
 
 
-def _remove_once(engine: Engine, name: str) -> None:
-    with translated("remove the container"), suppress(docker.errors.NotFound):
-        engine.api.remove_container(name, v=True, force=True)
+def _may_pass(error: BaseException) -> bool:
+    """An engine that did not answer within a deadline does not answer within three."""
+    return isinstance(error, SandboxError) and error.code is not ErrorCode.TIMEOUT
 
 
 def _attach(engine: Engine, container_id: str, streams: Streams) -> threading.Thread:

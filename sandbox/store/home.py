@@ -19,7 +19,7 @@ LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
 # What a home may hold without our folders: what an operator prepares, or keeps when the state is thrown away.
 _PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
-_PREPARED |= {"gitmask", "hosts", "init", "instance"}
+_PREPARED |= {"gitmask", "hosts", "init", "instance", "quarantine"}
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,11 @@ class Home:
     def stops(self) -> Path:
         """A file for each request that runs checks of a task, and for each wish that one stops."""
         return self.repositories / "stops"
+
+    @property
+    def quarantine(self) -> Path:
+        """A note for each container that was given up."""
+        return self.root / "quarantine"
 
     def task(self, task_id: str) -> Path:
         return self.repositories / "tasks" / f"{task_id}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sandbox.store.quarantine import Quarantine
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.parts import Parts
 
@@ -24,8 +25,8 @@ def end_orphans(parts: Parts, task_id: str) -> None:
     mark = parts.home.guest_mark(task_id)
     if not mark.exists():
         return
-    container.remove(parts.engine, container.task_container(parts.instance, task_id))
-    mark.unlink(missing_ok=True)
+    if _ended(parts, task_id):
+        mark.unlink(missing_ok=True)
 
 
 def end_guest(parts: Parts, task_id: str) -> None:
@@ -35,5 +36,19 @@ def end_guest(parts: Parts, task_id: str) -> None:
     """
     report = parts.home.report(task_id)
     if report.exists():
-        container.remove(parts.engine, container.task_container(parts.instance, task_id))
+        _ended(parts, task_id)
         checkout.remove_tree(report)
+
+
+def _ended(parts: Parts, task_id: str) -> bool:
+    """Remove the task's container; False when one was given up, which may still come to life for a moment."""
+    name = container.task_container(parts.instance, task_id)
+    container.remove(parts.engine, name)
+    ward = Quarantine(parts.home.quarantine)
+    if not ward.folder.exists():
+        return True
+    labels = {container.INSTANCE_LABEL: parts.instance, container.TASK_LABEL: task_id}
+    for guest in container.list_labelled(parts.engine, labels):
+        if guest.name.startswith(f"{name}-"):  # made while the one of that name was given up
+            container.remove(parts.engine, guest.id)
+    return not any(held == name or held.startswith(f"{name}-") for held in ward.held())

@@ -24,6 +24,7 @@ from sandbox.remotes import FORGES, Remote, parse_remote
 from sandbox.store.home import Home
 from sandbox.store.keyring import Keyring
 from sandbox.store.presence import Presence
+from sandbox.store.quarantine import Quarantine
 from sandbox.store.turns import Turns
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.once import Once
@@ -88,6 +89,7 @@ class Parts:
     def engine(self) -> connection.Engine:
         """Raises: `engine_unavailable`."""
         engine = connection.connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
+        engine = replace(engine, ward=Quarantine(self.home.quarantine))
         self._engines.append(engine)
         self.presence.note_engine()
         return engine

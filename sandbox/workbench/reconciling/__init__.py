@@ -15,6 +15,7 @@ from sandbox.workbench.parts import Parts
 from sandbox.workbench.reconciling.edits import cut_off_edits
 from sandbox.workbench.reconciling.guests import dead_guests, guest_marks
 from sandbox.workbench.reconciling.notes import controllers, locks, making_marks, stat_indexes
+from sandbox.workbench.reconciling.quarantined import quarantined
 from sandbox.workbench.reconciling.refs import refs
 from sandbox.workbench.reconciling.requests import dead_requests
 from sandbox.workbench.reconciling.rooms import dead_rooms, probes
@@ -34,6 +35,7 @@ AFTER_A_KILL: tuple[Finder, ...] = (dead_guests, dead_rooms, temporary_files, co
 """What the next controller does at its first work: guests that run on, and what takes room."""
 
 ALL: tuple[Finder, ...] = (
+    quarantined,
     dead_guests,
     guest_marks,
     dead_requests,

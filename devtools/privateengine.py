@@ -1,0 +1,123 @@
+"""A container engine of a test's own, for what must not be done to one that others use.
+
+It shares nothing with the machine's engine but the kernel: data, sockets, configuration and network namespace are its
+own. (In the same namespace it would take `docker0` away from the other one.) It starts in about half a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devtools.mounts import unmount_below
+from sandbox.engine.connection import connect
+from sandbox.errors import SandboxError
+
+DEADLINE_S = 60.0
+_COMMAND = ("unshare", "--net", "dockerd")
+NETWORK = {"bridge": "none", "iptables": False, "ip6tables": False, "ip-forward": False}
+
+
+class PrivateEngine:
+    """Lives as long as the block. Needs root, `dockerd` and `unshare`. `runtimes`: programs by name, beside runc."""
+
+    def __init__(self, runtimes: Mapping[str, Path] | None = None) -> None:
+        self._runtimes = {name: {"path": str(path)} for name, path in (runtimes or {}).items()}
+
+    @staticmethod
+    def why_not() -> str:
+        """What this machine lacks for one; empty: nothing."""
+        absent = [name for name in ("dockerd", "unshare") if shutil.which(name) is None]
+        if absent:
+            return f"no {', '.join(absent)}"
+        return "" if os.geteuid() == 0 else "an engine of our own needs root"
+
+    @property
+    def url(self) -> str:
+        """For `engine.host` or DOCKER_HOST."""
+        return f"unix://{self._folder}/engine.sock"
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="sandbox-engine-"))  # short: paths of sockets have 107 bytes
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def load(self, image: str) -> None:
+        """Copy a small image from the machine's engine."""
+        with closing(connect("", os.environ, DEADLINE_S)) as theirs, closing(connect(self.url, {}, DEADLINE_S)) as ours:
+            saved = b"".join(theirs.api.get_image(image))
+            ours.api.load_image(saved)  # type: ignore[no-untyped-call]  # stub
+
+    def _start(self) -> None:
+        configuration = self._folder / "daemon.json"
+        configuration.write_text(json.dumps({**NETWORK, "runtimes": self._runtimes}))
+        own = {
+            "data-root": self._folder / "data",
+            "exec-root": self._folder / "exec",
+            "pidfile": self._folder / "pid",
+            "host": self.url,
+            "config-file": configuration,
+        }
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - fixed words and our own folder
+                [*_COMMAND, *(f"--{name}={value}" for name, value in own.items())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        ends_at = time.monotonic() + DEADLINE_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > ends_at:
+                raise RuntimeError(f"The engine did not start: {(self._folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            connect(self.url, {}, DEADLINE_S).close()
+        except SandboxError:
+            return False
+        return True
+
+    def _stop(self) -> None:
+        """Its shims outlive a dockerd that has to be killed."""
+        if hasattr(self, "_process"):
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+            self._process.kill()
+            self._process.wait(DEADLINE_S)
+        for pid in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        unmount_below(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _processes(self) -> list[int]:
+        """Whose command line names our folder, which has a name that nobody else uses."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with suppress(OSError):
+                    if os.fsencode(self._folder) in (entry / "cmdline").read_bytes():
+                        found.append(int(entry.name))
+        return found

@@ -1,0 +1,126 @@
+"""Containers that the engine cannot end: given up within a deadline, noted, left alone, tried again by a reaper.
+
+Theory. dockerd (seen: 20.10) holds a container's own lock while its runtime works. A runtime that hangs at `start` or
+`kill` keeps it for ever, and every question about that container waits: inspect, kill, remove. Lists, and all other
+containers, go on. So nobody on the hot path may touch such a container a second time; whoever ran into it has waited
+for one deadline, and its name is nobody's any more. The engine may still carry out what it was asked to: a removal
+that was sent is done as soon as the lock is free.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import quote
+
+import docker.errors
+import requests
+
+from sandbox.engine.connection import Engine, translated
+from sandbox.errors import ErrorCode, SandboxError
+
+REMOVE_S = 30.0
+"""How long one removal may take. Reached on the hot path: the container is given up."""
+
+REAP_S = 5.0
+_PAUSE_S = 0.2
+_log = logging.getLogger(__name__)
+
+
+class Ward(Protocol):
+    """Where given up containers are noted, for all controllers of a home. `held`: the id of each by name, '' for one
+    that nobody knows.
+    """
+
+    def admit(self, name: str, container_id: str, reason: str) -> None: ...
+
+    def held(self) -> Mapping[str, str]: ...
+
+    def discharge(self, name: str) -> None: ...
+
+
+def is_held(engine: Engine, name: str) -> bool:
+    """Whether the container of this name or id was given up. Asks no engine."""
+    held = engine.ward.held() if engine.ward is not None else {}
+    return name in held or name in held.values()
+
+
+def free_name(engine: Engine, name: str) -> str:
+    """The name, or the first `NAME-<number>` that no given up container has."""
+    held = engine.ward.held() if engine.ward is not None else {}
+    number = 1
+    free = name
+    while free in held:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def give_up(engine: Engine, ward: Ward, name: str, error: SandboxError) -> None:
+    """Note a container as one that nobody touches any more."""
+    known, container_id = _names(engine, name)
+    ward.admit(known, container_id, f"{error.brief}: {error.details}"[:500])
+    _log.warning("the container %s is given up, `sandbox gc` tries to remove it again: %s", known, error.brief)
+
+
+def _names(engine: Engine, name: str) -> tuple[str, str]:
+    """Its name and its id, from a list: that waits for no container."""
+    try:
+        with translated("list the containers"):
+            listed = engine.api.containers(all=True)
+    except SandboxError:
+        return name, ""
+    for found in listed:
+        names = [n.removeprefix("/") for n in found["Names"]]
+        if name in names or name == found["Id"]:
+            return names[0], str(found["Id"])
+    return name, ""
+
+
+def remove_within(engine: Engine, name: str, seconds: float) -> None:
+    """Kill and delete a container; one that is not there is fine. Raises: `timeout` when the engine takes longer.
+
+    Not the SDK's call: that one has no deadline of its own, and the connection's is shared with other threads.
+    """
+    api = engine.api
+    url = f"{api.base_url}/v{api.api_version}/containers/{quote(name, safe='')}"
+    with translated("remove the container"):
+        try:
+            answer = api.delete(url, params={"v": "1", "force": "1"}, timeout=min(seconds, float(api.timeout)))
+        except requests.exceptions.ConnectionError as error:  # how a read timeout on a unix socket may arrive
+            if "timed out" in str(error).lower():
+                raise requests.exceptions.ReadTimeout(str(error)) from error
+            raise
+        if answer.status_code == requests.codes.not_found:
+            return
+        if answer.status_code >= requests.codes.bad_request:
+            raise docker.errors.APIError(answer.reason, response=answer, explanation=answer.text[:500])
+
+
+def reap(engine: Engine, name: str) -> None:
+    """Try once more, briefly, to remove one that was given up. Raises: `conflict` when the engine still cannot."""
+    ends_at = time.monotonic() + REAP_S
+    while (error := _refused(engine, name, ends_at - time.monotonic())) is not None:
+        # Another code than `timeout`: it answers again, and may be carrying out the removal that was given up.
+        if error.code is ErrorCode.TIMEOUT or time.monotonic() + _PAUSE_S > ends_at:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                "The engine still cannot end it",
+                details=error.brief,
+                hint="Restart the engine when nothing else runs in it.",
+            ) from error
+        time.sleep(_PAUSE_S)
+    if engine.ward is not None:
+        engine.ward.discharge(name)
+
+
+def _refused(engine: Engine, name: str, seconds: float) -> SandboxError | None:
+    try:
+        remove_within(engine, name, seconds)
+    except SandboxError as error:
+        if error.code not in {ErrorCode.TIMEOUT, ErrorCode.INTERNAL}:
+            raise
+        return error
+    return None

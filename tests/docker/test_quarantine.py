@@ -1,0 +1,128 @@
+"""A runtime that hangs takes one container with it, for one deadline: the rest of the controller's work goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from devtools.privateengine import PrivateEngine
+from devtools.requirement import unavailable
+from sandbox import Workbench
+from sandbox.engine.connection import connect
+from sandbox.engine.container import list_labelled
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Tidying, Verdict
+from sandbox.store.quarantine import Quarantine
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quarantine"), pytest.mark.usefixtures("engine")]
+
+IMAGE = "space-sandbox/init:latest"
+PROFILE = f'label = "T"\nimage = "{IMAGE}"\n[[check]]\nid = "true"\nlabel = "true"\nargv = ["/init", "--hand-out"]\n'
+HANGS = """#!/bin/sh
+# runc, until it is asked to start something
+for word in "$@"; do
+  if [ "$word" = start ]; then echo $$ >> PIDS; exec sleep 600; fi
+done
+exec runc "$@"
+"""
+DEADLINE_S = 120.0
+IMPATIENCE_S = 2.0
+"""How long the hanging engine is waited for. Only what asks for the runtime that hangs has it."""
+
+
+@dataclass(frozen=True)
+class Hanging:
+    """An engine whose `runsc` hangs at every start."""
+
+    engine: PrivateEngine
+    pids: Path
+
+    def release(self) -> None:
+        """The runtime fails at last."""
+        for pid in self.pids.read_text().split() if self.pids.exists() else ():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Hanging]:
+    if reason := PrivateEngine.why_not():
+        unavailable(reason)
+    script, pids = tmp_path / "hangs", tmp_path / "pids"
+    script.write_text(HANGS.replace("PIDS", str(pids)))
+    script.chmod(0o755)
+    with PrivateEngine({"runsc": script}) as engine:
+        found = Hanging(engine, pids)
+        try:
+            engine.load(IMAGE)
+            yield found
+        finally:
+            found.release()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home" / "profiles").mkdir(parents=True)
+    (tmp_path / "home" / "profiles" / "generic.toml").write_text(PROFILE)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> str:
+    folder = tmp_path / "remote"
+    folder.mkdir()
+    (folder / "README").write_text("text\n")
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
+    return str(folder)
+
+
+def controller(hanging: Hanging, home: Path, timeout_s: float) -> Workbench:
+    settings = {"engine": {"host": hanging.engine.url, "timeout_s": timeout_s}}
+    return Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True)
+
+
+def actions(workbench: Workbench, name: str) -> list[Tidying]:
+    """What `gc` does about a container."""
+    return [left.action for left in workbench.collect().leftovers if left.name == name]
+
+
+def test_a_container_that_cannot_be_ended_is_given_up_and_others_go_on(
+    hanging: Hanging, home: Path, remote: str
+) -> None:
+    held = Quarantine(home / "quarantine").held
+    with controller(hanging, home, 60.0) as patient, controller(hanging, home, IMPATIENCE_S) as impatient:
+        repository = patient.clone(remote).repository.id
+        first, second = patient.create_task(repository).id, patient.create_task(repository).id
+        assert patient.run_checks(second, ["true"])[-1].verdict is Verdict.PASSED
+
+        ends_at = time.monotonic() + DEADLINE_S
+        while not held() and time.monotonic() < ends_at:  # again when a busy machine answers too late before the start
+            with pytest.raises(SandboxError) as caught:
+                impatient.run_checks(first, ["true"], runtime="runsc")
+            assert caught.value.code is ErrorCode.TIMEOUT
+        [(name, container_id)] = held().items()
+        assert container_id
+
+        # Whoever has to do with other containers, or with the same task, does not wait for it.
+        assert patient.run_checks(second, ["true"])[-1].verdict is Verdict.PASSED
+        assert patient.run_checks(first, ["true"])[-1].verdict is Verdict.PASSED
+        assert actions(impatient, name) == [Tidying.BUSY]
+
+        hanging.release()
+        while actions(patient, name) != [Tidying.REMOVED]:  # the engine has the start's failure to tidy up first
+            assert time.monotonic() < ends_at
+        assert held() == {}
+        for task in (first, second):
+            patient.close_task(task, delete_worktree=True, discard=True)
+    with closing(connect(hanging.engine.url, {}, 60.0)) as engine:
+        assert list_labelled(engine, {}) == []

@@ -1,0 +1,104 @@
+"""A container that the engine cannot end is tried once, noted, and left alone from then on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+import requests
+
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import list_labelled, remove
+from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.quarantine import free_name, is_held, reap
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.quarantine import Quarantine
+
+NAME, ID = "sandbox-run-1", "c0ffee"
+
+
+class FakeApi(docker.APIClient):
+    """Knows one container, and answers its removals with these: a status, or None for silence."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.base_url = "http+docker://localhost"
+        self.timeout = 60
+        self._version = "1.41"
+        self.answers = list(answers)
+
+    def containers(self, *_: Any, **__: Any) -> Any:
+        return [{"Id": ID, "Names": [f"/{NAME}"], "Labels": {"a": "b"}, "State": "created"}]
+
+    def delete(self, *_: Any, **__: Any) -> requests.Response:
+        answer = requests.Response()
+        found = self.answers.pop(0)
+        if found is None:
+            raise requests.exceptions.ReadTimeout("Read timed out.")
+        answer.status_code = found
+        return answer
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Quarantine:
+    return Quarantine(tmp_path / "quarantine")
+
+
+def engine(ward: Quarantine | None, *answers: int | None) -> Engine:
+    return Engine(FakeApi(*answers), Endpoint("unix:///run/docker.sock", "DOCKER_HOST"), "20.10.24", ward)
+
+
+def test_silence_is_waited_for_once_and_noted(ward: Quarantine) -> None:
+    found = engine(ward, None)
+    remove(found, ID)  # by id, as whoever lists does
+    assert ward.held() == {NAME: ID}
+    remove(found, NAME)  # no answer is left: it is not asked
+    remove(found, ID)
+    assert list_labelled(found, {}) == []
+
+
+def test_without_a_ward_silence_is_an_error() -> None:
+    with pytest.raises(SandboxError, match="could not be removed") as caught:
+        remove(engine(None, None), NAME)
+    assert caught.value.code is ErrorCode.INTERNAL
+
+
+@pytest.mark.slow
+def test_a_refusal_is_tried_again_and_is_an_error(ward: Quarantine) -> None:
+    remove(engine(ward, 409, 204), NAME)
+    with pytest.raises(SandboxError, match="could not be removed"):
+        remove(engine(ward, 500, 500, 500), NAME)
+    assert ward.held() == {}
+
+
+@pytest.mark.parametrize("status", [204, 404])
+def test_one_that_is_gone_is_removed(ward: Quarantine, status: int) -> None:
+    remove(engine(ward, status), NAME)
+    assert ward.held() == {}
+
+
+def test_the_reaper_forgets_what_is_gone_and_keeps_what_is_not(ward: Quarantine) -> None:
+    ward.admit(NAME, ID, "silence")
+    with pytest.raises(SandboxError) as caught:
+        reap(engine(ward, None), NAME)
+    assert caught.value.code is ErrorCode.CONFLICT
+    assert is_held(engine(ward), ID)
+    reap(engine(ward, 409, 404), NAME)  # the engine is at it, then done
+    assert ward.held() == {}
+
+
+def test_the_next_container_of_a_task_gets_a_name_that_nobody_holds(ward: Quarantine) -> None:
+    found = engine(ward)
+    assert free_name(found, "t") == "t"
+    for name in ("t", "t-2"):
+        ward.admit(name, "", "")
+    assert free_name(found, "t") == "t-3"
+    assert free_name(replace(found, ward=None), "t") == "t"
+
+
+def test_a_damaged_note_holds_its_name(ward: Quarantine) -> None:
+    ward.admit(NAME, ID, "silence")
+    (ward.folder / f"{NAME}.json").write_text("{")
+    assert ward.held() == {NAME: ""}
