@@ -8,7 +8,7 @@ of the budget, or the last look is long ago, the directories are counted, a slic
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,12 +40,31 @@ class Floor:
         return room.free_bytes < self.bytes or (room.free_files is not None and room.free_files < self.files)
 
 
-class Count:
-    """One count of the files below some directories, a slice at a time; it stops where it exceeds the limits."""
+@dataclass(frozen=True)
+class Additions:
+    """What on a disk is a check's: the files below `folders`, which lie on one file system.
 
-    def __init__(self, folders: Sequence[Path], since_ns: int, limits: Limits) -> None:
+    `since_ns`: only those changed at that time or later, 0: all of them. `held`: those that no folder has any more.
+    """
+
+    folders: tuple[Path, ...]
+    since_ns: int = 0
+    held: Callable[[], DiskUse] = DiskUse
+
+    def names(self) -> Iterator[DiskUse]:
+        """What each takes, one after the other."""
+        for folder in self.folders:
+            with suppress(OSError):
+                yield from measure(folder, self.since_ns)
+        yield self.held()
+
+
+class Count:
+    """One count of files, name by name, a slice at a time; it stops where it exceeds the limits."""
+
+    def __init__(self, names: Iterator[DiskUse], limits: Limits) -> None:
         self._limits = limits
-        self._names = _all_of(folders, since_ns)
+        self._names = names
         self.found = DiskUse()
         self.spent_s = 0.0
         self.is_done = False
@@ -72,56 +91,48 @@ class Count:
         self.is_done = self.is_done or self.exceeds
 
 
-def _all_of(folders: Sequence[Path], since_ns: int) -> Iterator[DiskUse]:
-    for folder in folders:
-        with suppress(OSError):
-            yield from measure(folder, since_ns)
-
-
 class DiskWatch:
-    """A `WhyStop`: DISK_LIMIT once the files below `folders` take more than the limits, or the host's floor is reached.
+    """A `WhyStop`: DISK_LIMIT once a check's additions take more than the limits, or the host's floor is reached.
 
-    `since_ns`: only files changed at that time or later count, 0: all of them. `used`: what the last count found, None
-    before the first was finished.
+    `used`: what the last count found, None before the first was finished.
     """
 
     def __init__(
         self,
-        folders: Sequence[Path],
+        additions: Additions,
         limits: Limits,
         floor: Floor,
         *,
-        since_ns: int = 0,
         clock: Callable[[], float] = time.monotonic,
         room_of: Callable[[Path], Room] = Room.of,
     ) -> None:
-        """All folders lie on one file system. Raises: OSError when there is no such folder."""
+        """Raises: OSError when there is no such folder."""
         self.used: DiskUse | None = None
-        self._folders = folders
+        self._additions = additions
         self._limits = limits
         self._floor = floor
-        self._since_ns = since_ns
         self._clock = clock
         self._room_of = room_of
         self._count: Count | None = None
         self._verdict: Verdict | None = None
-        self._at_start = self._at_count = room_of(folders[0])
+        self._at_start = self._at_count = room_of(additions.folders[0])
         self._rested_at = clock()
         self._due_at = clock() + _FIRST_S
 
     def __call__(self) -> Verdict | None:
         """Takes about `SLICE_S` at most while that is enough. Never raises for what the guest did to its files."""
         if self._verdict is None:
-            room = self._room_of(self._folders[0])
-            if self._floor.is_reached(room) or self._is_exceeded(room):
-                self._verdict = Verdict.DISK_LIMIT
+            with suppress(OSError):  # somebody took the folder away
+                room = self._room_of(self._additions.folders[0])
+                if self._floor.is_reached(room) or self._is_exceeded(room):
+                    self._verdict = Verdict.DISK_LIMIT
         return self._verdict
 
     def _is_exceeded(self, room: Room) -> bool:
         if self._count is None:
             if not self._is_due(room):
                 return False
-            self._count, self._at_count = Count(self._folders, self._since_ns, self._limits), room
+            self._count, self._at_count = Count(self._additions.names(), self._limits), room
         count = self._count
         count.go_on(URGENT_SLICE_S if self._part_taken(self._at_start, room) > 1 else SLICE_S, self._clock)
         if count.is_done:

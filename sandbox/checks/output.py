@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -50,11 +51,12 @@ class Follower:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        ends_at = time.monotonic() + _LAST_WORDS_S
         with suppress(queue.Full):
             for name in [name for name, missed in self._missed.items() if missed]:
                 self._put(name, b"", _LAST_WORDS_S)
-            self._pending.put(None, timeout=_LAST_WORDS_S)
-            self._thread.join(timeout=_LAST_WORDS_S)
+            self._pending.put(None, timeout=max(0.0, ends_at - time.monotonic()))
+            self._thread.join(timeout=max(0.0, ends_at - time.monotonic()))
 
     def tell(self, name: str, chunk: bytes) -> None:
         """Never waits, never raises."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from sandbox.checks.disk import DiskWatch, Floor
+from sandbox.checks.disk import Additions, DiskWatch, Floor
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.held import held_open
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.files.usage import Room
 from sandbox.models import CheckRun, Limits
@@ -36,7 +38,10 @@ def watch_disk(parts: Parts, place: Place, limits: Limits) -> DiskWatch:
     upper = _upper(parts.home, place.workspace)
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
-    return DiskWatch(folders, limits, _floor(parts), since_ns=0 if whole_task else coarse_now_ns())
+    devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
+    mounted_at = PurePosixPath(parts.policy.container.mounts.workspace)
+    held = partial(held_open, place.workspace, mounted_at, devices)
+    return DiskWatch(Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _floor(parts))
 
 
 def with_disk_use(run: CheckRun, watch: DiskWatch) -> CheckRun:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
-from sandbox.checks.disk import DiskWatch, Floor
+from sandbox.checks.disk import Additions, DiskWatch, Floor
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.held import held_open
 from sandbox.files.usage import DEPTH, DiskUse, Room, TooDeepError, measure
 from sandbox.models import Limits, Verdict
 from sandbox.workbench import Workbench
@@ -113,6 +115,75 @@ def test_deeper_than_anybody_looks_is_an_error_and_leaves_no_handle(tmp_path: Pa
     assert handles() == before
 
 
+# --- without a name
+
+
+class Processes:
+    """A directory like /proc, whose processes have files that this test holds open."""
+
+    def __init__(self, root: Path) -> None:
+        self.proc, self.worktree = root / "proc", root / "worktree"
+        self.worktree.mkdir()
+        self.devices = frozenset([self.worktree.stat().st_dev])
+
+    def add(self, pid: int, sees: Path, *files: int, uid: int | None = None, kind: str = "fd") -> None:
+        folder = self.proc / str(pid)
+        (folder / kind).mkdir(parents=True)
+        owner = self.worktree.stat().st_uid if uid is None else uid
+        (folder / "status").write_text(f"Name:\tx\nUid:\t{owner}\t0\t0\t0\n")
+        (folder / "root").symlink_to(sees.parent)
+        for fd in files:
+            (folder / kind / str(fd)).symlink_to(f"/proc/self/fd/{fd}")
+
+    def held(self, devices: frozenset[int] | None = None) -> DiskUse:
+        return held_open(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Processes:
+    return Processes(tmp_path)
+
+
+@pytest.fixture
+def unlinked(tmp_path: Path) -> Iterator[int]:
+    with (tmp_path / "gone").open("wb", buffering=0) as stream:
+        stream.write(b"x" * MIB)
+        (tmp_path / "gone").unlink()
+        yield stream.fileno()
+
+
+def test_l04_a_file_without_a_name_counts_once_for_whoever_holds_it(processes: Processes, unlinked: int) -> None:
+    processes.add(1, processes.worktree, unlinked)
+    processes.add(2, processes.worktree, unlinked)
+    processes.add(3, processes.worktree, unlinked, kind="map_files")
+    found = processes.held()
+    assert found.files == 1
+    assert MIB <= found.bytes <= MIB + 64 * 1024
+
+
+def test_what_has_a_name_or_is_memory_or_a_strangers_does_not_count(
+    processes: Processes, unlinked: int, tmp_path: Path
+) -> None:
+    stranger = tmp_path / "other" / "worktree"
+    stranger.mkdir(parents=True)
+    processes.add(1, stranger, unlinked)
+    processes.add(2, processes.worktree, unlinked, uid=12345)
+    with (tmp_path / "named").open("wb") as named:
+        processes.add(3, processes.worktree, named.fileno())
+        assert processes.held() == DiskUse()
+    processes.add(4, processes.worktree, unlinked)
+    assert processes.held(frozenset([0])) == DiskUse()
+    assert processes.held().files == 1
+
+
+def test_l04_what_is_held_without_a_name_is_part_of_the_budget(tmp_path: Path, disk: Disk) -> None:
+    held = [DiskUse(9 * MIB, 1)]
+    watch = disk.watch(tmp_path, held=held.pop)
+    disk.now_s += 60
+    assert watch() is Verdict.DISK_LIMIT
+    assert not held
+
+
 # --- watching
 
 
@@ -135,9 +206,12 @@ class Disk:
     def takes(self, **change: int) -> None:
         self.room = Room(**{**vars(self.room), **change})
 
-    def watch(self, folder: Path, floor: Floor | None = None, *, files: int = 5) -> DiskWatch:
+    def watch(
+        self, folder: Path, floor: Floor | None = None, *, files: int = 5, held: Callable[[], DiskUse] = DiskUse
+    ) -> DiskWatch:
         limits = Limits(disk_bytes=8 * MIB, disk_files=files)
-        return DiskWatch((folder,), limits, floor or Floor(), clock=self.clock, room_of=self.room_of)
+        additions = Additions((folder,), held=held)
+        return DiskWatch(additions, limits, floor or Floor(), clock=self.clock, room_of=self.room_of)
 
 
 @pytest.fixture
@@ -194,10 +268,9 @@ def test_a_verdict_stays(tmp_path: Path, disk: Disk) -> None:
 def test_a_long_count_is_cut_into_slices(tmp_path: Path, disk: Disk) -> None:
     for n in range(200):
         (tmp_path / str(n)).touch()
-    watch = disk.watch(tmp_path, files=150)
     ticks = iter([disk.now_s + 10 + 0.02 * n for n in range(10_000)])
     disk.clock = lambda: next(ticks)  # type: ignore[method-assign]  # each look at the clock takes 20 ms
-    watch = DiskWatch((tmp_path,), Limits(disk_files=150), Floor(), clock=disk.clock, room_of=disk.room_of)
+    watch = disk.watch(tmp_path, files=150)
     answers = 0
     while watch() is None:
         answers += 1
