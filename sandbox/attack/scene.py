@@ -228,6 +228,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def plain_clone(scene: Scene) -> Path:
+    """The remote's files as a plain repository, for controls."""
+    folder = scene.root / "plain"
+    scene.must("clone", "-q", str(scene.remote), str(folder), cwd=scene.root)
+    return folder
+
+
 def refusal(step: Callable[[], object], *codes: ErrorCode) -> SandboxError:
     """The typed error that a step must end with (any but `internal` when no code is named).
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sandbox.attack import container, image, nested, pointer, resources, sinks
+from sandbox.attack import (
+    arguments,
+    container,
+    image,
+    metadata,
+    nested,
+    patches,
+    paths,
+    pointer,
+    races,
+    remote,
+    resources,
+    sinks,
+)
 from sandbox.attack.entry import Entry
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -12,6 +25,12 @@ _FOUND: tuple[Entry, ...] = (
     *pointer.ENTRIES,
     *sinks.ENTRIES,
     *nested.ENTRIES,
+    *paths.ENTRIES,
+    *races.ENTRIES,
+    *patches.ENTRIES,
+    *metadata.ENTRIES,
+    *arguments.ENTRIES,
+    *remote.ENTRIES,
     *container.ENTRIES,
     *resources.ENTRIES,
     *image.ENTRIES,
