@@ -25,6 +25,7 @@ _TEMPORARY = (
     "repositories/rooms/*",
     "repositories/presence/*",
     "repositories/stops/*",
+    "**/.workspace-*",
     "repositories/turns/[rw]-*",
     "repositories/layers/**/.sandbox-write-*",
     "repositories/worktrees/**/.sandbox-write-*",
@@ -37,6 +38,9 @@ def left_behind(home: Path, engine: Engine | None = None) -> list[str]:
     found += [f"mount {path}" for path in _mounts(home)]
     found += [f"lock {path.name} is held" for path in _held(home)]
     found += _worktrees(home)
+    found += [
+        f"report folder {p.name}" for p in (home / "repositories" / "reports").glob("*") if p.name not in _open(home)
+    ]
     found += [f"process {line}" for line in processes(home)]
     found += _refs(home)
     return found + (_containers(home, engine) if engine else [])

@@ -160,6 +160,10 @@ def fetch(life: Life) -> list[str]:
     return ["repo", "fetch", str(life.remote)]
 
 
+def run(life: Life) -> list[str]:
+    return ["run", fetch(life)[-1]]
+
+
 def write(life: Life) -> list[str]:
     return ["file", "write", life.task(), "new", life.file(b"new\n"), "--expect", "absent"]
 
@@ -194,6 +198,8 @@ def verify(life: Life) -> list[str]:
 
 def close_and_delete(life: Life) -> list[str]:
     task_id = life.task()
+    if life.engine:
+        life.ok("check", "run", task_id, "go")
     del life.answered[task_id]
     return ["task", "close", task_id, "--delete", "--discard"]
 
@@ -223,9 +229,10 @@ COMMANDS = {
     "close": Command(lambda life: ["task", "close", life.task()], sample=1),
     "close-and-delete": Command(close_and_delete),
     "gc": Command(collect, sample=3),
+    "close-with-guest": Command(close_and_delete, needs_engine=True),
     "check": Command(lambda life: ["check", "run", life.task(), "go"], needs_engine=True),
     "verify": Command(verify, needs_engine=True),
-    "run": Command(lambda life: ["run", str(life.remote)], needs_engine=True, sample=1),
+    "run": Command(run, needs_engine=True, sample=1),
 }
 
 

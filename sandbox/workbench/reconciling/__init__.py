@@ -13,7 +13,7 @@ from sandbox.models import Reconciliation
 from sandbox.store.presence import absent
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.reconciling.edits import cut_off_edits
-from sandbox.workbench.reconciling.guests import dead_guests, guest_marks
+from sandbox.workbench.reconciling.guests import dead_guests, guest_marks, reports
 from sandbox.workbench.reconciling.notes import controllers, locks, making_marks, stat_indexes
 from sandbox.workbench.reconciling.quarantined import quarantined
 from sandbox.workbench.reconciling.refs import refs
@@ -21,6 +21,7 @@ from sandbox.workbench.reconciling.requests import dead_requests
 from sandbox.workbench.reconciling.rooms import dead_rooms, probes
 from sandbox.workbench.reconciling.survey import Finder, Survey
 from sandbox.workbench.reconciling.temporary import (
+    courier_folders,
     half_checkouts,
     half_clones,
     half_removals,
@@ -31,17 +32,19 @@ from sandbox.workbench.reconciling.worktrees import lost_worktrees, worktrees
 
 _log = logging.getLogger(__name__)
 
-AFTER_A_KILL: tuple[Finder, ...] = (dead_guests, dead_rooms, temporary_files, controllers)
+AFTER_A_KILL: tuple[Finder, ...] = (dead_guests, guest_marks, dead_rooms, temporary_files, controllers)
 """What the next controller does at its first work: guests that run on, and what takes room."""
 
 ALL: tuple[Finder, ...] = (
     quarantined,
     dead_guests,
     guest_marks,
+    reports,
     dead_requests,
     dead_rooms,
     probes,
     temporary_files,
+    courier_folders,
     half_checkouts,
     half_clones,
     half_removals,
@@ -71,7 +74,7 @@ def after_a_kill(parts: Parts) -> None:
     if not dead:
         return
     survey = Survey(parts)
-    finders = [f for f in AFTER_A_KILL if f is not dead_guests or any(d.used_engine for d in dead)]
+    finders = [f for f in AFTER_A_KILL if f not in {dead_guests, guest_marks} or any(d.used_engine for d in dead)]
     for leftover in _went_through(survey, finders).done:
         _log.info("left by a killed controller: %s %s: %s", leftover.kind, leftover.name, leftover.action.value)
 

@@ -11,9 +11,9 @@ from sandbox.models import TaskStatus
 from sandbox.store.presence import owner_of
 from sandbox.store.records import find_task
 from sandbox.workbench.lazy import Lazy
-from sandbox.workbench.orphans import end_orphans
+from sandbox.workbench.orphans import end_guest, end_orphans
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, is_task_id
+from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, children, is_task_id
 
 if TYPE_CHECKING:
     from sandbox.engine import container
@@ -91,4 +91,19 @@ def _unmark(parts: Parts, task_id: str) -> str | None:
     if not parts.home.guest_mark(task_id).exists():
         return None
     end_orphans(parts, task_id)
+    return ""
+
+
+def reports(survey: Survey) -> Iterator[Finding]:
+    """Report directories of tasks that are closed or gone: closing was killed. The container goes before."""
+    parts = survey.parts
+    for path in children(parts.home.report("any").parent):
+        if is_task_id(path.name) and not _is_open(parts, path.name):
+            yield Finding("report folder", path.name, partial(_end, parts, path.name), locks=(path.name,))
+
+
+def _end(parts: Parts, task_id: str) -> str | None:
+    if _is_open(parts, task_id) or not parts.home.report(task_id).exists():
+        return None
+    end_guest(parts, task_id)
     return ""

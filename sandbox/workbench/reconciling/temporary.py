@@ -54,6 +54,12 @@ def half_checkouts(survey: Survey) -> Iterator[Finding]:
                 yield Finding("checkout", f"{folder.name}/{path.name}", _removal(path), locks=lock)
 
 
+def courier_folders(survey: Survey) -> Iterator[Finding]:
+    """Empty directories of the guest that hands out PID 1, which is asked under a lock."""
+    for path in sorted(survey.parts.home.supervisors.glob("*/.workspace-*/")):
+        yield Finding("courier folder", path.name, _removal(path), locks=("supervisor",))
+
+
 def half_clones(survey: Survey) -> Iterator[Finding]:
     """First clones that did not end, and what a repair set aside."""
     for path in children(survey.parts.home.clone("any").parent):
