@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,39 @@ def test_killing_who_runs_or_waits_frees_the_place(folder: Path) -> None:
         with turns.turn("alive", never, unheard) as granted:
             assert granted
             assert [t.owner for t in turns.tickets()] == ["alive"]
+    assert files(folder) == []
+
+
+WORKER = """
+import os, pathlib, sys, threading, time
+from sandbox.store.turns import Turns
+turns, log = Turns(pathlib.Path(sys.argv[1]), 3), os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
+
+def work(owner):
+    for _ in range(5):
+        with turns.turn(owner, lambda: False, lambda place: None):
+            os.write(log, b"+")
+            time.sleep(0.005)  # so that they would meet
+            os.write(log, b"-")
+
+threads = [threading.Thread(target=work, args=(owner,)) for owner in "abcd"]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.slow
+def test_processes_with_threads_keep_to_the_limit_together(folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    argv = [sys.executable, "-c", WORKER, str(folder), str(log)]
+    workers = [subprocess.Popen(argv) for _ in range(8)]
+    assert [worker.wait(DEADLINE_S * 4) for worker in workers] == [0] * 8
+    at_work = [1 if event == "+" else -1 for event in log.read_text()]
+    assert (len(at_work), sum(at_work)) == (8 * 4 * 5 * 2, 0)
+    assert max(accumulate(at_work)) <= 3
     assert files(folder) == []
 
 
