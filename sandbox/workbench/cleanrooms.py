@@ -6,17 +6,15 @@ work at once (docs/adr/0021).
 
 from __future__ import annotations
 
-import hashlib
-import json
-import platform
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from sandbox.checks.cancel import Cancellation, interrupts_deferred
-from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.checks.execute import Place, Recorder
 from sandbox.files.mask import require_mask
 from sandbox.git.process import Git
 from sandbox.models import Check, CheckRun
@@ -27,10 +25,9 @@ from sandbox.workbench import running
 from sandbox.workbench.chains import Chain, all_passed, ask, chains_of
 from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.questions import Made, bindings, made_of
 from sandbox.workbench.watch import Watch
 from sandbox.workbench.worktrees import clean_room
-
-PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
 @dataclass(frozen=True)
@@ -56,35 +53,11 @@ class Job:
         return self.owner if self.owner.startswith("task-") else None
 
 
-def bindings(parts: Parts, guest: Guest, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
-    """What the verdicts of a chain are bound to, by check; costs no look at anything."""
-    found: dict[str, Binding] = {}
-    after = ""
-    for check in chain:
-        found[check.id] = Binding(
-            tree=tree,
-            image_digest=guest.image_digest,
-            check=check,
-            policy=_policy_digest(parts),
-            runtime=guest.runtime,
-            platform=PLATFORM,
-            user=guest.user,
-            after=after,
-        )
-        after = found[check.id].key
-    return found
-
-
-def _policy_digest(parts: Parts) -> str:
-    text = json.dumps(parts.policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
 def run_in_rooms(parts: Parts, source: Source, job: Job, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
     """The runs, chain by chain; what is known already is answered without a room. Stops at the first failure, unless
     told to keep going. Nothing is left behind whatever happens.
     """
-    rooms = _Rooms(parts, source, job, running.recorder(parts, job.profile, job.owner), options)
+    rooms = _Rooms(parts, source, job, made_of(parts, job.profile), options)
     chains = chains_of(job.checks)
     if options.jobs > 1 and len(chains) > 1:
         return _at_once(chains, rooms.runs_of, watch, options)
@@ -137,12 +110,17 @@ class _Rooms:
     parts: Parts
     source: Source
     job: Job
-    recorder: Recorder
+    made: Made
     options: VerifyOptions
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Only for what runs: answers that are known need no guest."""
+        return running.recorder(self.parts, self.job.profile, self.job.owner)
 
     def runs_of(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         """A chain is answered as a whole or not at all: each check needs the output of those before it."""
-        bound = bindings(self.parts, self.recorder.guest, self.source.tree, chain)
+        bound = bindings(self.parts, self.made, self.source.tree, chain)
         known = self._known(chain, bound) if self.options.cache else None
         if known is None:
             return self._run(chain, bound, watch)

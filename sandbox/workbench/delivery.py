@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.gate import Step
 from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.git.transport import push as push_commit
 from sandbox.models import PushResult, TaskStatus
 from sandbox.store.records import save_task
+from sandbox.workbench.gates import require_open
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing
@@ -21,12 +23,7 @@ def push(parts: Parts, task_id: str) -> PushResult:
         repository, git = cache_of(parts, task.repo_id)
         if task.head_commit == task.base_commit:
             raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
-        if parts.settings.gate.require == "push":
-            raise SandboxError(
-                ErrorCode.GATE_CLOSED,
-                f"The gate wants tree {objects.tree_of(git, task.head_commit)[:12]} verified before a push",
-                hint="This version keeps no verification records yet; gate.require = 'pr-ready' allows the push.",
-            )
+        require_open(parts, task, Step.PUSH)
         marker = f"refs/sandbox/{task.id}/pushed"
         before = objects.resolve_ref(git, marker)
         remote = parts.remote(repository.remote_url)

@@ -93,12 +93,10 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
             details=parts.engine.endpoint.url,
             hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
         )
-    override = parts.settings.profiles.get(profile.name)
-    image = override.image if override and override.image else profile.image
     runtime = runtime_of(parts, profile.name)
     courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
     return Guest(
-        image_digest=resolve(parts.image_site, image),
+        image_digest=image_of(parts, profile),
         runtime=runtime,
         user=parts.guest_user,
         git_mask=parts.home.git_mask,
@@ -107,6 +105,12 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
         cpus=os.cpu_count() or 1,
         supervisor=Supervisor(supervisor(parts.image_site, parts.policy, courier), parts.settings.container.idle_s),
     )
+
+
+def image_of(parts: Parts, profile: Profile) -> str:
+    """Digest of the image that a profile's checks run in now. Raises: as `sandbox.images.resolve`."""
+    override = parts.settings.profiles.get(profile.name)
+    return resolve(parts.image_site, override.image if override and override.image else profile.image)
 
 
 def task_profile(parts: Parts, task: Task) -> Profile:

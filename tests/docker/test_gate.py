@@ -1,0 +1,142 @@
+"""The gate on real trees: what has no verdict of a clean room does not leave. Real engine, real command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from devtools.command import Command
+from devtools.mounts import unmount_below
+from sandbox.engine.connection import Engine
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.gate import Require, Step, required
+from sandbox.models import Verdict
+from sandbox.workbench import Workbench
+from sandbox.workbench.gates import require_open
+from sandbox.workbench.parts import build_parts
+from tests.docker.test_verify import CHAIN, Bench
+from tests.unit.conftest import refused
+
+PUSH = {"SANDBOX_GATE_REQUIRE": "push"}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, base_image: str) -> Iterator[Bench]:
+    found = Bench(tmp_path, CHAIN)
+    yield found
+    found.workbench.close_task(found.task_id)
+    found.close()
+    unmount_below(found.home)
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(bench: Bench, engine: Engine) -> Iterator[None]:
+    """After each test: no clean room is there."""
+    yield
+    assert list((bench.home / "repositories" / "rooms").iterdir()) == []
+
+
+def closed_cells(bench: Bench) -> set[tuple[Require, Step]]:
+    """Where the gate refuses the task's last commit."""
+    found: set[tuple[Require, Step]] = set()
+    task = bench.workbench.task(bench.task_id)
+    for require in get_args(Require):
+        parts = build_parts(bench.home, os.environ, {"gate": {"require": require}}, allow_file=True)
+        for step in Step:
+            try:
+                require_open(parts, task, step)
+            except SandboxError as error:
+                if error.code is not ErrorCode.GATE_CLOSED:
+                    raise
+                found.add((require, step))
+        parts.close()
+    return found
+
+
+GUARDED = {(require, step) for require in get_args(Require) for step in Step if required(step, require)}
+
+
+def test_every_cell_of_the_gate_opens_by_a_clean_room_and_closes_with_the_next_commit(bench: Bench) -> None:
+    assert closed_cells(bench) == GUARDED
+    assert [run.verdict for run in bench.workbench.run_checks(bench.task_id, ["test"])] == [Verdict.PASSED] * 2
+    assert closed_cells(bench) == GUARDED  # what passed in the worktree is no proof
+    assert bench.verify().verified
+    assert closed_cells(bench) == set()
+    bench.commit(b"good\n\n")
+    assert closed_cells(bench) == GUARDED
+    bench.commit(b"good\n")
+    assert closed_cells(bench) == set()  # the tree that was verified, whatever its commit
+
+
+def test_a_changed_check_a_failure_and_a_later_failure_close_the_gate(bench: Bench) -> None:
+    bench.verify()
+    assert closed_cells(bench) == set()
+    bench.again({**CHAIN, "more": ("test ! -e later", [])})
+    assert closed_cells(bench) == GUARDED
+    bench.verify()
+    assert closed_cells(bench) == set()
+    bench.again({**CHAIN, "more": ("exit 3", [])})
+    bench.verify()
+    assert closed_cells(bench) == GUARDED
+
+
+def test_another_image_closes_the_gate(bench: Bench, build_image: str) -> None:
+    """Not run in it: to be another one is enough."""
+    bench.verify()
+    task = bench.workbench.task(bench.task_id)
+    for image, is_open in (("base", True), (build_image, False)):
+        settings = {"gate": {"require": "push"}, "profiles": {"bench": {"image": image}}}
+        parts = build_parts(bench.home, os.environ, settings, allow_file=True)
+        if is_open:
+            require_open(parts, task, Step.PUSH)
+        else:
+            with refused(ErrorCode.GATE_CLOSED):
+                require_open(parts, task, Step.PUSH)
+        parts.close()
+
+
+def test_without_an_engine_nobody_can_say_that_it_is_open(bench: Bench, tmp_path: Path) -> None:
+    bench.commit(b"good\n# one\n")
+    bench.verify()
+    settings = {"gate": {"require": "push"}, "engine": {"host": f"unix://{tmp_path}/nobody.sock"}}
+    with (
+        Workbench(bench.home, environ=dict(os.environ), settings=settings, allow_file=True) as workbench,
+        refused(ErrorCode.ENGINE_UNAVAILABLE),
+    ):
+        workbench.push(bench.task_id)
+
+
+def test_a_push_is_refused_until_verified_and_again_after_the_next_commit(bench: Bench) -> None:
+    sandbox, task_id = Command(bench.home, PUSH), bench.task_id
+    bench.commit(b"good\n# one\n")
+
+    closed = sandbox("push", task_id, "--json")
+    assert (closed.code, closed.error["code"]) == (3, "gate_closed")
+    assert "'build', 'test'" in closed.error["brief"]
+    assert closed.error["hint"] == f"sandbox verify {task_id}"
+    branch = bench.workbench.task(task_id).branch
+    assert branch not in bench.upstream.git("branch", "--list").decode()
+
+    assert sandbox.ok("verify", task_id)["verified"]
+    pushed = sandbox.ok("push", task_id)
+    assert bench.upstream.oid(branch) == pushed["commit"]
+
+    bench.commit(b"good\n# two\n")
+    assert sandbox("push", task_id, "--json").error["code"] == "gate_closed"
+    assert bench.upstream.oid(branch) == pushed["commit"]
+    assert Command(bench.home).ok("push", task_id)["commit"] != pushed["commit"]  # control: the default lets it go
+
+
+def test_a_profile_without_checks_cannot_open_the_gate(bench: Bench) -> None:
+    bench.commit(b"good\n# one\n")
+    bench.again({})
+
+    closed = Command(bench.home, PUSH)("push", bench.task_id, "--json")
+
+    assert (closed.code, closed.error["code"]) == (3, "gate_closed")
+    assert "has no checks" in closed.error["brief"]
+    assert Command(bench.home)("push", bench.task_id).code == 0
