@@ -188,7 +188,7 @@ def test_the_secret_is_nowhere_during_and_after_the_main_job(
     # A check that shows everything a guest can see, inspected from outside while it runs.
     task = sandbox.ok("task", "create", ended[0].json["repository"]["id"])["task"]
     with started(sandbox, "check", "run", task["id"], "test") as process:
-        outside = inspected(sandbox.home, "test")
+        outside = inspected(sandbox.home, task["id"])
         (Path(task["worktree_path"]) / "go").touch()
         ended.append(finished(process))
     assert "PATH=" in ended[-1].stdout + "".join(p.read_text(errors="replace") for p in logs(sandbox.home))
@@ -208,17 +208,19 @@ def test_the_secret_is_nowhere_during_and_after_the_main_job(
     assert_nowhere(sandbox, ended, needles)
 
 
-def inspected(home: Path, check: str) -> bytes:
-    """What engine and kernel tell about the container of a running check: its definition and processes."""
+def inspected(home: Path, task_id: str) -> bytes:
+    """What engine and kernel tell about a task's container while a check runs in it: its definition and processes."""
     deadline = time.monotonic() + DEADLINE_S
     instance = home / "instance"
     with contextlib.closing(docker.from_env()) as engine:
         while time.monotonic() < deadline:
             owner = instance.read_text() if instance.exists() else "nobody"
-            labels = [f"space.sandbox.instance={owner}", f"space.sandbox.check={check}"]
+            labels = [f"space.sandbox.instance={owner}", f"space.sandbox.task={task_id}"]
             for container in engine.containers.list(filters={"label": labels}):
-                shown = visible(container.attrs["State"]["Pid"])
-                if any(b"PATH=" in text for text in shown.values()):
+                pid = container.attrs["State"]["Pid"]
+                shown = visible(pid)
+                check = {name: text for name, text in shown.items() if not name.startswith(f"{pid}/")}
+                if any(b"PATH=" in text for text in check.values()):
                     return str(container.attrs).encode() + b"".join(shown.values())  # it keeps no log
             time.sleep(0.05)
     pytest.fail("the check never started")
