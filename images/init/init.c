@@ -9,11 +9,11 @@
  * - It cannot speak for us. Its stdout and stderr are pipes that we read; what it writes is payload, with a length.
  * - It cannot signal us. The kernel drops, for the first process of a namespace, every signal from inside that has no
  *   handler, SIGKILL and SIGSTOP too (pid_namespaces(7)). We have no handler and ignore the rest besides.
- * - It cannot outlive its report. kill(-1) reaches every process of the namespace in one pass under the kernel's lock of
- *   the process list, so that a fork bomb has no gap to slip through; orphans become our children, and we wait until
+ * - It cannot outlive its report. kill(-1) reaches every process of the namespace in one pass under the kernel's lock
+ *   of the process list, so that a fork bomb has no gap to slip through; orphans become our children, and we wait until
  *   there are none (kill(2), wait(2)).
- * - It cannot make us wait. Nothing here blocks but poll(2), and poll has a timeout. While the controller does not read,
- *   the check's pipes fill and its writes block; its deadline goes on.
+ * - It cannot make us wait. Nothing here blocks but select(2), and that has a timeout. While the controller does not
+ *   read, the check's pipes fill and its writes block; its deadline goes on.
  *
  * What the same uid may still do to us are limits and priorities (prlimit(2), sched_setaffinity(2), setpriority(2)):
  * they can end or slow the guest, never turn its report. We compare them with what they were and say so by leaving out
@@ -22,7 +22,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -33,6 +32,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -217,7 +217,7 @@ static bool pump(struct stream *stream)
     if (stream->fd < 0 || queue->length)
         return false;
     ssize_t n = read(stream->fd, queue->data + HEADER_BYTES + NONCE_BYTES, CHUNK_BYTES);
-    if (n == 0) /* everybody closed it: poll would say so without end */
+    if (n == 0) /* everybody closed it: select would say so without end */
         stop_reading(stream);
     if (n <= 0)
         return n < 0 && errno == EINTR;
@@ -238,7 +238,7 @@ static const char *path_of(char **environment)
     return "/usr/bin:/bin";
 }
 
-/* execvp(3) on the check's PATH, without its second try through a shell for a file that is no program: engines do not. */
+/* execvp(3) on the check's PATH, but for its second try, through a shell, of a file that is no program: as engines. */
 static int execute(char **argv, char **environment)
 {
     static char file[8192];
@@ -381,7 +381,7 @@ static void account(const struct rusage *used)
         check.maxrss_kib = (uint64_t)used->ru_maxrss;
 }
 
-/* A child that said PTRACE_TRACEME made us its tracer and stops at each signal for us. Let it go on as it would have. */
+/* A child that said PTRACE_TRACEME made us its tracer and stops at each signal. Let it go on as it would have. */
 static void release(pid_t pid, int status)
 {
     int number = WSTOPSIG(status);
@@ -655,33 +655,44 @@ static uint64_t wake_at(uint64_t now)
     }
 }
 
-static int timeout_ms(uint64_t now)
+static uint64_t timeout_us(uint64_t now)
 {
-    uint64_t until = wake_at(now);
-    uint64_t left_ms = until > now ? (until - now + 999) / 1000 : 0;
-    return left_ms < 3600000 ? (int)left_ms : 3600000;
+    uint64_t until = wake_at(now), hour_us = 3600 * SECOND_US;
+    uint64_t left_us = until > now ? until - now : 0;
+    return left_us < hour_us ? left_us : hour_us;
 }
 
-/* poll(2) ignores a negative descriptor: so a direction that has nothing to do, or is closed, cannot wake us. */
-static void wait_for_anything(int timeout)
+static void watch(int fd, fd_set *set, int *most)
+{
+    FD_SET(fd, set); /* below FD_SETSIZE: ours are the lowest numbers there are */
+    *most = fd > *most ? fd : *most;
+}
+
+/* A direction that has nothing to do, or is closed, is not asked about: it would say so without end. select(2), because
+ * poll(2) fails with EINVAL for more descriptors than RLIMIT_NOFILE, which a check may set to 0 for us: seen. */
+static void wait_for_anything(uint64_t timeout_us)
 {
     bool want_input = input_open && control_has_room() && input_length < sizeof input;
-    struct pollfd fds[] = {
-        {.fd = signal_fd, .events = POLLIN},
-        {.fd = want_input ? STDIN_FILENO : -1, .events = POLLIN},
-        {.fd = STDOUT_FILENO, .events = sending ? POLLOUT : 0},
-        {.fd = streams[0].queue.length ? -1 : streams[0].fd, .events = POLLIN},
-        {.fd = streams[1].queue.length ? -1 : streams[1].fd, .events = POLLIN},
-    };
-    if (poll(fds, 5, timeout) < 0)
+    struct timeval timeout = {(time_t)(timeout_us / SECOND_US), (suseconds_t)(timeout_us % SECOND_US)};
+    fd_set readable, writable;
+    int most = -1;
+    FD_ZERO(&readable);
+    FD_ZERO(&writable);
+    watch(signal_fd, &readable, &most);
+    if (want_input)
+        watch(STDIN_FILENO, &readable, &most);
+    if (sending)
+        watch(STDOUT_FILENO, &writable, &most);
+    for (int i = 0; i < 2; i++)
+        if (streams[i].fd >= 0 && !streams[i].queue.length)
+            watch(streams[i].fd, &readable, &most);
+    if (select(most + 1, &readable, &writable, NULL, &timeout) < 0)
         return;
     struct signalfd_siginfo info; /* one SIGCHLD may stand for many: we ask wait(2), not this */
-    if (fds[0].revents && read(signal_fd, &info, sizeof info) < 0 && errno != EAGAIN)
+    if (FD_ISSET(signal_fd, &readable) && read(signal_fd, &info, sizeof info) < 0 && errno != EAGAIN)
         leave(LEAVE_NO_READER);
-    if (fds[1].revents)
+    if (want_input && FD_ISSET(STDIN_FILENO, &readable))
         take_input();
-    if (fds[2].revents & (POLLERR | POLLNVAL))
-        leave(LEAVE_NO_READER);
 }
 
 static _Noreturn void serve(void)
@@ -700,7 +711,7 @@ static _Noreturn void serve(void)
             leave(LEAVE_ASKED);
         /* What only waited for what has just been sent goes on at once: nothing would wake us for it. */
         bool go_on = children == MORE || (held_up && control_has_room()) || (check.state == DRAINING && !sending);
-        wait_for_anything(go_on ? 0 : timeout_ms(now));
+        wait_for_anything(go_on ? 0 : timeout_us(now));
     }
 }
 
