@@ -19,7 +19,6 @@ from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import Ending, Streams, WhyStop, nothing_stops
 from sandbox.engine.options import Supervisor
 from sandbox.models import Check, CheckRun, Usage, Verdict
-from sandbox.text import shown
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,8 @@ class Recorder:
             started_at=ending.started_at,
             wall_time_s=round(ending.wall_time_s, 3),
             usage=_usage(ending, check),
-            stdout_tail=shown(out.tail),
-            stderr_tail=shown(err.tail),
+            stdout_tail=out.tail_text,
+            stderr_tail=err.tail_text,
             stdout_bytes=out.total_bytes,
             stderr_bytes=err.total_bytes,
             truncated=bool(out.dropped_bytes or err.dropped_bytes),

@@ -14,12 +14,15 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Self
 
+from sandbox.text import shown
+
 TAIL_BYTES = 8 * 1024
 """How much of a stream goes into the run record."""
 
 DROPPED = b"\n[... %d bytes dropped here ...]\n"
 """Stands in a log between its head and its tail."""
 
+_CONTINUATION = bytes(range(0x80, 0xC0))  # of a UTF-8 character
 _RECENT_BYTES = 8 * TAIL_BYTES
 _COPY_BYTES = 1 << 16
 _PENDING_CHUNKS = 256
@@ -133,6 +136,12 @@ class Spool:
     def tail(self) -> bytes:
         """The last `TAIL_BYTES` bytes."""
         return bytes(self._recent[-TAIL_BYTES:])
+
+    @property
+    def tail_text(self) -> str:
+        """The same, safe to show, from the first whole character on."""
+        tail = self.tail
+        return shown(tail.lstrip(_CONTINUATION) if len(tail) < self.total_bytes else tail)
 
     @property
     def dropped_bytes(self) -> int:

@@ -53,7 +53,7 @@ def _failed(run: CheckRun) -> Iterator[str]:
         number = run.exit_code - _SHELL
         yield f"exit code {run.exit_code}: a program that it ran was ended by {name}: {_meaning(run, number)}"
     else:
-        yield f"exit code {run.exit_code}, of its own"
+        yield f"it ended by itself, with exit code {run.exit_code}"
 
 
 def _timed_out(run: CheckRun) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _disk_limit(run: CheckRun) -> Iterator[str]:
     else:
         yield "stopped because the host's disk is nearly full: see disk.min_free_bytes in docs/configuration.md"
     if not run.clean_room:
-        yield "what it wrote is still among the task's files, and the next check is stopped as well"
+        yield "what it wrote is still among the task's files; until it is removed, checks are stopped again"
 
 
 _ENDINGS = {

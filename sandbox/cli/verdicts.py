@@ -32,7 +32,8 @@ class Progress:
         self._showers: defaultdict[str, Shower] = defaultdict(Shower)
 
     def watch(self) -> Watch:
-        """Callbacks for the workbench."""
+        """Callbacks for the workbench. A spinner ends with the command, also when that fails: it hides the cursor."""
+        click.get_current_context().call_on_close(self._end_spinner)
         return Watch(announce=self._announce, follow=self._echo if self._follow else None, queued=self._queued)
 
     def _queued(self, position: int) -> None:
@@ -52,13 +53,17 @@ class Progress:
             else:
                 click.echo(text, err=True)
             return
-        if self._spinner is not None:
-            self._spinner.stop()
+        self._end_spinner()
         for shower in self._showers.values():
             sys.stderr.write(shower.finish())
         self._showers.clear()
         known = ", known already" if run.cached else ""
         click.echo(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s{known}", err=True)
+
+    def _end_spinner(self) -> None:
+        if self._spinner is not None:
+            self._spinner.stop()
+            self._spinner = None
 
     def _echo(self, stream: str, chunk: bytes) -> None:
         sys.stderr.write(self._showers[stream].feed(chunk))

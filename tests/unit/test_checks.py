@@ -64,6 +64,12 @@ def test_the_recent_tail_is_bounded_however_it_came(tmp_path: Path) -> None:
         assert spooled(tmp_path, chunks, 10 * len(content))[1].tail == content[-TAIL_BYTES:]
 
 
+def test_i10_a_tail_begins_with_a_whole_character(tmp_path: Path) -> None:
+    cut = spooled(tmp_path, ["\u00e9".encode() * TAIL_BYTES + b"x"], 10 * TAIL_BYTES)[1]
+    assert cut.tail_text == "\u00e9" * (TAIL_BYTES // 2 - 1) + "x"
+    assert spooled(tmp_path, [b"\xa9x"], 100)[1].tail_text == "\ufffdx"
+
+
 def test_l07_i08_a_flood_of_tiny_writes_is_held_in_bounded_memory(tmp_path: Path) -> None:
     limit = 50_000
     with Spool(tmp_path / "log", limit) as spool:

@@ -50,8 +50,8 @@ P, F, T, M, K, D = (
 )
 ENDINGS = {
     "passed": (run(P), []),
-    "failed": (run(F, 1), ["exit code 1, of its own"]),
-    "no-signal": (run(F, 200), ["exit code 200, of its own"]),
+    "failed": (run(F, 1), ["it ended by itself, with exit code 1"]),
+    "no-signal": (run(F, 200), ["it ended by itself, with exit code 200"]),
     "not-found": (run(F, 127), ["exit code 127: ", "no such command"]),
     "not-executable": (run(F, 126), ["cannot be executed"]),
     "not-started": (run(F, None), ["could not be started"]),
