@@ -155,6 +155,11 @@ class Pid1:
         """How it ended. Waits for it."""
         return self.process.wait(PATIENCE_S)
 
+    def pids(self) -> set[int]:
+        """Who is there, but the shell that looks."""
+        *found, shell = self.check("sh", "-c", "cd /proc; echo [0-9]* $$").out.split()
+        return {int(pid) for pid in found} - {int(shell)}
+
     @property
     def host_pid(self) -> int:
         """Its pid outside."""

@@ -186,18 +186,12 @@ def test_hundred_checks_leave_no_descriptor_and_no_process(guest: Pid1) -> None:
     assert descriptors(guest) == before
     assert guest.check("no-such-program").errno
     assert descriptors(guest) == before
-    assert processes(guest) == {1}
+    assert guest.pids() == {1}
 
 
 def descriptors(guest: Pid1) -> dict[str, str]:
     """What PID 1 has open."""
     return {entry.name: str(entry.readlink()) for entry in Path(f"/proc/{guest.host_pid}/fd").iterdir()}
-
-
-def processes(guest: Pid1) -> set[int]:
-    """Pids in the guest, but those of the shell that looks."""
-    out = guest.check("sh", "-c", "cd /proc; echo [0-9]* $$").out.split()
-    return {int(pid) for pid in out[:-1]} - {int(out[-1])}
 
 
 # --- output
@@ -263,7 +257,7 @@ def test_deadline_ends_a_check(guest: Pid1, script: str) -> None:
     done = guest.check("sh", "-c", script, ms=200)
     assert (done.code, done.flags, done.leftovers) == (-9, TIMED_OUT | QUIESCENT, 0)
     assert done.wall_us >= 200_000
-    assert processes(guest) == {1}
+    assert guest.pids() == {1}
 
 
 def test_deadline_of_zero_is_past_at_once(guest: Pid1) -> None:
@@ -337,7 +331,7 @@ def test_kill_of_another_check_is_ignored(guest: Pid1, folder: Path) -> None:
 def test_what_a_check_leaves_is_killed_and_counted(guest: Pid1, script: str, count: int) -> None:
     done = guest.check("sh", "-c", script)
     assert (done.code, done.flags, done.leftovers) == (0, QUIESCENT, count)
-    assert processes(guest) == {1}
+    assert guest.pids() == {1}
 
 
 def test_what_holds_the_outputs_open_does_not_hold_the_report(guest: Pid1) -> None:
