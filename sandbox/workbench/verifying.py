@@ -12,6 +12,7 @@ from sandbox.workbench import running
 from sandbox.workbench.bases import profile_of
 from sandbox.workbench.chains import all_passed
 from sandbox.workbench.cleanrooms import Job, Source, run_in_rooms
+from sandbox.workbench.differences import explain
 from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, named_profile, register, whole_tree
@@ -27,7 +28,8 @@ def verify(parts: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> 
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = Source(task.repo_id, git, tree, near)
     runs = run_in_rooms(parts, source, Job(profile, checks, task.id), watch, options)
-    return Verification(runs=runs, verified=_verified(runs, checks), tree=tree)
+    differences = explain(parts, task, runs)
+    return Verification(runs=runs, verified=_verified(runs, checks), tree=tree, differences=differences)
 
 
 def run_url(

@@ -194,15 +194,61 @@ def test_keeping_going_runs_what_does_not_need_the_failure(bench: Bench) -> None
     assert told(bench.verify(keep_going=True)) == [("fails", "failed", True), ("next", "passed", False)]
 
 
-def test_build_output_in_the_task_cannot_make_verify_pass(bench: Bench) -> None:
+def test_build_output_in_the_task_cannot_make_verify_pass_and_is_named(bench: Bench) -> None:
     bench.commit(b"bad\n")
     bench.again({"test": ("test -e built || cp source built; grep -qx good built", [])})
     (bench.root / "built").write_text("good\n")
+    (bench.root / "out" / "deep").mkdir(parents=True)
+    for name in ("out/one", "out/deep/two"):
+        (bench.root / name).write_text("mine\n")
 
     fooled = bench.workbench.run_checks(bench.task_id, ["test"])  # control: in the worktree it does
     assert [run.verdict for run in fooled] == [Verdict.PASSED]
+    (bench.root / "notes").write_text("later\n")
+    found = bench.verify()
 
-    assert not bench.verify().verified
+    assert not found.verified
+    first, *paths = found.differences
+    assert first.startswith("test: passed in the task")
+    assert first.endswith("failed in the clean room")
+    assert paths == [
+        "not committed: notes (added)",
+        "only in the task: built (ignored)",
+        "only in the task: out/ (ignored, 2 files)",
+    ]
+    assert bench.verify().differences == found.differences  # a known failure is explained again
+
+
+def test_a_failure_that_only_the_task_has_is_explained(bench: Bench) -> None:
+    bench.again({"test": ("test ! -e built", [])})
+    (bench.root / "built").touch()
+    bench.workbench.run_checks(bench.task_id, ["test"])
+
+    found = bench.verify()
+
+    assert found.verified
+    assert "failed in the task" in found.differences[0]
+    assert found.differences[1:] == ("only in the task: built (ignored)",)
+
+
+def test_where_task_and_room_agree_nothing_is_explained(bench: Bench) -> None:
+    (bench.root / "out").mkdir()
+    (bench.root / "out" / "left").touch()
+    bench.workbench.run_checks(bench.task_id, ["test"])
+
+    assert bench.verify().differences == ()
+
+
+def test_no_file_that_tells_them_apart_is_told_too(bench: Bench) -> None:
+    """What a task's container keeps from one check to the next."""
+    bench.again({"first": ("touch /tmp/made", []), "test": ("test -e /tmp/made", ["first"])})
+    own = bench.workbench.run_checks(bench.task_id, ["test"])
+
+    found = bench.verify()
+
+    assert [run.verdict for run in own] == [Verdict.PASSED] * 2  # control: it keeps /tmp
+    assert not found.verified
+    assert found.differences[1].startswith("no file tells them apart")
 
 
 @pytest.mark.parametrize("bench", [{"a": ("sleep 1000", []), "b": ("sleep 1000", [])}], indirect=True)
