@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -107,7 +108,8 @@ class Spool:
         self.total_bytes = 0
 
     def __enter__(self) -> Self:
-        self._file: IO[bytes] = self._path.open("xb", buffering=0)
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file: IO[bytes] = os.fdopen(fd, "wb", buffering=0)
         return self
 
     def __exit__(
