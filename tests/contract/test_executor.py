@@ -1,0 +1,488 @@
+"""One suite for whatever runs checks: the task's kept container, a fresh one, both under gVisor, and a reference.
+
+The reference runs the command with the engine's `exec`, which the product never uses. It agrees on what a command says
+and how it ends by itself; it can neither end one (its container is killed instead) nor tell that memory ran out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from devtools.requirement import unavailable
+from sandbox.checks.containers import FreshContainer, TaskContainer
+from sandbox.checks.execute import Executor, Guest, Place, Recorder
+from sandbox.engine.cgroups import Counters
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import INSTANCE_LABEL, Ending, Streams, WhyStop, list_labelled, nothing_stops, remove
+from sandbox.engine.container import task_container as container_name
+from sandbox.engine.options import ContainerSpec, Supervisor, create_options
+from sandbox.engine.runtimes import runtimes
+from sandbox.errors import SandboxError
+from sandbox.images import resolve
+from sandbox.images.supervisor import Courier, supervisor
+from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.policy.container import ShippedPolicy
+from sandbox.workbench.parts import Parts, build_parts
+
+pytestmark = pytest.mark.xdist_group("executor")
+
+DEADLINE_S = 120.0
+LEASE_S = 600
+GENEROUS = Limits(memory_bytes=512 * 1024**2, cpus=1.0, pids=256, tmp_bytes=16 * 1024**2, home_bytes=1024**2)
+STUBBORN = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & while :; do sleep 1; done"
+"""Ignores what it can, and has a process in another session."""
+
+HOG = "head -c 200000000 /dev/zero | tail"
+"""Keeps 200 MB in memory: there is no line to print before the end."""
+
+
+@dataclass(frozen=True)
+class ExecReference:
+    """What others do: a container that sleeps, and the engine's `exec` in it."""
+
+    engine: Engine
+    policy: ShippedPolicy
+    guest: Guest
+    host: Mapping[str, Any] = field(default_factory=dict)
+
+    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+        name, api = f"sandbox-{run_id}", self.engine.api
+        body = create_options(self._spec(name, check, place), self.policy)
+        body["HostConfig"].update(self.host)
+        started_at, started = datetime.now(UTC), time.monotonic()
+        try:
+            api.create_container_from_config(body, name)
+            api.start(name)
+            cwd = str(PurePosixPath("/workspace") / check.cwd)
+            made = api.exec_create(name, list(check.argv), environment=dict(check.env), workdir=cwd)["Id"]
+            reader = threading.Thread(target=self._read, args=(made, streams), daemon=True)
+            reader.start()
+            timed_out, stopped = self._watch(reader, started + check.timeout_s, why_stop, name)
+            code = api.exec_inspect(made)["ExitCode"]
+        finally:
+            remove(self.engine, name)
+        wall_time_s = time.monotonic() - started
+        return Ending(code, False, timed_out, started_at, wall_time_s, Counters(), stopped=stopped)
+
+    def _read(self, made: str, streams: Streams) -> None:
+        frames: Any = self.engine.api.exec_start(made, stream=True, demux=True)
+        with closing(frames._response):  # frames.close() leaves the descriptor to the garbage collector (docker 7.2)
+            for out, err in frames:
+                if out:
+                    streams.stdout(out)
+                if err:
+                    streams.stderr(err)
+
+    def _watch(
+        self, reader: threading.Thread, ends_at: float, why_stop: WhyStop, name: str
+    ) -> tuple[bool, Verdict | None]:
+        while reader.is_alive():
+            reader.join(0.05)
+            stopped, timed_out = why_stop(), time.monotonic() > ends_at
+            if reader.is_alive() and (timed_out or stopped is not None):
+                self.engine.api.kill(name, "SIGKILL")
+                reader.join(DEADLINE_S)
+                return timed_out, stopped
+        return False, None
+
+    def _spec(self, name: str, check: Check, place: Place) -> ContainerSpec:
+        return ContainerSpec(
+            name=name,
+            image=self.guest.image_digest,
+            argv=("sleep", "3600"),
+            cwd=PurePosixPath("/workspace"),
+            env={},
+            limits=check.limits,
+            workspace=place.workspace,
+            git_mask=self.guest.git_mask,
+            report=place.report,
+            user=self.guest.user,
+            runtime=self.guest.runtime,
+            labels={INSTANCE_LABEL: self.guest.instance},
+            cpuset="",
+            hosts=self.guest.hosts,
+        )
+
+
+@dataclass(frozen=True)
+class Rig:
+    """An executor with a workspace. `task_id`: of the container that is kept, if it keeps one."""
+
+    executor: Executor
+    guest: Guest
+    folder: Path
+    task_id: str | None
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "workspace"
+
+    @property
+    def idle(self) -> int:
+        """Processes beside PID 1 when nothing runs: the reference sleeps."""
+        return 1 if isinstance(self.executor, ExecReference) else 0
+
+    def run(
+        self,
+        *argv: str,
+        why_stop: WhyStop = nothing_stops,
+        follow: Callable[[str, bytes], None] | None = None,
+        **changes: Any,
+    ) -> CheckRun:
+        limits = GENEROUS.model_copy(update=changes.pop("limits", {}))
+        check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
+        place = Place(self.workspace, self.folder / "report", "0" * 40, clean_room=False, task_id=self.task_id)
+        recorder = Recorder(self.executor, self.guest, self.folder / "logs")
+        return recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow, why_stop)
+
+    def sh(self, script: str, **changes: Any) -> CheckRun:
+        return self.run("sh", "-c", script, **changes)
+
+    def log(self, run: CheckRun, stream: str) -> bytes:
+        return (self.folder / "logs" / f"{run.run_id}.{stream}").read_bytes()
+
+
+@dataclass
+class Signal:
+    """Asks a check to end as soon as it has said something, and as often as it is asked."""
+
+    heard: threading.Event = field(default_factory=threading.Event)
+    asked: int = 0
+
+    def follow(self, _stream: str, _chunk: bytes) -> None:
+        self.heard.set()
+
+    def why_stop(self) -> Verdict | None:
+        self.asked += 1
+        return Verdict.KILLED if self.heard.is_set() else None
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    environ = {name: value for name, value in os.environ.items() if name.startswith("DOCKER_") or name == "PATH"}
+    with closing(build_parts(tmp_path_factory.mktemp("executor") / "home", environ, allow_file=True)) as made:
+        try:
+            made.engine.info()
+            resolve(made.image_site, "base")
+        except SandboxError as error:
+            unavailable(f"{error.brief}: {error.details}")
+        yield made
+        for left in list_labelled(made.engine, {INSTANCE_LABEL: made.instance}):
+            remove(made.engine, left.id)
+
+
+@pytest.fixture(scope="module")
+def make_rig(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Rig]:
+    def guest(runtime: str) -> Guest:
+        if runtime not in runtimes(parts.engine):
+            unavailable(f"The engine has no runtime '{runtime}': run `scripts/setup gvisor`")
+        courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, "runc", parts.instance)
+        return Guest(
+            image_digest=resolve(parts.image_site, "base"),
+            runtime=runtime,
+            user=parts.guest_user,
+            git_mask=parts.home.git_mask,
+            hosts=parts.hosts,
+            instance=parts.instance,
+            cpus=os.cpu_count() or 1,
+            supervisor=Supervisor(supervisor(parts.image_site, parts.policy, courier), LEASE_S),
+        )
+
+    def make(kind: str) -> Rig:
+        folder = tmp_path_factory.mktemp(kind)
+        for name in ("workspace", "report"):
+            (folder / name).mkdir()
+            os.chown(folder / name, *parts.guest_user)
+        (folder / "workspace" / ".git").write_bytes(parts.home.git_mask.read_bytes())
+        task_id = f"task-{uuid.uuid4()}"
+        made = guest("runsc" if kind.startswith("gvisor") else "runc")
+        if kind.endswith("task"):
+            return Rig(TaskContainer(parts.engine, parts.policy, made, task_id), made, folder, task_id)
+        kinds: dict[str, type[FreshContainer | ExecReference]] = {"exec": ExecReference}
+        return Rig(kinds.get(kind, FreshContainer)(parts.engine, parts.policy, made), made, folder, None)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def rigs(make_rig: Callable[[str], Rig]) -> Callable[[str], Rig]:
+    """One of each kind for the whole suite: what a test leaves must not matter to the next."""
+    known: dict[str, Rig] = {}
+
+    def find(kind: str) -> Rig:
+        if kind not in known:
+            known[kind] = make_rig(kind)
+        return known[kind]
+
+    return find
+
+
+@pytest.fixture
+def rig(request: pytest.FixtureRequest, rigs: Callable[[str], Rig]) -> Rig:
+    return rigs(request.param)
+
+
+def on(*kinds: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("rig", kinds, indirect=True)
+
+
+OURS = ("fresh", "task")
+EVERYWHERE = (*OURS, "gvisor-task", "exec")
+
+
+# --- how a command ends by itself
+
+
+@on(*EVERYWHERE, "gvisor-fresh")
+def test_success(rig: Rig) -> None:
+    run = rig.sh("echo said; echo complained >&2")
+    assert (run.verdict, run.exit_code, run.signal) == (Verdict.PASSED, 0, None)
+    assert (run.stdout_tail, run.stderr_tail) == ("said\n", "complained\n")
+
+
+@on(*EVERYWHERE)
+def test_an_exit_code_is_the_commands(rig: Rig) -> None:
+    run = rig.sh("exit 42")
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 42)
+
+
+@on(*EVERYWHERE)
+def test_a_command_that_a_signal_ended_has_failed(rig: Rig) -> None:
+    run = rig.sh("kill -SEGV $$")
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 139)
+    assert run.signal == (None if isinstance(rig.executor, ExecReference) else 11)
+
+
+@on(*OURS, "gvisor-task")
+def test_a_command_that_is_not_there_says_so(rig: Rig) -> None:
+    run = rig.run("/no/such/program")
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 127)
+    assert "/no/such/program" in run.stderr_tail
+
+
+# --- what goes in and out
+
+
+@on(*EVERYWHERE)
+def test_stdin_is_at_its_end(rig: Rig) -> None:
+    assert rig.sh("cat; echo over").stdout_tail == "over\n"
+
+
+@on(*EVERYWHERE)
+def test_much_output_is_exact_and_streams_stay_apart(rig: Rig) -> None:
+    size = 3_000_000
+    run = rig.sh(f"head -c {size} /dev/zero | tr '\\0' o & head -c {size} /dev/zero | tr '\\0' e >&2; wait")
+    for stream, byte in (("stdout", b"o"), ("stderr", b"e")):
+        assert hashlib.sha256(rig.log(run, stream)).digest() == hashlib.sha256(byte * size).digest()
+    assert (run.verdict, run.stdout_bytes, run.stderr_bytes, run.truncated) == (Verdict.PASSED, size, size, False)
+
+
+@on(*OURS, "exec")
+def test_output_past_its_limit_is_dropped_and_counted(rig: Rig) -> None:
+    run = rig.sh("echo first; head -c 100000 /dev/zero | tr '\\0' x; echo last", limits={"output_bytes": 1000})
+    assert (run.verdict, run.truncated, run.stdout_bytes) == (Verdict.PASSED, True, 100_011)
+    log = rig.log(run, "stdout")
+    assert log.startswith(b"first\n")
+    assert log.endswith(b"last\n")
+    assert len(log) < 2000
+
+
+@on(*EVERYWHERE)
+def test_environment_is_the_policys_and_the_checks(rig: Rig, parts: Parts) -> None:
+    run = rig.run("/usr/bin/env", env={"GREETING": "hi there"})
+    found = dict(line.split("=", 1) for line in run.stdout_tail.splitlines())
+    assert found["GREETING"] == "hi there"
+    image = parts.engine.api.inspect_image(rig.guest.image_digest)["Config"]["Env"]
+    expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *parts.policy.container.env}
+    expected |= {entry.partition("=")[0] for entry in image}
+    assert found.keys() - {"HOSTNAME"} == expected  # the engine adds that one to `exec`
+
+
+@on(*EVERYWHERE)
+def test_it_starts_in_the_checks_directory(rig: Rig) -> None:
+    (rig.workspace / "sub dir").mkdir(exist_ok=True)
+    assert rig.run("pwd", cwd="sub dir").stdout_tail == "/workspace/sub dir\n"
+
+
+@on(*OURS)
+def test_a_directory_that_is_a_link_is_refused(rig: Rig) -> None:
+    link = rig.workspace / "link"
+    if not link.is_symlink():
+        link.symlink_to("/tmp")
+    with pytest.raises(SandboxError, match="link"):
+        rig.run("pwd", cwd="link")
+
+
+# --- how it is ended
+
+
+@on(*EVERYWHERE)
+def test_a_deadline_ends_what_ignores_signals_and_leaves_the_session(rig: Rig) -> None:
+    run = rig.sh(f"echo begun; {STUBBORN}", timeout_s=1.0)
+    assert run.verdict is Verdict.TIMED_OUT
+    assert processes(rig) == rig.idle
+
+
+@on(*EVERYWHERE)
+def test_a_cancelled_check_is_killed_however_often_it_is_asked(rig: Rig) -> None:
+    signal = Signal()
+    run = rig.sh(f"echo begun; {STUBBORN}", why_stop=signal.why_stop, follow=signal.follow)
+    assert run.verdict is Verdict.KILLED
+    assert run.stdout_tail == "begun\n"
+    assert signal.asked > 0
+    assert processes(rig) == rig.idle
+
+
+@on(*OURS, "exec")
+def test_a_check_that_is_cancelled_before_it_starts_says_nothing(rig: Rig) -> None:
+    run = rig.sh("echo begun", why_stop=lambda: Verdict.DISK_LIMIT)
+    assert (run.verdict, run.stdout_bytes) == (Verdict.DISK_LIMIT, 0)
+
+
+@on(*OURS)
+@pytest.mark.parametrize("script", [HOG, f"{HOG}; exit 0"], ids=["its own", "a child's"])
+def test_memory_that_runs_out_is_told_whatever_the_exit_code(rig: Rig, script: str) -> None:
+    run = rig.sh(script, limits={"memory_bytes": 32 * 1024**2})
+    assert run.verdict is Verdict.OOM_KILLED
+    assert run.usage.oom_kills
+
+
+@on("exec")
+def test_the_reference_takes_memory_that_ran_out_for_success(rig: Rig) -> None:
+    assert rig.sh(f"{HOG}; exit 0", limits={"memory_bytes": 32 * 1024**2}).verdict is Verdict.PASSED
+
+
+@on(*OURS)
+def test_no_more_processes_than_the_limit(rig: Rig) -> None:
+    script = "i=0; while [ $i -lt 100 ]; do sleep 600 & i=$((i+1)); done"
+    run = rig.sh(script, limits={"pids": 16})
+    assert run.verdict is Verdict.FAILED
+    assert (run.usage.pids_peak or 0) <= 16
+    assert rig.sh(script).verdict is Verdict.PASSED  # control: with more it works
+
+
+# --- walls
+
+
+@on(*EVERYWHERE)
+def test_the_workspace_is_writable_and_the_root_is_not(rig: Rig) -> None:
+    run = rig.sh("echo made > made && cat made && ! echo no > /var/tmp/no")
+    assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "made\n")
+    assert (rig.workspace / "made").read_text() == "made\n"
+
+
+@on("exec")
+def test_control_a_root_that_is_writable_is_written(rig: Rig) -> None:
+    assert isinstance(rig.executor, ExecReference)
+    soft = replace(rig, executor=replace(rig.executor, host={"ReadonlyRootfs": False}))
+    assert soft.sh("echo no > /var/tmp/no").verdict is Verdict.PASSED
+
+
+@on(*EVERYWHERE)
+def test_there_is_no_network_but_itself(rig: Rig) -> None:
+    lines = rig.run("cat", "/proc/net/dev").stdout_tail.splitlines()[2:]
+    assert {line.partition(":")[0].strip() for line in lines} <= {"lo"}
+
+
+@on("exec")
+def test_control_the_hosts_network_has_more(rig: Rig) -> None:
+    assert isinstance(rig.executor, ExecReference)
+    assert {line.partition(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]} > {"lo"}
+
+
+@pytest.mark.parametrize("kind", ["task", "gvisor-task"])
+def test_two_tasks_at_once_do_not_see_each_other(
+    make_rig: Callable[[str], Rig], rigs: Callable[..., Rig], kind: str
+) -> None:
+    """Seen from one while the other's process is there beyond doubt: it has spoken, and ends when we say so."""
+    signal, token = Signal(), uuid.uuid4().hex
+    first, second = rigs(kind), make_rig("task")
+    ended: list[CheckRun] = []
+    hold = threading.Event()
+    script = f"echo {token} > /tmp/{token}; echo begun; exec -a {token} sleep 600 || exec sleep 600"
+
+    def stop() -> Verdict | None:
+        return Verdict.KILLED if hold.is_set() else None
+
+    runner = threading.Thread(
+        target=lambda: ended.append(first.run("bash", "-c", script, why_stop=stop, follow=signal.follow)), daemon=True
+    )
+    runner.start()
+    try:
+        assert signal.heard.wait(DEADLINE_S)
+        seen = second.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls /tmp /dev/shm; ls -d /proc/[0-9]*").stdout_tail
+    finally:
+        hold.set()
+        runner.join(DEADLINE_S)
+        remove_kept(second)
+    assert token not in seen
+    assert "/proc/1\n" in seen
+    assert [run.verdict for run in ended] == [Verdict.KILLED]
+
+
+# --- what stays
+
+
+def processes(rig: Rig) -> int:
+    """How many processes a new check sees beside PID 1 and itself: a shell, which counts with its own words."""
+    run = rig.sh("n=0; for p in /proc/[0-9]*; do [ -e $p/stat ] && n=$((n+1)); done; echo $((n-2))")
+    return int(run.stdout_tail)
+
+
+def remove_kept(rig: Rig) -> None:
+    """Take away a task's container, as closing the task does."""
+    assert isinstance(rig.executor, TaskContainer)
+    remove(rig.executor.engine, container_name(rig.guest.instance, rig.executor.task_id))
+
+
+@on(*OURS, "gvisor-task")
+def test_what_a_check_leaves_running_is_ended_and_counted(rig: Rig) -> None:
+    run = rig.sh("sleep 600 & setsid sleep 600 & echo over")
+    assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "over\n")
+    assert run.usage.leftover_processes == 2
+    assert processes(rig) == rig.idle
+
+
+@on("fresh", "exec", "gvisor-fresh")
+def test_no_container_is_left(rig: Rig, parts: Parts) -> None:
+    before = {c.name for c in list_labelled(parts.engine, {INSTANCE_LABEL: parts.instance})}
+    rig.sh("sleep 600 &")
+    assert {c.name for c in list_labelled(parts.engine, {INSTANCE_LABEL: parts.instance})} <= before
+
+
+def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], parts: Parts) -> None:
+    rig = rigs("task")
+    assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
+    assert rig.sh("cat /tmp/kept").stdout_tail == "kept\n"
+    name = container_name(parts.instance, rig.task_id or "")
+    assert name in {c.name for c in list_labelled(parts.engine, {INSTANCE_LABEL: parts.instance})}
+
+
+def test_removing_a_tasks_container_twice_is_fine_and_the_next_check_has_a_new_one(
+    make_rig: Callable[[str], Rig],
+) -> None:
+    rig = make_rig("task")
+    assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
+    remove_kept(rig)
+    remove_kept(rig)
+    assert rig.sh("cat /tmp/kept").verdict is Verdict.FAILED
+    remove_kept(rig)
+
+
+def test_a_container_that_ran_out_of_memory_is_not_used_again(rigs: Callable[[str], Rig]) -> None:
+    rig = rigs("task")
+    small = {"memory_bytes": 32 * 1024**2}
+    assert rig.sh(f"echo kept > /tmp/kept; {HOG}", limits=small).verdict is Verdict.OOM_KILLED
+    assert rig.sh("cat /tmp/kept", limits=small).verdict is Verdict.FAILED
