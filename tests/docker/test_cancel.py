@@ -80,8 +80,11 @@ class Bench:
         assert found is not None
         return found
 
+    def logs(self, owner: str) -> Path:
+        return self.home / "repositories" / "logs" / owner
+
     def records(self, owner: str) -> list[str]:
-        return sorted(p.name for p in (self.home / "repositories" / "logs" / owner).glob("*.json"))
+        return sorted(p.name for p in self.logs(owner).glob("*.json"))
 
     def leftovers(self) -> list[str]:
         """Places in the line, wishes, rooms, marks and temporary files: none may be there when nothing runs."""
@@ -247,9 +250,26 @@ def test_an_interrupted_command_records_the_run_and_exits_130(bench: Bench, numb
     assert runner.returncode == 130, stderr
     assert "Traceback" not in stderr
     (record,) = bench.records(task_id)
-    run = json.loads((bench.home / "repositories" / "logs" / task_id / record).read_text())
+    run = json.loads((bench.logs(task_id) / record).read_text())
     assert (run["check_id"], run["verdict"], run["stdout_tail"]) == ("long", "killed", "started\n")
     assert [entry.result for entry in bench.workbench.log(task_id) if entry.operation == "check"] == ["interrupted"]
+
+
+def test_an_interrupted_verify_records_the_run_and_leaves_no_room(bench: Bench) -> None:
+    task_id = bench.task()
+    runner = Command(bench.home).start("verify", task_id, "--follow")
+    says(runner, "started")
+    runner.send_signal(signal.SIGINT)
+    runner.communicate(timeout=DEADLINE_S)
+    assert runner.returncode == 130
+    records = [json.loads(path.read_text()) for path in bench.logs(task_id).glob("*.json")]
+    assert [(run["clean_room"], run["verdict"]) for run in records if run["check_id"] == "long"] == [(True, "killed")]
+
+
+def says(process: subprocess.Popen[str], line: str) -> None:
+    """Read what a command says until it says this."""
+    assert process.stderr is not None
+    assert any(said.strip() == line for said in process.stderr), "it ended without a word of it"
 
 
 # --- in line
@@ -285,10 +305,22 @@ def test_a_check_that_waits_in_line_is_cancelled_and_starts_nothing(narrow: Benc
     assert [r.verdict for r in runs] == [Verdict.KILLED]
 
 
-def says(process: subprocess.Popen[str], line: str) -> None:
-    """Read what a command says until it says this."""
-    assert process.stderr is not None
-    assert any(said.strip() == line for said in process.stderr), "it ended without a word of it"
+def test_a_check_that_waits_in_line_is_stopped_by_another_process(narrow: Bench) -> None:
+    first, second = narrow.task(), narrow.task()
+    thread = in_background(lambda: narrow.workbench.run_checks(first, ["long"]))
+    wait_until(began(narrow, first))
+    runner = Command(narrow.home).start("check", "run", second, "quick", "--json")
+    line = Turns(narrow.home / "repositories" / "turns", 1)
+    wait_until(lambda: [ticket.owner for ticket in in_line(line.tickets())] == [second])
+
+    stopped = Command(narrow.home).ok("check", "stop", second)["stopped"]
+
+    stdout, stderr = runner.communicate(timeout=DEADLINE_S)
+    assert stopped == [{"check_id": "quick", "verdict": "killed"}]
+    assert (runner.returncode, json.loads(stdout)["exit_code"]) == (1, None), stderr
+    assert [ticket.owner for ticket in line.tickets()] == [first]
+    narrow.workbench.stop_checks(first)
+    thread.join(DEADLINE_S)
 
 
 def test_the_command_says_its_place_in_line_and_killing_it_frees_the_place(narrow: Bench) -> None:
