@@ -1,0 +1,190 @@
+"""Wishes between processes that checks stop. No engine: whoever runs them here only says that it does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.models import Check, Stopped, StoppedCheck, Verdict
+from sandbox.store.stops import requested, seen
+from sandbox.workbench import Watch
+from sandbox.workbench.stopping import stop_checks, stoppable
+from tests.unit.conftest import Upstream, refused
+from tests.unit.desk import Desk
+
+TASK = f"task-{uuid.UUID(int=1)}"
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "stops"
+    path.mkdir()
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_wish_reaches_the_request_it_names_and_no_later_one(folder: Path) -> None:
+    with requested(folder, TASK) as first:
+        assert not first.wanted()
+        with seen(folder, TASK) as found:
+            found[0].ask_to_stop()
+            found[0].ask_to_stop()
+        assert first.wanted()
+    assert names(folder) == []
+    with requested(folder, TASK) as second:
+        assert not second.wanted()
+
+
+def test_a_wish_that_came_too_late_is_swept_and_stops_nothing(folder: Path) -> None:
+    with requested(folder, TASK), seen(folder, TASK) as found:
+        pass
+    (folder / f"{found[0].path.name}.stop").touch()
+    with requested(folder, TASK) as later, seen(folder, TASK) as now:
+        assert not later.wanted()
+        assert [each.path for each in now] == [later.path]
+        assert names(folder) == [later.path.name]
+
+
+def test_a_wish_is_for_one_task(folder: Path) -> None:
+    other = f"task-{uuid.UUID(int=2)}"
+    with requested(folder, TASK) as ours, requested(folder, other) as theirs, seen(folder, TASK) as found:
+        for each in found:
+            each.ask_to_stop()
+        assert (ours.wanted(), theirs.wanted()) == (True, False)
+
+
+def test_what_a_request_did_can_be_read_after_its_end(folder: Path) -> None:
+    with requested(folder, TASK) as request, seen(folder, TASK) as found:
+        request.began("build")
+        request.ended("build", Verdict.PASSED)
+        request.began("test")
+        assert not found[0].is_over()
+        request.ended("test", Verdict.KILLED)
+        request._tell("not a verdict")
+        (folder / request.path.name).unlink()
+        assert found[0].is_over()
+        assert found[0].checks() == [("build", Verdict.PASSED), ("test", Verdict.KILLED)]
+
+
+RUNNER = """
+import pathlib, sys
+from sandbox.store.stops import requested
+with requested(pathlib.Path(sys.argv[1]), sys.argv[2]) as request:
+    request.began("long")
+    print("runs", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(folder: Path, task_id: str) -> Iterator[subprocess.Popen[str]]:
+    argv = [sys.executable, "-c", RUNNER, str(folder), task_id]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.slow
+def test_a_request_of_a_process_that_was_killed_is_over_and_goes(folder: Path) -> None:
+    with another_process(folder, TASK) as process, seen(folder, TASK) as found:
+        assert not found[0].is_over()
+        assert not found[0].clear()
+        process.kill()
+        process.wait()
+        assert found[0].is_over()
+        assert found[0].clear()
+        assert found[0].checks() == [("long", None)]
+    assert names(folder) == []
+
+
+# --- the use-case
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Desk:
+    return Desk(upstream, tmp_path / "home")
+
+
+@pytest.mark.slow
+def test_stopping_where_nothing_runs_is_fine_and_asks_no_engine(desk: Desk) -> None:
+    nothing = Stopped(task_id=desk.task.id, stopped=())
+    assert desk.workbench.stop_checks(desk.task.id) == nothing
+    desk.workbench.close_task(desk.task.id)
+    assert desk.workbench.stop_checks(desk.task.id) == nothing
+    assert [entry.operation for entry in desk.workbench.log(desk.task.id)].count("stop") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task_id", [TASK, "", "../../x", "task-*"])
+def test_stopping_what_is_no_task_is_not_found(desk: Desk, task_id: str) -> None:
+    with refused(ErrorCode.NOT_FOUND):
+        desk.workbench.stop_checks(task_id)
+    with stoppable(desk.workbench._parts, task_id, watch := Watch()) as heard:
+        assert heard is watch
+    assert not list(desk.home.rglob("*.stop"))
+
+
+@pytest.mark.slow
+def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> None:
+    """Only what was killed since is told: neither what had passed before nor what passed meanwhile."""
+    parts = desk.workbench._parts
+    checks = [Check(id=name, label=name, argv=("true",)) for name in ("before", "meanwhile", "long")]
+    at_work, told = threading.Event(), list[str]()
+
+    def announced(check: Check, _run: object) -> None:
+        told.append(check.id)
+
+    def run() -> None:
+        with (
+            stoppable(parts, desk.task.id, Watch(announce=announced)) as heard,
+            seen(parts.home.stops, desk.task.id) as own,
+        ):
+            path = own[0].path
+            heard.announce(checks[0], None)
+            ended(path, "before", Verdict.PASSED)
+            heard.announce(checks[1], None)
+            heard.announce(checks[2], None)
+            at_work.set()
+            while not heard.cancelled():
+                time.sleep(0.005)
+            ended(path, "meanwhile", Verdict.PASSED)
+            ended(path, "long", Verdict.KILLED)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert at_work.wait(DEADLINE_S)
+    found = desk.workbench.stop_checks(desk.task.id)
+    thread.join(DEADLINE_S)
+    assert found.stopped == (StoppedCheck(check_id="long", verdict=Verdict.KILLED),)
+    assert told == ["before", "meanwhile", "long"]
+
+
+def ended(path: Path, check_id: str, verdict: Verdict) -> None:
+    """As the request itself would say it of a run."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, f"{check_id} {verdict.value}\n".encode())
+    os.close(descriptor)
+
+
+@pytest.mark.slow
+def test_who_does_not_answer_is_an_error_after_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.workbench.stopping.STOP_WAIT_S", 0.1)
+    parts = desk.workbench._parts
+    with stoppable(parts, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
+        stop_checks(parts, desk.task.id)
