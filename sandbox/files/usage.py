@@ -63,16 +63,8 @@ def measure(root: Path, since_ns: int = 0) -> Generator[DiskUse]:
     Only what was changed at `since_ns` or later: the kernel's change time, which no guest can set. What cannot be
     looked at counts as nothing. Raises: `TooDeepError`.
     """
-    entered: set[tuple[int, int]] = set()  # a directory that is moved while we walk is met twice
     for info in _names(root):
-        if stat.S_ISDIR(info.st_mode):
-            if (info.st_dev, info.st_ino) in entered:
-                continue
-            entered.add((info.st_dev, info.st_ino))
-        if info.st_ctime_ns >= since_ns:
-            yield taken_by(info)
-        else:
-            yield DiskUse()
+        yield taken_by(info) if info.st_ctime_ns >= since_ns else DiskUse()
 
 
 def taken_by(info: os.stat_result) -> DiskUse:
@@ -82,7 +74,10 @@ def taken_by(info: os.stat_result) -> DiskUse:
 
 
 def _names(root: Path) -> Iterator[os.stat_result]:
-    """The stat of every name, depth first, through handles of the directories above."""
+    """The stat of every name, depth first, through handles of the directories above; of a directory that is moved
+    while we walk, and so met twice, once.
+    """
+    entered: set[tuple[int, int]] = set()
     with _Levels() as levels:
         levels.enter(root)
         while levels.open:
@@ -92,8 +87,11 @@ def _names(root: Path) -> Iterator[os.stat_result]:
                 continue
             with suppress(OSError):  # gone again, or not ours to read
                 info = entry.stat(follow_symlinks=False)
-                yield info
-                if stat.S_ISDIR(info.st_mode):
+                if not stat.S_ISDIR(info.st_mode):
+                    yield info
+                elif (info.st_dev, info.st_ino) not in entered:
+                    entered.add((info.st_dev, info.st_ino))
+                    yield info
                     levels.enter(entry.name)
 
 

@@ -8,8 +8,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, RunLog, StreamName
 from sandbox.store import runs
 from sandbox.store.records import find_repository, find_task
-from sandbox.text import shown
+from sandbox.text import Shower
 from sandbox.workbench.parts import Parts
+
+_PIECE = 1 << 16
 
 
 def list_runs(parts: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
@@ -31,11 +33,18 @@ def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName
         run_id=run.run_id,
         check_id=run.check_id,
         stream=stream,
-        content=base64.b64encode(content).decode() if raw else shown(content),
+        content=base64.b64encode(content).decode() if raw else _shown(content),
         encoding="base64" if raw else "utf-8",
         total_bytes=total,
         truncated=total > run.usage.limits.output_bytes,
     )
+
+
+def _shown(content: bytes) -> str:
+    """Piece by piece: a log full of escape sequences would need many times its size at once."""
+    shower = Shower()
+    pieces = [shower.feed(content[at : at + _PIECE]) for at in range(0, len(content), _PIECE)]
+    return "".join([*pieces, shower.finish()])
 
 
 def _newest(parts: Parts, owner_id: str) -> CheckRun:

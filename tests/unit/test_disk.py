@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path, PurePosixPath
@@ -88,16 +87,21 @@ def test_only_what_changed_since_is_counted_whatever_its_times_say(tmp_path: Pat
 
 
 def test_a_directory_that_moves_while_it_is_counted_is_counted_once(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name / "inner").mkdir(parents=True)
+    """The two change places once the first was counted, so that the walk comes to that again."""
+    for folder, other in (("x", "y"), ("y", "x")):
+        moving = tmp_path / folder / f"to-{other}"
+        moving.mkdir(parents=True)
+        (moving / "file").write_bytes(b"x" * MIB)
+    met, swapped = DiskUse(), False
     with closing(measure(tmp_path)) as counting:
-        total = next(counting)
-        for _ in range(20):
-            total += next(counting, DiskUse())
-            for name, other in (("a", "b"), ("b", "a")):
-                if (tmp_path / name / "inner").exists():
-                    (tmp_path / name / "inner").rename(tmp_path / other / f"inner-{time.monotonic_ns()}")
-    assert total.files <= 4
+        for taken in counting:
+            met += taken
+            if taken.bytes >= MIB and not swapped:
+                swapped = True
+                (tmp_path / "x" / "to-y").rename(tmp_path / "y" / "to-y")
+                (tmp_path / "y" / "to-x").rename(tmp_path / "x" / "to-x")
+    assert swapped
+    assert MIB <= met.bytes < 2 * MIB
 
 
 def test_deeper_than_anybody_looks_is_an_error_and_leaves_no_handle(tmp_path: Path) -> None:
