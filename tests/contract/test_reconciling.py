@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -377,3 +378,47 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_done(desk: Desk) -> No
     desk.workbench.__exit__(None, None, None)
     with again(desk) as other:
         assert kinds(list(other.collect().leftovers)) == [("look", Tidying.FAILED), ("temporary file", REMOVED)]
+
+
+@pytest.mark.parametrize("desk", ["overlay"], indirect=True)
+def test_work_goes_on_beside_gc(desk: Desk) -> None:
+    """Nothing of a living controller is taken, and nothing of it is told to be left but what is busy."""
+    done, told, failed = threading.Event(), list[Leftover](), list[BaseException]()
+
+    def tidy() -> None:
+        try:
+            while not done.is_set():
+                with again(desk) as other:
+                    told.extend(other.collect().leftovers)
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failed.append(error)
+
+    tidying = threading.Thread(target=tidy)
+    tidying.start()
+    try:
+        for _ in range(4):
+            live_once(desk)
+    finally:
+        done.set()
+        tidying.join()
+    assert failed == []
+    # A file that was being made looks abandoned for a moment; its maker makes another.
+    assert [x for x in told if x.action is not BUSY and x.kind != "temporary file"] == []
+    assert collected(desk) == []
+    assert left_behind(desk.home) == []
+
+
+def live_once(desk: Desk) -> None:
+    """A task from its creation to its end, and one that is forked off it and stays."""
+    with again(desk) as workbench:
+        task = workbench.create_task(desk.repo_id)
+        workbench.write_file(task.id, "new", b"first", None)
+        kept = workbench.snapshot(task.id)
+        workbench.write_file(task.id, "later", b"second", None)
+        workbench.restore(task.id, kept.id)
+        fork = workbench.fork_task(task.id)
+        workbench.commit(task.id, "x")
+        workbench.fetch(str(desk.upstream.root))
+        workbench.close_task(task.id, delete_worktree=True)
+        assert fork.worktree_path is not None
+        assert (fork.worktree_path / "new").read_bytes() == b"first"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from sandbox.errors import SandboxError
 from sandbox.files.overlay import read_upper
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Task, TaskStatus
@@ -16,14 +18,25 @@ from sandbox.workbench.parts import Parts
 from sandbox.workbench.reconciling.survey import Finding, Survey
 from sandbox.workbench.worktrees import has_worktree, ready, site_of
 
+_log = logging.getLogger(__name__)
+
 
 def cut_off_edits(survey: Survey) -> Iterator[Finding]:
     """Of open tasks. All names of a worktree are looked at, build output too: an edit may have gone there."""
     for task in list_tasks(survey.parts.home):
         if task.status is not TaskStatus.CLOSED and has_worktree(site_of(survey.parts, task.repo_id, task.id)):
-            for path in sorted(set(_temporary(survey.parts, task))):
+            for path in _found(survey.parts, task):
                 drop = partial(_drop, survey.parts, task, path)
                 yield Finding("cut-off edit", f"{task.id}/{show_path(path)}", drop, locks=(task.id,))
+
+
+def _found(parts: Parts, task: Task) -> list[bytes]:
+    """None in a worktree that somebody takes away meanwhile, or that is past all limits."""
+    try:
+        return sorted(set(_temporary(parts, task)))
+    except (FileNotFoundError, SandboxError) as error:
+        _log.info("the names of %s cannot be read: %s", task.id, error)
+        return []
 
 
 def _temporary(parts: Parts, task: Task) -> Iterable[bytes]:

@@ -13,7 +13,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.orphans import end_guest, end_orphans
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, children, is_task_id
+from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, children, is_task_id, matching
 
 if TYPE_CHECKING:
     from sandbox.engine import container
@@ -82,7 +82,7 @@ def _remove(parts: Parts, guest: container.Listed) -> str:
 
 def guest_marks(survey: Survey) -> Iterator[Finding]:
     """Tasks in which a guest was at work when its controller died: the mark slows every look at a plain worktree."""
-    for mark in sorted((survey.parts.home.repositories / "tasks").glob("*.guest")):
+    for mark in matching(survey.parts.home.repositories, "tasks/*.guest"):
         if is_task_id(mark.stem):
             yield Finding("guest mark", mark.stem, partial(_unmark, survey.parts, mark.stem), locks=(mark.stem,))
 

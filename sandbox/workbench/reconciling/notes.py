@@ -9,13 +9,13 @@ from pathlib import Path
 from sandbox.store.claims import is_abandoned, remove_abandoned
 from sandbox.store.presence import Absent, absent
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id, matching
 
 
 def stat_indexes(survey: Survey) -> Iterator[Finding]:
     """Indexes of plain worktrees whose task has no record."""
     home = survey.parts.home
-    for path in sorted((home.repositories / "tasks").glob("*.stat")):
+    for path in matching(home.repositories, "tasks/*.stat"):
         if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(survey, path.stem):
             yield Finding("stat index", path.stem, partial(_unlink, survey.parts, path), locks=(path.stem,))
 
@@ -29,7 +29,7 @@ def _unlink(parts: Parts, path: Path) -> str | None:
 
 def making_marks(survey: Survey) -> Iterator[Finding]:
     """Tasks whose making was killed: what there was of one without a record has been taken away by now."""
-    for path in sorted((survey.parts.home.repositories / "tasks").glob("*.making")):
+    for path in matching(survey.parts.home.repositories, "tasks/*.making"):
         if is_task_id(path.stem) and not (
             _is_used(survey, path.stem) and not survey.parts.home.task(path.stem).exists()
         ):
@@ -59,7 +59,7 @@ def locks(survey: Survey) -> Iterator[Finding]:
 
 def _is_used(survey: Survey, task_id: str) -> bool:
     repositories = survey.parts.home.repositories
-    return any(any((repositories / name).glob(f"*/{task_id}")) for name in ("worktrees", "layers"))
+    return bool(matching(repositories, f"worktrees/*/{task_id}", f"layers/*/{task_id}"))
 
 
 def _unlock(path: Path) -> str | None:

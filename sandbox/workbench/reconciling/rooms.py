@@ -9,7 +9,7 @@ from pathlib import Path
 from sandbox.files.checkout import remove_tree
 from sandbox.files.overlay import unmount
 from sandbox.store.presence import owner_of
-from sandbox.workbench.reconciling.survey import Finding, Survey, children
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, matching
 
 
 def dead_rooms(survey: Survey) -> Iterator[Finding]:
@@ -35,7 +35,7 @@ def _remove(path: Path) -> str:
 
 def probes(survey: Survey) -> Iterator[Finding]:
     """Where it was tried whether overlays work. That takes a moment, and whoever does it is at work."""
-    found = sorted(survey.parts.home.repositories.glob(".overlay-probe-*/"))
+    found = matching(survey.parts.home.repositories, ".overlay-probe-*")
     if found and survey.is_alone():
         for path in found:
             yield Finding("probe", path.name, partial(_remove_probe, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -101,6 +102,12 @@ def _blind(finder: Finder, why: str) -> Leftover:
 def is_task_id(name: str) -> bool:
     """Whether a name can be a task's."""
     return re.fullmatch(TASK_ID_PATTERN, name) is not None
+
+
+def matching(folder: Path, *patterns: str) -> list[Path]:
+    """Names below a directory, hidden ones too. What vanishes meanwhile is no error, as it is for `Path.glob`."""
+    found = (name for p in patterns for name in glob.glob(p, root_dir=folder, recursive=True, include_hidden=True))  # noqa: PTH207 - see above
+    return sorted(folder / name for name in found)
 
 
 def children(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from sandbox.files.checkout import remove_tree
 from sandbox.files.overlay import unmount
 from sandbox.git.incoming import abandoned
 from sandbox.store.claims import is_abandoned, remove_abandoned
-from sandbox.workbench.reconciling.survey import Finding, Survey, children
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, matching
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
 _PLACES = (
@@ -35,7 +35,7 @@ _OLD_S = 60.0
 def temporary_files(survey: Survey) -> Iterator[Finding]:
     """What atomic writes left beside their targets. Their writers hold them, so age says nothing."""
     root = survey.parts.home.root
-    for path in sorted(p for place in _PLACES for p in root.glob(place)):
+    for path in matching(root, *_PLACES):
         if _TEMPORARY.match(path.name) and is_abandoned(path):
             name = str(path.relative_to(root))
             yield Finding("temporary file", name, partial(_sweep, path))
@@ -56,7 +56,7 @@ def half_checkouts(survey: Survey) -> Iterator[Finding]:
 
 def courier_folders(survey: Survey) -> Iterator[Finding]:
     """Empty directories of the guest that hands out PID 1, which is asked under a lock."""
-    for path in sorted(survey.parts.home.supervisors.glob("*/.workspace-*/")):
+    for path in matching(survey.parts.home.supervisors, "*/.workspace-*"):
         yield Finding("courier folder", path.name, _removal(path), locks=("supervisor",))
 
 
@@ -106,8 +106,8 @@ def unfinished_objects(survey: Survey) -> Iterator[Finding]:
     clones = [p for p in children(survey.parts.home.clone("any").parent) if not p.name.startswith(".")]
     for clone in clones:
         lock = (f"repository-{clone.name}",)
-        objects = sorted(p for pattern in _UNFINISHED_OBJECTS for p in clone.glob(pattern))
-        locks = sorted(p for pattern in _GIT_LOCKS for p in clone.glob(pattern))
+        objects = matching(clone, *_UNFINISHED_OBJECTS)
+        locks = matching(clone, *_GIT_LOCKS)
         alone = survey.is_alone() if objects or locks else False
         for path in objects:
             if abandoned(path) and (alone or _is_old(path)):

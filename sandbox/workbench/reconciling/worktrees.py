@@ -109,6 +109,16 @@ def lost_worktrees(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "task",
                 task.id,
+                partial(_still_lost, survey.parts, task),
+                action=Tidying.KEPT,
+                locks=(task.id,),
                 note=f"its worktree is gone; `sandbox task close {task.id}` ends it, `sandbox task snapshots` shows "
                 "what was kept to fork from",
             )
+
+
+def _still_lost(parts: Parts, task: Task) -> str | None:
+    """Not one that somebody was closing."""
+    now = find_task(parts.home, task.id, allow_closed=True)
+    is_lost = now.status is not TaskStatus.CLOSED and not has_worktree(site_of(parts, task.repo_id, task.id))
+    return "" if is_lost else None
