@@ -8,8 +8,9 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import Step
 from sandbox.git import objects
 from sandbox.git.process import Git
+from sandbox.git.transport import Access, remote_branch
 from sandbox.git.transport import push as push_commit
-from sandbox.models import PushResult, TaskStatus
+from sandbox.models import PushResult, Task, TaskStatus
 from sandbox.store.records import save_task
 from sandbox.workbench.gates import require_open
 from sandbox.workbench.parts import Parts
@@ -24,16 +25,30 @@ def push(parts: Parts, task_id: str) -> PushResult:
         if task.head_commit == task.base_commit:
             raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
         require_open(parts, task, Step.PUSH)
-        marker = f"refs/sandbox/{task.id}/pushed"
-        before = objects.resolve_ref(git, marker)
         remote = parts.remote(repository.remote_url)
-        parts.authenticated(remote, lambda access: push_commit(git, access, task.head_commit, task.branch, before))
-        objects.move_ref(git, marker, task.head_commit, before or "0" * len(task.head_commit))
+        before = parts.authenticated(remote, lambda access: _send(git, access, task))
         update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
         if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
             update["status"] = TaskStatus.PUSHED
         save_task(parts.home, task.model_copy(update=update))
         return PushResult(branch=task.branch, commit=task.head_commit, forced=_forced(git, before, task.head_commit))
+
+
+def _send(git: Git, access: Access, task: Task) -> str | None:
+    """Push; what was there before. What is on its way is in `pushing`, what arrived in `pushed`: after a kill between
+    the two the remote tells which, and a later commit replaces it.
+    """
+    pushing, pushed = (f"refs/sandbox/{task.id}/{word}" for word in ("pushing", "pushed"))
+    nothing = "0" * len(task.head_commit)
+    before, sent = objects.resolve_ref(git, pushed), objects.resolve_ref(git, pushing)
+    if sent not in {None, before} and remote_branch(git, access, task.branch) == sent:
+        objects.move_ref(git, pushed, str(sent), before or nothing)
+        before = sent
+    objects.move_ref(git, pushing, task.head_commit, sent or nothing)
+    push_commit(git, access, task.head_commit, task.branch, before)
+    objects.move_ref(git, pushed, task.head_commit, before or nothing)
+    git.run("update-ref", "--no-deref", "-d", pushing, task.head_commit)
+    return before
 
 
 def _forced(git: Git, before: str | None, after: str) -> bool:

@@ -94,16 +94,16 @@ def _unpushed(git: Git) -> Iterator[str]:
 
 
 def _kept_states(git: Git) -> Iterator[str]:
-    """Snapshots of files that are neither those of the commit they were taken on nor of a branch's tip."""
+    """Snapshots and rescued worktrees: files that neither the commit they were taken on nor a branch's tip has."""
     listed = git.run("for-each-ref", "--format=%(refname:lstrip=2) %(tree) %(parent)", "refs/sandbox/")
-    rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line]
+    rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line or "/rescued-" in line]
     if not rows:
         return
     parents = "".join(f"{parent}\n" for _, _, parent in rows).encode()
     known = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
     committed = set(git.run(*known, stdin=parents).decode().split())
-    for task_id, snapshot_id in (name.split("/snapshots/") for name, tree, _ in rows if tree not in committed):
-        yield f"snapshot {snapshot_id} of {task_id}: files that were never committed"
+    for task_id, _, kept in (name.partition("/") for name, tree, _ in rows if tree not in committed):
+        yield f"snapshot {kept.removeprefix('snapshots/')} of {task_id}: files that were never committed"
 
 
 def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:

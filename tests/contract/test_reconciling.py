@@ -19,6 +19,7 @@ import pytest
 from devtools.inventory import left_behind
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
+from sandbox.errors import ErrorCode
 from sandbox.files.overlay import is_mounted, why_not_overlay
 from sandbox.models import Leftover, Task, Tidying
 from sandbox.store.home import Home
@@ -28,7 +29,7 @@ from sandbox.workbench import Workbench
 from sandbox.workbench.parts import build_parts
 from sandbox.workbench.worktrees import put_away, site_of
 from sandbox.workspaces.choosing import layout_of
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
 pytestmark = pytest.mark.slow
@@ -422,3 +423,12 @@ def live_once(desk: Desk) -> None:
         workbench.close_task(task.id, delete_worktree=True)
         assert fork.worktree_path is not None
         assert (fork.worktree_path / "new").read_bytes() == b"first"
+
+
+def test_rescued_work_is_not_removed_with_its_repository(desk: Desk) -> None:
+    desk.write("f", b"only here\n")
+    record(desk, desk.task).unlink()
+    collected(desk)
+    with again(desk) as other, refused(ErrorCode.DIRTY_WORKSPACE) as told:
+        other.remove_repository(desk.repo_id)
+    assert f"of {desk.task.id}" in told.value.details

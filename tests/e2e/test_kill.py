@@ -190,6 +190,17 @@ def push(life: Life) -> list[str]:
     return ["push", task_id]
 
 
+def push_again(life: Life) -> list[str]:
+    """Of more than the push that was killed sent, wherever that was."""
+    arguments = push(life)
+    killed_at = 1 + len(life.answered) * 7 % 40
+    life.run(*arguments, at=killed_at)
+    life.settle()
+    life.write(arguments[1], "more", b"more")
+    life.ok("commit", arguments[1], "-m", "more")
+    return arguments
+
+
 def verify(life: Life) -> list[str]:
     task_id = life.task()
     life.ok("commit", task_id, "-m", "to verify")
@@ -226,6 +237,7 @@ COMMANDS = {
     "fork": Command(lambda life: ["task", "fork", life.task()]),
     "commit": Command(lambda life: ["commit", life.task(), "-m", "x"], REPEATED, sample=3),
     "push": Command(push),
+    "push-again": Command(push_again),
     "close": Command(lambda life: ["task", "close", life.task()], sample=1),
     "close-and-delete": Command(close_and_delete),
     "gc": Command(collect, sample=3),

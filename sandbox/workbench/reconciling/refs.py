@@ -44,7 +44,7 @@ def _orphans(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iter
         if name.startswith(_BRANCHES):
             drop = partial(_drop, parts, git, (repo_id, task_id), (name, oid))
             yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and nothing of its own")
-        elif not name.endswith("/pushed"):
+        elif not name.endswith(("/pushed", "/pushing")):
             yield Finding("kept state", name, note=f"its task has no record; `git log {name}` in the cache clone")
 
 
