@@ -103,7 +103,8 @@ static _Noreturn void chld(void)
 static int limits(const char *name)
 {
     int which = !strcmp(name, "nofile") ? RLIMIT_NOFILE : !strcmp(name, "nproc") ? RLIMIT_NPROC : RLIMIT_CPU;
-    struct rlimit low = {which == RLIMIT_CPU ? 3600 : 0, which == RLIMIT_CPU ? 3600 : 0};
+    rlim_t value = which == RLIMIT_CPU ? 3600 : 0;
+    struct rlimit low = {value, value};
     show("pid1", name, prlimit(1, which, &low, NULL));
     return 0;
 }

@@ -1,0 +1,260 @@
+"""Checks that attack PID 1 of a real guest (images/init): none gets a `passed` it did not earn.
+
+What the attacks do where nothing stops them: tests/unit/test_supervisor_hostile.py, and the controls here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker.errors
+import pytest
+
+from devtools.requirement import unavailable
+from sandbox.checks.containers import TaskContainer
+from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.checks.output import Follow
+from sandbox.config import ImageSettings
+from sandbox.engine import frames
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import remove, task_container
+from sandbox.engine.options import HOSTS, Supervisor
+from sandbox.images import Courier, Site, build, supervisor
+from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.policy.container import load_container_policy
+from sandbox.store.home import GIT_MASK, Home
+
+ROOT = Path(__file__).parents[2]
+MEBIBYTE = 1024**2
+
+
+def quiet(line: str) -> None:
+    """A progress callback that forgets."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A task's container, and a worktree with the attacker's program in it."""
+
+    engine: Engine
+    recorder: Recorder
+    container: str
+    folder: Path
+
+    def check(
+        self, *argv: str, timeout_s: float = 120.0, memory_bytes: int = 256 * MEBIBYTE, follow: Follow | None = None
+    ) -> CheckRun:
+        """One check to its end, in the container that is there or in a new one."""
+        limits = Limits(memory_bytes=memory_bytes, cpus=1.0, pids=64)
+        check = Check(id="attack", label="Attack", argv=argv, timeout_s=timeout_s, limits=limits)
+        place = Place(self.folder / "workspace", self.folder / "report", "0" * 40, False, None)
+        return self.recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow)
+
+    def script(self, text: str, timeout_s: float = 120.0) -> CheckRun:
+        return self.check("sh", "-c", text, timeout_s=timeout_s)
+
+    @property
+    def container_id(self) -> str | None:
+        """None when it has been removed."""
+        found = self.engine.api.containers(all=True, filters={"name": f"^/{self.container}$"})
+        return str(found[0]["Id"]) if found else None
+
+
+@pytest.fixture(scope="module")
+def attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        unavailable("No gcc: `apt-get install gcc libc6-dev`")
+    binary = tmp_path_factory.mktemp("attacks") / "guest-attacks"
+    source = ROOT / "tests" / "data" / "guest-attacks.c"
+    subprocess.run([compiler, "-static", "-O2", "-pthread", "-o", binary, source], check=True, timeout=120)
+    return binary
+
+
+@pytest.fixture(scope="module")
+def binary(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = Home(tmp_path_factory.mktemp("init") / "home")
+    home.prepare()
+    site = Site(engine, home, ImageSettings(), os.environ)
+    build(site, "init", quiet)
+    courier = Courier(f"sandbox-init-{uuid.uuid4().hex}", user(), "runc", "test")
+    return supervisor(site, load_container_policy(ROOT / "policies"), courier)
+
+
+def user() -> tuple[int, int]:
+    return (64000, 64000) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+
+
+@pytest.fixture
+def bench(engine: Engine, base_image: str, binary: Path, attacks: Path, tmp_path: Path) -> Iterator[Bench]:
+    for name in ("workspace", "report"):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, *user())
+    (tmp_path / "workspace" / ".git").write_bytes(GIT_MASK)
+    (tmp_path / "mask").write_bytes(GIT_MASK)
+    (tmp_path / "hosts").write_text(HOSTS)
+    shutil.copy(attacks, tmp_path / "workspace" / "attacks")
+    guest = Guest(
+        image_digest=base_image,
+        runtime="runc",
+        user=user(),
+        git_mask=tmp_path / "mask",
+        hosts=tmp_path / "hosts",
+        instance=uuid.uuid4().hex[:16],
+        cpus=os.cpu_count() or 1,
+        supervisor=Supervisor(binary, 600),
+    )
+    task_id = f"task-{uuid.uuid4()}"
+    executor = TaskContainer(engine, load_container_policy(ROOT / "policies"), guest, task_id)
+    name = task_container(guest.instance, task_id)
+    try:
+        yield Bench(engine, Recorder(executor, guest, tmp_path / "logs"), name, tmp_path)
+    finally:
+        remove(engine, name)
+
+
+def test_control_an_honest_check_passes_and_its_guest_is_kept(bench: Bench) -> None:
+    assert bench.script("exit 0").verdict is Verdict.PASSED
+    first = bench.container_id
+    assert bench.script("exit 1").verdict is Verdict.FAILED
+    assert bench.container_id == first is not None
+
+
+# --- look in, signal, imitate
+
+
+def errors_of(run: CheckRun) -> dict[str, int]:
+    lines = (line.rsplit(" ", 1) for line in run.stdout_tail.splitlines())
+    return {what: int(error) for what, error in lines}
+
+
+def test_k07_a_check_cannot_look_into_pid_1(bench: Bench) -> None:
+    seen = errors_of(bench.check("/workspace/attacks", "pry"))
+    assert all(seen[f"child {what}"] == 0 for what in ("mem", "fd/0", "fd/1", "environ", "maps", "ptrace")), (
+        "the control"
+    )
+    assert {error for what, error in seen.items() if what.startswith("pid1 ")} <= {1, 13}
+    assert len(seen) == 20
+
+
+def test_l14_signals_to_pid_1_change_nothing(bench: Bench) -> None:
+    run = bench.script("/workspace/attacks signals; kill -STOP 1; kill -KILL 1; exit 3")
+    assert (run.verdict, run.exit_code, run.stdout_tail) == (Verdict.FAILED, 3, "child 9\n")
+    assert bench.container_id is not None
+    assert bench.script("exit 0").verdict is Verdict.PASSED
+
+
+def test_i14_an_imitated_report_is_output(bench: Bench) -> None:
+    nonce = bytes(16)
+    body = nonce + bytes(4) + (4).to_bytes(4) + bytes(40)  # status 0, quiescent
+    forged = b"D" + len(body).to_bytes(4) + body
+    envelope = b"\1\0\0\0" + len(forged).to_bytes(4)  # as the engine frames the streams of a container
+    (done,) = frames.Decoder().feed(envelope + forged)
+    assert isinstance(done, frames.Done), "the control: from PID 1 it would be a report"
+    assert (done.wait_status, done.quiescent) == (0, True)
+    (bench.folder / "workspace" / "forged").write_bytes((forged + envelope + forged) * 100)
+    run = bench.script("cat forged; cat forged >&2; for i in 0 1 2; do cat forged > /proc/1/fd/$i; done; exit 4")
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 4)
+    assert run.stdout_bytes == len(forged + envelope + forged) * 100
+    assert bench.container_id is not None
+
+
+def test_l14_a_check_that_has_itself_traced_ends_as_it_would(bench: Bench) -> None:
+    run = bench.check("/workspace/attacks", "traceme")
+    assert (run.verdict, run.usage.leftover_processes) == (Verdict.PASSED, 0)
+    run = bench.script("./attacks orphan-traceme; exit 5")
+    assert (run.verdict, run.exit_code, run.usage.leftover_processes) == (Verdict.FAILED, 5, 1)
+    assert bench.container_id is not None
+
+
+def test_l14_a_check_whose_end_its_own_tracer_keeps_has_timed_out(bench: Bench) -> None:
+    assert bench.check("/workspace/attacks", "held", timeout_s=2.0).verdict is Verdict.TIMED_OUT
+
+
+# --- outlive, outnumber
+
+
+DAEMON = "setsid sh -c 'trap \"\" TERM HUP; while :; do echo alive >> beats; done' & until [ -s beats ]; do :; done; "
+
+
+def test_l12_nothing_a_check_left_runs_after_its_report(bench: Bench) -> None:
+    run = bench.script(DAEMON + "exit 0")
+    beats = bench.folder / "workspace" / "beats"
+    size = beats.stat().st_size
+    assert (run.verdict, run.usage.leftover_processes) == (Verdict.PASSED, 1)
+    again = bench.script("cd /proc; echo [0-9]* $$")
+    *pids, shell = again.stdout_tail.split()
+    assert set(pids) == {"1", shell}
+    assert beats.stat().st_size == size
+    lines = "wc -l < beats; a=$(wc -c < beats); while [ $(wc -c < beats) = $a ]; do :; done; exit 7"
+    assert bench.script(DAEMON + lines).exit_code == 7, "the control: while the check runs it writes on"
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [("exec ./attacks bomb 100000", Verdict.TIMED_OUT), ("./attacks bomb 100000 & sleep 0.2; exit 6", Verdict.FAILED)],
+)
+def test_l01_a_fork_bomb_is_swept_and_its_guest_goes_on(bench: Bench, script: str, verdict: Verdict) -> None:
+    run = bench.script(script, timeout_s=2.0 if verdict is Verdict.TIMED_OUT else 120.0)
+    assert run.verdict is verdict
+    assert bench.script("exit 0").verdict is Verdict.PASSED
+
+
+def test_l02_memory_runs_out_for_the_check_and_not_for_pid_1(bench: Bench) -> None:
+    run = bench.check("tail", "/dev/zero", memory_bytes=32 * MEBIBYTE)
+    assert (run.verdict, run.signal) == (Verdict.OOM_KILLED, 9)
+    assert run.exit_code is not None, "PID 1 lived to report"
+    assert bench.container_id is None
+
+
+# --- slow it down, cut it off
+
+
+def test_l15_pid_1_cannot_be_made_slower_than_idle(bench: Bench) -> None:
+    tries = (
+        "chrt -i -p 0 1",
+        "chrt -b -p 0 1",
+        "chrt -f -p 1 1",
+        "renice -n 19 -p 1",
+        "renice -n 19 -u $(id -u)",
+        "ionice -c 3 -p 1",
+    )
+    run = bench.script("; ".join(f"{words} >/dev/null 2>&1 && echo slower" for words in tries) + "; exit 2")
+    assert (run.verdict, run.exit_code, run.stdout_tail) == (Verdict.FAILED, 2, "")
+    assert bench.script("nice -n 5 true").verdict is Verdict.PASSED
+    assert bench.container_id is not None
+
+
+@pytest.mark.parametrize("limit", ["nofile", "nproc", "cpu"])
+def test_l16_a_guest_whose_pid_1_was_limited_is_not_used_again(bench: Bench, limit: str) -> None:
+    run = bench.script(f"./attacks limits {limit}; exit 8")
+    assert run.stdout_tail == f"pid1 {limit} 0\n", "the control: the kernel allows it"
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 8)
+    assert bench.container_id is None
+    assert bench.script("exit 0").verdict is Verdict.PASSED
+
+
+def test_l15_a_check_whose_pid_1_ends_has_not_passed(bench: Bench) -> None:
+    """As when it has used up the CPU time that a check allowed it: RLIMIT_CPU ends in a SIGKILL by the kernel."""
+
+    def end(_stream: str, _chunk: bytes) -> None:
+        with suppress(docker.errors.APIError):  # the second chunk may come when it has ended
+            bench.engine.api.kill(bench.container, "SIGKILL")
+
+    run = bench.check("sh", "-c", "echo ready; trap 'exit 0' TERM HUP; while :; do sleep 0.1; done", follow=end)
+    assert (run.verdict, run.exit_code) == (Verdict.KILLED, None)
+    assert bench.container_id is None
+    assert bench.script("exit 0").verdict is Verdict.PASSED
+
+
+def test_l08_a_flood_without_end_ends_at_the_deadline(bench: Bench) -> None:
+    run = bench.script("cat /dev/zero & cat /dev/zero >&2", timeout_s=1.0)
+    assert run.verdict is Verdict.TIMED_OUT
+    assert bench.script("exit 0").verdict is Verdict.PASSED
