@@ -19,6 +19,8 @@ from sandbox.store.home import Home, read_json, write_json
 KEY_VERSION = 1
 """Raised whenever a guest of the same binding gets something else than before: mounts, environment, supervisor."""
 
+_NOT_STARTED = 126  # also what is told of a command for which the host had no memory or process left
+
 _log = logging.getLogger(__name__)
 
 
@@ -86,7 +88,7 @@ def is_decided(run: CheckRun) -> bool:
     """Whether the command itself decided, by ending with an exit status: limits, deadlines and kills may fall otherwise
     on a host that is less busy. Pure.
     """
-    ended_by_itself = run.exit_code is not None and run.signal is None
+    ended_by_itself = run.exit_code not in {None, _NOT_STARTED} and run.signal is None
     return ended_by_itself and run.verdict in {Verdict.PASSED, Verdict.FAILED}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import Engine
 from sandbox.models import Check, CheckRun, Verdict, Verification
@@ -265,3 +268,45 @@ def test_an_interrupt_ends_all_that_runs_at_once(bench: Bench) -> None:
     with pytest.raises(KeyboardInterrupt):
         bench.verify(Watch(announce=announce), jobs=2)
     assert bench.executed() == 2
+
+
+def test_an_interrupt_of_the_command_ends_all_that_runs_at_once(bench: Bench, engine: Engine) -> None:
+    bench.again({"a": ("sleep 1000", []), "b": ("sleep 1000", [])})
+    process = Command(bench.home).start("verify", bench.task_id, "--jobs", "2")
+    task = f"space.sandbox.task={bench.task_id}"
+    deadline = time.monotonic() + 120
+    while not all(engine.api.containers(filters={"label": [task, f"space.sandbox.check={id_}"]}) for id_ in "ab"):
+        assert time.monotonic() < deadline, "they never ran at once"
+        time.sleep(0.05)
+
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+
+
+def test_two_processes_with_the_same_question_both_get_its_answer(bench: Bench) -> None:
+    sandbox = Command(bench.home)
+    both = [sandbox.start("verify", bench.task_id, "--json") for _ in range(2)]
+    answers = [(*process.communicate(timeout=240), process.returncode) for process in both]
+
+    assert [code for *_, code in answers] == [0, 0], answers
+    assert all(json.loads(out)["verified"] for out, *_ in answers)
+    assert [cached for *_, cached in told(bench.verify())] == [True, True]
+
+
+def test_the_command_says_what_is_known_and_runs_it_again_when_told_to(bench: Bench) -> None:
+    sandbox = Command(bench.home)
+    assert "known already" not in sandbox("verify", bench.task_id).stdout
+    known = sandbox("verify", bench.task_id)
+    assert (known.code, known.stdout.count("known already")) == (0, 2)
+    assert "known already" not in sandbox("verify", bench.task_id, "--no-cache", "--jobs", "2", "--keep-going").stdout
+
+
+def test_run_and_verify_share_what_they_know(bench: Bench) -> None:
+    bench.verify()
+
+    summary = Command(bench.home).ok("run", str(bench.upstream.root))
+
+    assert [(run["check_id"], run["cached"]) for run in summary["runs"]] == [("build", True), ("test", True)]

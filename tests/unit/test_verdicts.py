@@ -129,6 +129,7 @@ UNDECIDED = {
     "killed": made(Verdict.KILLED, None),
     "output-limit": made(Verdict.OUTPUT_LIMIT, 1),
     "disk-limit": made(Verdict.DISK_LIMIT, 1),
+    "could-not-be-started": made(Verdict.FAILED, 126),
     "by-a-signal": made(Verdict.FAILED, None, signal=11),
     "by-a-signal-as-a-shell-says-it": made(Verdict.FAILED, 139, signal=11),
 }
