@@ -55,7 +55,6 @@ def test_binary_is_handed_out_once_whole_and_read_only(site: Site, policy: Shipp
     assert path == site.home.root / "init" / digest / "init"
     assert stat.S_IMODE(path.stat().st_mode) == 0o555
     assert [entry.name for entry in path.parent.iterdir()] == ["init"]
-    assert subprocess.run([path], check=False, timeout=60).returncode == 64  # it runs, and says that it is not PID 1
     assert supervisor(site, policy, nobody()) == path
 
 
