@@ -69,10 +69,12 @@ def _oom_killed(run: CheckRun) -> Iterator[str]:
 
 
 def _killed(run: CheckRun) -> Iterator[str]:
-    if run.exit_code is None and not run.wall_time_s:
-        yield "stopped before it began: cancelled or interrupted"
+    if run.exit_code is not None:
+        yield "stopped on request: by `check stop`, or an interrupted or cancelled command"
+    elif run.wall_time_s:
+        yield "its guest ended without a report: somebody ended the container or the engine, or gVisor met a limit"
     else:
-        yield "stopped from outside: by `check stop`, an interrupted command, or whoever ended its container"
+        yield "stopped on request before it began"
 
 
 def _output_limit(run: CheckRun) -> Iterator[str]:

@@ -68,8 +68,9 @@ ENDINGS = {
         ["memory limit: its peak was 63 MiB, the limit is 64 MiB (limits.memory_bytes)", "/tmp"],
     ),
     "memory-unmeasured": (run(M, 0), ["memory limit: the limit is 64 MiB"]),
-    "killed": (run(K, 137), ["stopped from outside: by `check stop`"]),
-    "never-began": (run(K, None, wall_time_s=0.0), ["stopped before it began"]),
+    "killed": (run(K, 137), ["stopped on request: by `check stop`"]),
+    "no-report": (run(K, None), ["without a report"]),
+    "never-began": (run(K, None, wall_time_s=0.0), ["stopped on request before it began"]),
     "output": (run(Verdict.OUTPUT_LIMIT, None), ["1000 bytes a stream"]),
     "disk-bytes": (
         run(D, None, usage={"disk_used_bytes": 51 * MIB, "disk_used_files": 3}),
