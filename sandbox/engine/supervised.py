@@ -86,11 +86,12 @@ def _found(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitSta
     inspected = _inspected(engine, name)
     if inspected is None:
         return None
+    wrong = verify_created(options, inspected) if inspected["State"]["Running"] else ("it has ended",)
     try:
-        if inspected["State"]["Running"] and not (wrong := verify_created(options, inspected)):
+        if not wrong:
             session = stack.enter_context(Session(attach(engine, inspected["Id"])))
             return _proven(engine, inspected, session, options)
-        _log.info("the container %s is made anew: %s", name, ", ".join(wrong) if wrong else "it has ended")
+        _log.info("the container %s is made anew: %s", name, ", ".join(wrong))
     except SandboxError as error:
         _log.info("the container %s is made anew: %s", name, error)
     remove(engine, name)

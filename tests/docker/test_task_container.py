@@ -1,0 +1,342 @@
+"""A task's kept container on the real engine: when it is used again, when it is made anew, and what proves it clean."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import docker.errors
+import pytest
+
+from sandbox.checks.containers import TaskContainer
+from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.engine.commands import command_of
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import INSTANCE_LABEL, Streams, list_labelled, nothing_stops, remove, task_container
+from sandbox.engine.options import ContainerSpec, Supervisor, create_options
+from sandbox.engine.supervised import Job, run_supervised
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images import resolve
+from sandbox.images.supervisor import Courier, supervisor
+from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.workbench.parts import Parts, build_parts
+from tests.docker.test_hardening import build
+
+DEADLINE_S = 120.0
+LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, tmp_bytes=1024**2, home_bytes=1024**2)
+
+
+@pytest.fixture(scope="module")
+def parts(engine: Engine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    assert engine.local
+    assert base_image
+    home = tmp_path_factory.mktemp("task-container") / "home"
+    with closing(build_parts(home, dict(os.environ), allow_file=True)) as made:
+        yield made
+        for left in list_labelled(made.engine, {INSTANCE_LABEL: made.instance}):
+            remove(made.engine, left.id)
+
+
+@pytest.fixture(scope="module")
+def guest(parts: Parts) -> Guest:
+    courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, "runc", parts.instance)
+    return Guest(
+        image_digest=resolve(parts.image_site, "base"),
+        runtime="runc",
+        user=parts.guest_user,
+        git_mask=parts.home.git_mask,
+        hosts=parts.hosts,
+        instance=parts.instance,
+        cpus=os.cpu_count() or 1,
+        supervisor=Supervisor(supervisor(parts.image_site, parts.policy, courier), 600),
+    )
+
+
+@dataclass
+class Bench:
+    """A task's container and its folders. `guest` may be changed between checks, as settings are."""
+
+    parts: Parts
+    guest: Guest
+    folder: Path
+    task_id: str
+
+    @property
+    def name(self) -> str:
+        return task_container(self.guest.instance, self.task_id)
+
+    @property
+    def api(self) -> Any:
+        return self.parts.engine.api
+
+    def run(self, *argv: str, **changes: Any) -> CheckRun:
+        limits = LIMITS.model_copy(update=changes.pop("limits", {}))
+        check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
+        place = Place(self.folder / "workspace", self.folder / "report", "0" * 40, False, self.task_id)
+        executor = TaskContainer(self.parts.engine, self.parts.policy, self.guest, self.task_id)
+        return Recorder(executor, self.guest, self.folder / "logs").run(f"run-{uuid.uuid4().hex}", check, place)
+
+    def sh(self, script: str, **changes: Any) -> CheckRun:
+        return self.run("sh", "-c", script, **changes)
+
+    def container(self) -> str:
+        """Its id, '' when there is none."""
+        try:
+            return str(self.api.inspect_container(self.name)["Id"])
+        except docker.errors.NotFound:
+            return ""
+
+
+@pytest.fixture
+def bench(parts: Parts, guest: Guest, tmp_path: Path) -> Iterator[Bench]:
+    for name in ("workspace", "report"):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, *parts.guest_user)
+    (tmp_path / "workspace" / ".git").write_bytes(parts.home.git_mask.read_bytes())
+    found = Bench(parts, guest, tmp_path, f"task-{uuid.uuid4()}")
+    yield found
+    remove(parts.engine, found.name)
+
+
+# --- used again
+
+
+def test_two_checks_of_a_task_have_one_container_and_its_tmp_and_home(bench: Bench) -> None:
+    assert bench.sh("echo kept > /tmp/a; echo kept > $HOME/a; echo kept > a").verdict is Verdict.PASSED
+    first = bench.container()
+    run = bench.sh("cat /tmp/a $HOME/a a; test $$ -gt 1")
+    assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "kept\n" * 3)
+    assert bench.container() == first != ""
+
+
+def test_what_a_check_used_is_its_own_and_not_the_ones_before(bench: Bench) -> None:
+    hungry = bench.sh("head -c 60000000 /dev/zero | tail -c 50000000 | wc -c")
+    modest = bench.run("true")
+    assert hungry.usage.memory_peak_bytes is not None
+    assert hungry.usage.memory_peak_bytes > 45_000_000
+    if os.geteuid() == 0:  # else the kernel's peak cannot be reset
+        assert modest.usage.memory_peak_bytes is not None
+        assert modest.usage.memory_peak_bytes < 30_000_000
+    assert (modest.usage.cpu_time_s or 0) < (hungry.usage.cpu_time_s or 0)
+    assert modest.usage.pids_peak is not None
+
+
+def test_argv_directory_and_environment_are_exact_in_each_check(bench: Bench) -> None:
+    (bench.folder / "workspace" / "deep er").mkdir()
+    words = ("", "a b", "$HOME", "*", "-n", "\u00e9\n", "'\"")
+    first = bench.run("printf", "%s\\0", *words, cwd="deep er", env={"ONCE": "1"})
+    assert first.stdout_tail.encode() != b""
+    log = (bench.folder / "logs" / f"{first.run_id}.stdout").read_bytes()
+    assert log == b"".join(word.encode() + b"\0" for word in words)
+    second = bench.run("env", "-0", env={"TWICE": "a=b\nc"})
+    found = (bench.folder / "logs" / f"{second.run_id}.stdout").read_bytes().split(b"\0")
+    assert b"TWICE=a=b\nc" in found
+    assert not [entry for entry in found if entry.startswith(b"ONCE=")]
+    assert len({entry.partition(b"=")[0] for entry in found}) == len(found)
+
+
+def test_no_descriptor_is_left_per_check(bench: Bench) -> None:
+    for _ in range(3):
+        bench.run("true")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        bench.run("true")
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+# --- made anew
+
+
+def other_image(bench: Bench) -> None:
+    bench.guest = replace(bench.guest, image_digest=resolve(bench.parts.image_site, "build"))
+
+
+def other_lease(bench: Bench) -> None:
+    bench.guest = replace(bench.guest, supervisor=replace(bench.guest.supervisor, lease_s=601))
+
+
+def killed_from_outside(bench: Bench) -> None:
+    bench.api.kill(bench.name, "SIGKILL")
+
+
+def report_folder_of_its_own(bench: Bench) -> None:
+    """What is mounted was deleted, and the path is somebody else's now."""
+    (bench.folder / "report").rmdir()
+    (bench.folder / "report").mkdir()
+    os.chown(bench.folder / "report", *bench.parts.guest_user)
+
+
+def foreign_container(bench: Bench) -> None:
+    """One that has the name, and even our labels, and is not what we would make."""
+    inspected = bench.api.inspect_container(bench.name)
+    remove(bench.parts.engine, bench.name)
+    body = {
+        "Image": inspected["Image"],
+        "Entrypoint": ["sleep", "600"],
+        "Labels": inspected["Config"]["Labels"],
+        "HostConfig": {"NetworkMode": "none"},
+    }
+    bench.api.create_container_from_config(body, bench.name)
+    bench.api.start(bench.name)
+
+
+ANEW: dict[str, Callable[[Bench], None]] = {
+    "another lease": other_lease,
+    "another image": other_image,
+    "killed from outside": killed_from_outside,
+    "what is mounted is gone": report_folder_of_its_own,
+    "somebody else's": foreign_container,
+}
+
+
+@pytest.mark.parametrize("change", ANEW.values(), ids=ANEW)
+def test_a_container_that_is_not_as_asked_for_is_made_anew(bench: Bench, change: Callable[[Bench], None]) -> None:
+    bench.sh("echo kept > /tmp/a")
+    first = bench.container()
+    change(bench)
+    assert bench.sh("test ! -e /tmp/a").verdict is Verdict.PASSED
+    assert first != bench.container() != ""
+
+
+def test_other_limits_make_it_anew_and_the_same_do_not(bench: Bench) -> None:
+    bench.run("true")
+    first = bench.container()
+    bench.run("true", limits={"pids": 32})
+    second = bench.container()
+    bench.run("true", limits={"pids": 32})
+    assert (first == second, bench.container()) == (False, second)
+
+
+def test_an_unused_container_ends_by_itself_and_the_next_check_has_a_new_one(bench: Bench) -> None:
+    bench.guest = replace(bench.guest, supervisor=replace(bench.guest.supervisor, lease_s=1))
+    bench.run("true")
+    first = bench.container()
+    assert bench.api.wait(first, timeout=DEADLINE_S)["StatusCode"] == 0
+    assert bench.run("true").verdict is Verdict.PASSED
+    assert first != bench.container() != ""
+
+
+def test_a_guest_that_changed_its_first_process_is_thrown_away(bench: Bench) -> None:
+    """It may: the same uid. The supervisor tells, by not calling itself quiescent."""
+    assert bench.run("true").verdict is Verdict.PASSED
+    run = bench.run("prlimit", "--pid", "1", "--nofile=100:100")
+    assert run.verdict is Verdict.PASSED, run
+    assert bench.container() == ""
+
+
+def test_a_guest_that_ends_its_first_process_is_lost_and_never_passed(bench: Bench) -> None:
+    """A limit on CPU time is the only way for the same uid: the kernel kills PID 1 when it next runs."""
+    run = bench.sh("prlimit --pid 1 --cpu=0:0; while :; do echo flood; done")
+    assert run.verdict is Verdict.KILLED, run
+    assert bench.container() == ""
+    assert bench.sh("echo again").stdout_tail == "again\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError], ids=lambda e: e.__name__)
+def test_an_interrupt_leaves_no_container(bench: Bench, error: type[BaseException]) -> None:
+    bench.run("true")
+
+    def interrupt(_: bytes) -> None:
+        raise error
+
+    executor = TaskContainer(bench.parts.engine, bench.parts.policy, bench.guest, bench.task_id)
+    check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
+    place = Place(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
+    with pytest.raises(error):
+        executor.execute("run-x", check, place, Streams(interrupt, interrupt), nothing_stops)
+    assert bench.container() == ""
+
+
+# --- proven before anything foreign runs
+
+
+SOFT: dict[str, tuple[dict[str, Any], str]] = {
+    "capabilities": ({"CapDrop": [], "CapAdd": ["CHOWN"]}, "CapBnd"),
+    "privileges to gain": ({"SecurityOpt": ["seccomp=unconfined"]}, "NoNewPrivs"),
+    "no filter": ({"SecurityOpt": ["no-new-privileges", "seccomp=unconfined"]}, "Seccomp"),
+    "a writable root": ({"ReadonlyRootfs": False}, "/ is writable"),
+    "a group": ({"GroupAdd": ["998"]}, "groups 998"),
+}
+
+
+@pytest.mark.parametrize(("host", "fault"), SOFT.values(), ids=SOFT)
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "fresh"])
+def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
+    bench: Bench, host: dict[str, Any], fault: str, keep: bool
+) -> None:
+    """The engine makes exactly what is asked for, so only the guest's own words can tell. Control: the tests above."""
+    options = create_options(_spec(bench), bench.parts.policy)
+    options["HostConfig"].update(host)
+    said: list[bytes] = []
+    job = Job(
+        command_of=lambda created: command_of(
+            ("sh", "-c", "echo ran; echo ran > ran"), PurePosixPath("/workspace"), {}, bench.parts.policy, created
+        ),
+        streams=Streams(said.append, said.append),
+        deadline_s=DEADLINE_S,
+        why_stop=nothing_stops,
+    )
+    with pytest.raises(SandboxError, match=fault) as caught:
+        run_supervised(bench.parts.engine, bench.name, options, job, keep=keep)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+    assert (said, (bench.folder / "workspace" / "ran").exists()) == ([], False)
+    assert bench.container() == ""
+
+
+def _spec(bench: Bench) -> ContainerSpec:
+    return ContainerSpec(
+        name=bench.name,
+        image=bench.guest.image_digest,
+        argv=(),
+        cwd=PurePosixPath("/workspace"),
+        env={},
+        limits=LIMITS,
+        workspace=bench.folder / "workspace",
+        git_mask=bench.guest.git_mask,
+        report=bench.folder / "report",
+        user=bench.guest.user,
+        runtime="runc",
+        labels={INSTANCE_LABEL: bench.guest.instance},
+        cpuset="",
+        hosts=bench.guest.hosts,
+        supervisor=bench.guest.supervisor,
+    )
+
+
+# --- an image decides nothing
+
+
+@pytest.fixture(scope="module")
+def hostile(engine: Engine, base_image: str) -> Iterator[dict[str, str]]:
+    assert base_image
+    found = {
+        name: build(engine, extra)
+        for name, extra in {"config": "LABEL space.sandbox.task=x", "volume": "VOLUME /data"}.items()
+    }
+    yield found
+    for digest in found.values():
+        engine.api.remove_image(digest, force=True)
+
+
+def test_an_images_configuration_does_not_reach_a_check(bench: Bench, hostile: dict[str, str]) -> None:
+    bench.guest = replace(bench.guest, image_digest=hostile["config"])
+    run = bench.sh("tr '\\0' '\\n' < /proc/self/environ; id -u; pwd; cat /proc/1/comm")
+    lines = run.stdout_tail.splitlines()
+    names = {line.partition("=")[0] for line in lines}
+    assert not {"LD_PRELOAD", "GIT_DIR", "BASH_ENV", "NVIDIA_VISIBLE_DEVICES", "ENTRYPOINT-RAN"} & names
+    assert {str(bench.guest.user[0]), "/workspace", "HARMLESS=1", "sandbox-init"} <= {*lines}
+    inspected = bench.api.inspect_container(bench.name)
+    assert inspected["Config"]["Labels"]["space.sandbox.task"] == bench.task_id
+    assert inspected["State"].get("Health") is None
+
+
+def test_an_image_with_a_volume_is_refused(bench: Bench, hostile: dict[str, str]) -> None:
+    bench.guest = replace(bench.guest, image_digest=hostile["volume"])
+    with pytest.raises(SandboxError, match=r"Config\.Volumes"):
+        bench.run("true")
+    assert bench.container() == ""
