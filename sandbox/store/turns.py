@@ -28,8 +28,10 @@ LOOK_S, SLOWEST_LOOK_S = 0.02, 2.0
 ASK_S = 0.25
 """How often each is asked whether to give up, at least."""
 
-ASLEEP_S = 30.0
-"""Who has not looked for so long (a stopped process) is passed over until he does."""
+ASLEEP_S, AT_WORK_ASLEEP_S = 30.0, 300.0
+"""Who waits and has not looked for so long is passed over until he does; who runs and has not said that he is there
+does not count any more. Both are stopped processes, or hang.
+"""
 
 _LOCK_WAIT_S = 60.0  # a look takes about a millisecond; longer than this, and its process is stopped
 _LOCK_PAUSES_S = (0.0005, 0.02)
@@ -39,6 +41,19 @@ GiveUp = Callable[[], bool]
 
 Queued = Callable[[int], None]
 """Told the position in the line whenever it changes: 1 for the next one, 0 when its turn has come after a wait."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Ours while it lasts. `granted`: it came before the wait was given up."""
+
+    granted: bool
+    _held: int
+
+    def here(self) -> None:
+        """We are at work; to be said several times a minute. Costs a look at the clock and the file."""
+        if time.time() - os.fstat(self._held).st_mtime > ASLEEP_S / 8:
+            os.utime(self._held)
 
 
 @dataclass(frozen=True)
@@ -52,14 +67,14 @@ class Turns:
     _positions: dict[str, int] = field(default_factory=dict)  # as the last look found them, by nonce
 
     @contextmanager
-    def turn(self, owner: str, give_up: GiveUp, queued: Queued) -> Iterator[bool]:
-        """Wait for a turn of `owner` and hold it during the body; False when `give_up` said so before it came.
+    def turn(self, owner: str, give_up: GiveUp, queued: Queued) -> Iterator[Turn]:
+        """Wait for a turn of `owner` and hold it during the body, unless `give_up` says so before it comes.
 
         Raises: `conflict` when nobody can look at the line, because a process is stopped that does.
         """
         ticket, held = self._enter(owner)
         try:
-            yield ticket.running or self._wait(ticket, give_up, queued)
+            yield Turn(ticket.running or self._wait(ticket, give_up, queued), held)
         finally:
             self._leave(ticket, held)
 
@@ -72,7 +87,8 @@ class Turns:
         with self._looking():
             others = self._alive()
             ticket = draw(others, owner, secrets.token_hex(8))
-            ticket = replace(ticket, running=may_run(ticket, [*others, ticket], self.parallel))
+            rivals = [t for t in others if self._looks(t)]
+            ticket = replace(ticket, running=may_run(ticket, [*rivals, ticket], self.parallel))
             held, beside = make_claimed(self.folder / ticket.name)
             beside.rename(self.folder / ticket.name)
         with self._changed:
@@ -126,7 +142,7 @@ class Turns:
             positions = {t.nonce: n for n, t in enumerate(in_line(found), 1)}
             if ticket.nonce not in positions:
                 raise SandboxError(ErrorCode.INTERNAL, "The place in the line of waiting checks was taken away")
-            if may_run(ticket, [t for t in found if t.running or self._looks(t)], self.parallel):
+            if may_run(ticket, [t for t in found if self._looks(t)], self.parallel):
                 (self.folder / ticket.name).rename(self.folder / replace(ticket, running=True).name)
                 return 0
         with self._changed:
@@ -135,20 +151,23 @@ class Turns:
         return positions[ticket.nonce]
 
     def _looks(self, ticket: Ticket) -> bool:
-        """Whether the owner of a waiting ticket does look: ours do, and say so in the time of the file.
+        """Whether the owner of a ticket is awake: the time of the file says when it was last, and we say it for ours.
 
-        One who is stopped would stop everybody behind him. Wrong clocks cost no more than the order.
+        One who is stopped would stop everybody behind him. Wrong clocks cost no more than the order, for a moment.
         """
         path = self.folder / ticket.name
-        with self._changed:
-            ours = any(t.nonce == ticket.nonce for t in self._waiting)
         try:
             age_s = time.time() - path.stat().st_mtime
-            if ours and age_s > ASLEEP_S / 8:
+            if self._is_ours(ticket) and age_s > ASLEEP_S / 8:
                 os.utime(path)
-            return ours or age_s < ASLEEP_S
         except FileNotFoundError:
             return False
+        return self._is_ours(ticket) or age_s < (AT_WORK_ASLEEP_S if ticket.running else ASLEEP_S)
+
+    def _is_ours(self, ticket: Ticket) -> bool:
+        """Whether a thread of this process waits with it."""
+        with self._changed:
+            return any(t.nonce == ticket.nonce for t in self._waiting)
 
     def _alive(self) -> list[Ticket]:
         """Those whose owners live; the files of the others go. The caller holds the line's lock."""

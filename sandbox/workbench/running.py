@@ -35,10 +35,10 @@ def run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], wat
     with interrupts_deferred() as interrupted:
         wish = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
         watch.announce(check, None)
-        with parts.turns.turn(owner, lambda: wish() is not None, watch.queued):
+        with parts.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
             require_space(parts)
             disk = watch_disk(parts, place, check.limits)
-            why_stop = lasting(first_reason(wish, disk))
+            why_stop = lasting(first_reason(turn.here, wish, disk))
             run = with_disk_use(recorder.run(run_id, check, place, watch.follow, why_stop), disk)
         save_run(parts.home, owner, run)
         watch.announce(check, run)

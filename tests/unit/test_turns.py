@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.store.tickets import Ticket, draw, in_line, may_run, parse_ticket
-from sandbox.store.turns import ASLEEP_S, Turns
+from sandbox.store.turns import ASLEEP_S, AT_WORK_ASLEEP_S, Turns
 
 DEADLINE_S = 60.0
 
@@ -127,16 +127,16 @@ def wait_until(claim: Callable[[], bool]) -> None:
 
 def test_a_free_turn_comes_at_once_and_leaves_nothing(folder: Path) -> None:
     heard: list[int] = []
-    with Turns(folder, 1).turn("a", never, heard.append) as granted:
-        assert granted
+    with Turns(folder, 1).turn("a", never, heard.append) as turn:
+        assert turn.granted
         assert [t.running for t in Turns(folder, 1).tickets()] == [True]
     assert (heard, files(folder)) == ([], [])
 
 
 def test_who_gives_up_leaves_the_line(folder: Path) -> None:
     turns, heard = Turns(folder, 1), list[int]()
-    with turns.turn("a", never, unheard), turns.turn("b", lambda: bool(heard), heard.append) as granted:
-        assert not granted
+    with turns.turn("a", never, unheard), turns.turn("b", lambda: bool(heard), heard.append) as turn:
+        assert not turn.granted
     assert (heard, files(folder)) == ([1], [])
 
 
@@ -234,8 +234,8 @@ def test_killing_who_runs_or_waits_frees_the_place(folder: Path) -> None:
         for process in (running, second):
             process.kill()
             process.wait()
-        with turns.turn("alive", never, unheard) as granted:
-            assert granted
+        with turns.turn("alive", never, unheard) as turn:
+            assert turn.granted
             assert [t.owner for t in turns.tickets()] == ["alive"]
     assert files(folder) == []
 
@@ -273,17 +273,39 @@ def test_processes_with_threads_keep_to_the_limit_together(folder: Path, tmp_pat
     assert files(folder) == []
 
 
+def asleep(path: Path, seconds: float) -> None:
+    """As if its owner had not been awake since."""
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def is_granted(folder: Path) -> bool:
+    """Whether a turn of another process comes before it has looked twice."""
+    asked: list[int] = []
+    with Turns(folder, 1).turn("b", lambda: len(asked) > 0, asked.append) as turn:
+        return turn.granted
+
+
 def test_who_does_not_look_is_passed_over(folder: Path) -> None:
     """A stopped process keeps its lock; control: while its ticket is fresh, it keeps everybody else waiting."""
     stopped, turns = Turns(folder, 1), Turns(folder, 1)
     with turns.turn("z", never, unheard):
         ticket, held = stopped._enter("stopped")
-    asked: list[int] = []
-    with turns.turn("b", lambda: len(asked) > 0, asked.append) as granted:
-        assert (granted, asked) == (False, [2])
-    old = time.time() - 2 * ASLEEP_S
-    os.utime(folder / ticket.name, (old, old))
-    with turns.turn("b", never, unheard) as granted:
-        assert granted
+    assert not is_granted(folder)
+    asleep(folder / ticket.name, 2 * ASLEEP_S)
+    assert is_granted(folder)
     stopped._leave(ticket, held)
     assert files(folder) == []
+
+
+def test_who_runs_and_is_stopped_does_not_count_for_ever(folder: Path) -> None:
+    """Control: it counts as long as it says that it is there, and for minutes after."""
+    with Turns(folder, 1).turn("stopped", never, unheard) as turn:
+        (name,) = files(folder)
+        assert not is_granted(folder)
+        asleep(folder / name, 2 * ASLEEP_S)
+        assert not is_granted(folder)
+        asleep(folder / name, 2 * AT_WORK_ASLEEP_S)
+        assert is_granted(folder)
+        turn.here()
+        assert not is_granted(folder)
