@@ -34,6 +34,7 @@ SOCKET_FILES = tuple(
 )
 ORDINARY = {"CI": "true", "NO_COLOR": "1", "LANG": "C.UTF-8", "SHLVL": "0"}
 """What a guest and a controller may have in common by chance: the policy sets the same."""
+SUPERVISOR = ("memory", "descriptors", "environment", "program")
 READS = ("kcore", "keys", "timer_list", "interrupts", "kmsg", "mem", "sched_debug")
 FOLDERS = (
     "/",
@@ -169,6 +170,17 @@ def _masked(scene: Scene) -> str:
     return "write, rename, remove and replace are refused"
 
 
+def _own_process(scene: Scene) -> str:
+    items = complete(guests_of(scene).hardened, "the guest").items
+    open_ = [what for what in SUPERVISOR if items[f"own {what}"].allowed]
+    fired(len(open_) == len(SUPERVISOR), f"of a process of its own the guest reaches only {open_}")
+    return f"a process of the guest's own: {', '.join(open_)}"
+
+
+def _supervisor(scene: Scene) -> str:
+    return f"denied: {_denials(scene, *(f'pid 1 {what}' for what in SUPERVISOR))}"
+
+
 def _inherits(scene: Scene) -> str:
     """The scene's controller has a token in its environment, as the user's may."""
     done = run_plain(["/usr/bin/env"], cwd=scene.root, home=scene.root, env=scene.surroundings())
@@ -239,6 +251,8 @@ ENTRIES = (
     probed("K16", "writing outside of the workspace", *(f"create {folder}" for folder in FOLDERS)),
     Entry("K17", "other directories of the host", PROBE, _binds_show, _only_ours, scene="guests"),
     probed("K22", "core dumps, which a host may pipe into a program", "core dumps"),
+    Entry("L14", "memory and descriptors of the guest's supervisor", PROBE, _own_process, _supervisor,
+          scene="guests"),
     Entry("K24", "the controller's environment", PROBE, _inherits, _clean_environment, scene="guests"),
     probed("K25", "system calls without a filter", "no filter", needs=(shared_kernel,)),
 )  # fmt: skip

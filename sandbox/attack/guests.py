@@ -103,8 +103,9 @@ class Guests:
         probing = ("sh", "-c", 'exec perl -e "$@" >/workspace/probed', "sh", *self.argv(WORKSPACE))
         everything = [*probes, Probe("probe", probing, 120.0, wide)]
         (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml() for p in everything))
-        scene.new_task()
+        self._probed = scene.new_task().id  # of its own: a guest that gets through spoils its worktree
         self._plant()
+        scene.new_task()
 
     def _plant(self) -> None:
         """Beside the mask a place without one, and, where root can make it, a setuid program."""
@@ -128,7 +129,8 @@ class Guests:
         """The one run of a probe, in the product's guest. Raises: as it did the first time."""
         if check_id not in self._runs:
             try:
-                (self._runs[check_id],) = self.scene.wb.run_checks(self.scene.task.id, [check_id])
+                task_id = self._probed if check_id == "probe" else self.scene.task.id
+                (self._runs[check_id],) = self.scene.wb.run_checks(task_id, [check_id])
             except SandboxError as error:
                 self._runs[check_id] = error
         found = self._runs[check_id]
@@ -142,7 +144,7 @@ class Guests:
         self.listeners.reached()
         self.run("probe")
         self.knocked = self.listeners.reached()
-        content = self.scene.wb.read_file(self.scene.task.id, "probed").content
+        content = self.scene.wb.read_file(self._probed, "probed").content
         return parse(content)
 
     @cached_property

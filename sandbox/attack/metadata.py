@@ -12,7 +12,7 @@ from sandbox.models import SearchQuery
 CRLF = b"one\r\ntwo\r\n"
 STEPS = "a" * 40 + "!"
 RUNAWAY = r"^(a+)+$"
-RUNAWAY_S = 1.0
+RUNAWAY_S = 0.5
 
 
 def _changed(scene: Scene) -> list[str]:

@@ -27,7 +27,7 @@ NAMES = (
     b"a\n?? injected.py", b"caf\xc3\xa9", b"cafe\xcc\x81", b"F.TXT", "x\u202egnp.sh".encode(), b"back\\slash",
     b"$(id)", b"`id`", b"*", b"--upload-pack=x",
 )  # fmt: skip
-HANG_S = 1.0
+HANG_S = 0.5
 
 
 def _refuses(scene: Scene, paths: Iterable[str]) -> str:

@@ -139,6 +139,14 @@ for my $where (["mask", "$workspace/.git"], ["deeper", "$workspace/deeper/.git"]
   $ok = rename $path, "$path.moved"; say_item("$label rename", $ok, $ok ? "renamed" : "$!"); rename "$path.moved", $path;
   $ok = unlink $path; say_item("$label remove", $ok, $ok ? "removed" : "$!");
   $ok = symlink "decoy", $path; say_item("$label replace", $ok, $ok ? "replaced" : "$!") }
+# L14: PID 1 is our supervisor; the same attempts at a process of the guest's own are their control
+{ my $own = fork(); if (!$own) { sleep 60; exit }
+  for my $of (["pid 1", 1], ["own", $own]) { my ($label, $pid) = @$of;
+    my $ok = sysopen(my $f, "/proc/$pid/mem", 2); say_item("$label memory", $ok, $ok ? "opened for writing" : "$!");
+    $ok = opendir(my $d, "/proc/$pid/fd"); say_item("$label descriptors", $ok, $ok ? "listed" : "$!");
+    $ok = open(my $e, "<", "/proc/$pid/environ"); say_item("$label environment", $ok, $ok ? "opened" : "$!");
+    $ok = readlink "/proc/$pid/exe"; say_item("$label program", $ok, $ok || "$!") }
+  kill 9, $own; waitpid $own, 0 }
 # K22, K23, K24, K25
 { open(my $f, "<", "/proc/self/limits"); my ($core) = grep { /^Max core/ } <$f>; my @w = split ' ', $core;
   say_item("core dumps", $w[5] ne "0", "hard limit $w[5]") }

@@ -13,7 +13,7 @@ from sandbox.attack.entry import Void
 
 CONTROL_S = 60.0
 """How long the careless side may take to be hit; it usually takes milliseconds."""
-ATTACK_S = 1.5
+ATTACK_S = 1.0
 """How long the product is attacked. Races are statistics: what is reported is the number of attempts."""
 LEAST = 3
 

@@ -12,7 +12,7 @@ from sandbox.models import CheckRun, Verdict
 
 TMP = "/tmp"  # noqa: S108 - the guest's own tmpfs
 FORKS = 'my $n = 0; for (1..200) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
-EATS = 'perl -e \'my $x = "a" x (256 << 20); print length($x), "\n"\'; exit 0'
+EATS = 'perl -e \'my $x = "a" x (128 << 20); print length($x), "\n"\'; exit 0'
 OPENS = 'my @f; for (1..1000) { open(my $f, "<", "/dev/null") or last; push @f, $f } print scalar(@f), "\n"'
 FILLS = "head -c 33554432 /dev/zero >{0}; stat -c %s {0}; rm -f {0}"
 FLOODS = "head -c 4194304 /dev/zero | tr '\\0' 'a'; head -c 4194304 /dev/zero >&2"
@@ -125,7 +125,7 @@ ENTRIES = (
     Entry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="200", what="200 processes started"),
           _at_most("forks", 48, "processes"), scene="guests"),
     Entry("L02", "a child that eats all memory, under a parent that exits 0", "check run",
-          _prints("sh", "-c", EATS, want=str(256 << 20), what="256 MiB were given to a soft container"), _oom,
+          _prints("sh", "-c", EATS, want=str(128 << 20), what="256 MiB were given to a soft container"), _oom,
           scene="guests"),
     Entry("L03", "a full /tmp, which is memory", "check run",
           _prints("sh", "-c", FILLS.format(f"{TMP}/big"), want="33554432", what="32 MiB were written"),
@@ -142,6 +142,6 @@ ENTRIES = (
     Entry("L16", "all file descriptors", "check run",
           _prints("perl", "-e", OPENS, want="1000", what="1000 files were open"),
           _at_most("opens", 256, "open files"), scene="guests"),
-    Entry("L19", "output that says the check passed, and a forged report of its supervisor", "check run", _believed,
-          _by_status, scene="guests"),
+    Entry("L19", "output that says the check passed, a forged report and signals for its supervisor", "check run",
+          _believed, _by_status, scene="guests"),
 )  # fmt: skip

@@ -46,6 +46,7 @@ class Scene:
     files: Mapping[str, bytes] = field(default_factory=lambda: FILES)
     git_program: str = "git"  # the controls'; the product finds its own by the same settings
     policies: Path | None = None  # the operator's, as in `$SANDBOX_HOME/policies`
+    template: Path | None = None  # a bare repository with `files`: copied in place of being made anew
 
     def __post_init__(self) -> None:
         self.home, self.outside, self.operator = self.root / "home", self.root / "outside", self.root / "operator"
@@ -58,8 +59,11 @@ class Scene:
         if self.policies is not None and self.policies.is_dir():
             shutil.copytree(self.policies, self.home / "policies")
         self.remote = self.root / "remote.git"
-        self.must("init", "-q", "--bare", "-b", "main", str(self.remote), cwd=self.root)
-        self.seed(self.remote, self.files)
+        if self.template is not None:
+            shutil.copytree(self.template, self.remote, symlinks=True)
+        else:
+            self.must("init", "-q", "--bare", "-b", "main", str(self.remote), cwd=self.root)
+            self.seed(self.remote, self.files)
         self.wb = self.open()
         self.before: Canary = {}
         self.site: Site  # set by the run that made this scene

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sandbox.attack import resources
 from sandbox.attack.guests import Guests
@@ -47,6 +47,7 @@ class Site:
         self.instance = secrets.token_hex(8)
         self._open: list[Scene] = []
         self._guests: Guests | None = None
+        self._template: Path | None = None
         self.images: list[str] = []  # tags of hostile images
 
     def __enter__(self) -> Self:
@@ -101,7 +102,7 @@ class Site:
             self._guests = Guests(self, self.make("guests"), resources.PROBES)
         return self._guests
 
-    def make(self, name: str, **options: Any) -> Scene:
+    def make(self, name: str) -> Scene:
         """A victim of its own; its controller has the user's settings."""
         root = self.root / name
         root.mkdir()
@@ -111,9 +112,11 @@ class Site:
             environ={**{k: v for k, v in self.environ.items() if k in _PASSED_ON}, "GITHUB_TOKEN": TOKEN},
             git_program=self.git_program,
             policies=self.policies,
-            **options,
+            template=self._template,
         )
         scene.site = self
+        if self._template is None:
+            self._template = Path(shutil.copytree(scene.remote, self.root / "template.git", symlinks=True))
         self._open.append(scene)
         return scene
 

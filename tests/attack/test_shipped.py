@@ -1,0 +1,151 @@
+"""The suite that users run with `sandbox doctor --attack`, entry by entry, on this host; docs/attack.md."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools import newergit
+from devtools.requirement import unavailable
+from sandbox.attack import runner, select
+from sandbox.attack.entry import Entry
+from sandbox.attack.selection import needs_engine
+from sandbox.attack.site import Site
+from sandbox.checks import containers
+from sandbox.config import Settings
+from sandbox.engine import container, supervised
+from sandbox.engine.connection import Engine
+from sandbox.engine.options import create_options
+from sandbox.models import AttackOutcome, AttackResult, CommitResult, Diff, FileContent, PatchResult, Status
+from sandbox.workbench import Workbench
+
+pytestmark = pytest.mark.must
+DEADLINE_S = 280.0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One scratch directory, and one scene for all guests, for the entries that this process runs."""
+    with Site(Settings(), os.environ, root=tmp_path_factory.mktemp("shipped")) as made:
+        yield made
+
+
+def tried(site: Site, entry: Entry) -> AttackResult:
+    (result,) = runner.run(site, [entry], None, DEADLINE_S)
+    return result
+
+
+@pytest.mark.parametrize("entry", select(), ids=lambda entry: entry.id)
+def test_shipped_entry_holds(site: Site, entry: Entry, request: pytest.FixtureRequest) -> None:
+    if needs_engine([entry]):
+        request.getfixturevalue("engine")
+    result = tried(site, entry)
+    if result.outcome is AttackOutcome.SKIPPED:
+        pytest.skip(result.seen)
+    assert result.outcome is AttackOutcome.HELD, f"control: {result.control}; {result.seen}"
+    assert result.control, "nobody knows what would have happened"
+
+
+def test_shipped_entry_on_a_newer_git_holds(tmp_path: Path) -> None:
+    """Hooks in the configuration exist since git 2.54: the installed one may be older."""
+    try:
+        newer = newergit.find()
+    except newergit.NotOffered as absent:
+        pytest.skip(str(absent))
+    except FileNotFoundError as missing:
+        unavailable(str(missing))
+    settings = Settings.model_validate({"git": {"executable": str(newer)}})
+    with Site(settings, os.environ, root=tmp_path) as site:
+        assert [tried(site, entry).outcome for entry in select(["B04"])] == [AttackOutcome.HELD]
+
+
+# --- walls taken down: the suite has to say so
+
+
+def careless_status(self: Workbench, task_id: str) -> Status:
+    subprocess.run(["git", "-c", "safe.directory=*", "status"], cwd=self.task(task_id).worktree_path, check=False)
+    return _STATUS(self, task_id)
+
+
+def careless_read(self: Workbench, task_id: str, path: str, *_: object, **__: object) -> FileContent:
+    root = self.task(task_id).worktree_path
+    assert root is not None
+    try:
+        content = Path(os.path.join(root, path)).read_bytes()  # noqa: PTH118 - the careless way
+    except (OSError, ValueError):
+        content = b""
+    text, digest = content.decode(errors="replace"), hashlib.sha256(content).hexdigest()
+    lines = len(text.splitlines())
+    return FileContent.model_validate({
+        "path": path, "sha256": f"sha256:{digest}", "size": len(content), "content": text, "encoding": "utf-8",
+        "start_line": 1, "end_line": lines, "total_lines": lines, "truncated": False,
+    })  # fmt: skip
+
+
+def careless_patch(self: Workbench, task_id: str, patch: bytes, _hashes: object) -> PatchResult:
+    root = self.task(task_id).worktree_path
+    assert root is not None
+    (root / ".git").unlink(missing_ok=True)
+    subprocess.run(["git", "apply", "-"], cwd=root, input=patch, check=False)
+    return PatchResult(files=())
+
+
+def careless_diff(self: Workbench, task_id: str, against: str = "base") -> Diff:
+    return _DIFF(self, task_id, against).model_copy(update={"text": "Binary files differ"})
+
+
+def careless_commit(self: Workbench, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
+    root = self.task(task_id).worktree_path
+    assert root is not None
+    (root / "f.txt").write_bytes((root / "f.txt").read_bytes().replace(b"\r\n", b"\n"))
+    return _COMMIT(self, task_id, message, allow)
+
+
+_STATUS, _DIFF, _COMMIT = Workbench.status, Workbench.diff, Workbench.commit
+CARELESS: dict[str, tuple[Callable[..., object], Sequence[str]]] = {
+    "status": (careless_status, ["A01", "A02", "B01", "B05"]),
+    "read_file": (careless_read, ["H01", "H02", "H03"]),
+    "apply_patch": (careless_patch, ["J07", "J08", "J15", "J29", "J36"]),
+    "diff": (careless_diff, ["I01"]),
+    "commit": (careless_commit, ["I03"]),
+}
+
+
+@pytest.mark.parametrize("method", CARELESS)
+def test_shipped_suite_sees_a_careless_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """One use-case does what a careless product would do: every entry that is about it has to get through."""
+    careless, names = CARELESS[method]
+    monkeypatch.setattr(Workbench, method, careless)
+    with Site(Settings(), os.environ, root=tmp_path) as site:
+        results = [tried(site, entry) for entry in select(names)]
+    assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
+
+
+SOFT = {
+    "CapDrop": [], "SecurityOpt": ["seccomp=unconfined"], "ReadonlyRootfs": False, "PidsLimit": 400,
+    "Memory": 1 << 30, "MemorySwap": 1 << 30, "Ulimits": [], "Tmpfs": {},
+}  # fmt: skip
+SOFT_ENTRIES = ["A08", "K03", "K04", "K05", "K06", "K08", "K16", "K22", "K25", "L01", "L02", "L03", "L04", "L16"]
+
+
+def test_shipped_suite_sees_a_soft_guest(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guests without the walls, as a wrong policy or a wrong engine would make them."""
+    hardened = create_options
+
+    def soft(*words: Any) -> dict[str, Any]:
+        options = hardened(*words)
+        mounts = [m for m in options["HostConfig"]["Mounts"] if not m["Target"].endswith("/.git")]
+        return {**options, "User": "0:0", "HostConfig": {**options["HostConfig"], **SOFT, "Mounts": mounts}}
+
+    monkeypatch.setattr(containers, "create_options", soft)
+    monkeypatch.setattr(container, "require_created", lambda *_: None)
+    monkeypatch.setattr(supervised, "require_posture", lambda *_: None)
+    with Site(Settings(), os.environ, root=tmp_path) as site:
+        results = [tried(site, entry) for entry in select(SOFT_ENTRIES)]
+    assert {r.id: r.outcome for r in results} == dict.fromkeys(SOFT_ENTRIES, AttackOutcome.GOT_THROUGH), results
