@@ -148,7 +148,7 @@ class Verdict(StrEnum):
 class Usage(Model):
     """What a check used. None: this host could not measure it, which is never the same as zero.
 
-    `disk_used_*`: what the limits on disk count, as last counted; a short check is not counted.
+    `disk_used_*`: what the limits on disk count, as last counted; None where that would have taken too long.
     """
 
     cpu_time_s: float | None = None

@@ -99,7 +99,7 @@ class Count:
 class DiskWatch:
     """A `WhyStop`: DISK_LIMIT once a check's additions take more than the limits, or the host's floor is reached.
 
-    `used`: what the last count found, None before the first was finished.
+    `used`: what the last count found that came to its end; None before the first.
     """
 
     def __init__(
@@ -132,6 +132,13 @@ class DiskWatch:
                 if self._floor.is_reached(room) or self._is_exceeded(room):
                     self._verdict = Verdict.DISK_LIMIT
         return self._verdict
+
+    def count_once_more(self, seconds: float) -> None:
+        """At the end of a check, for its report: `used` is of now if this long is enough, else it stays."""
+        count = Count(self._additions.names(), self._limits)
+        count.go_on(seconds, self._clock)
+        if count.is_done:
+            self.used = count.found
 
     def _is_exceeded(self, room: Room) -> bool:
         if self._count is None:

@@ -132,6 +132,9 @@ def _notes(run: CheckRun) -> Iterator[str]:
     limits = usage.limits
     if usage.pids_peak is not None and usage.pids_peak >= limits.pids:
         yield f"it had all {limits.pids:,} processes and threads that it may have: starting more failed (limits.pids)"
+    used = usage.disk_used_bytes or 0, usage.disk_used_files or 0
+    if run.verdict is not Verdict.DISK_LIMIT and (used[0] > limits.disk_bytes or used[1] > limits.disk_files):
+        yield f"its files take {amount(used[0])} in {used[1]:,} names, more than they may: longer checks are stopped"
     if usage.leftover_processes:
         processes = "1 process was" if usage.leftover_processes == 1 else f"{usage.leftover_processes} processes were"
         yield f"{processes} still running when it had ended, and killed"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.mounts import unmount_below
+from sandbox.checks.disk import DiskWatch
 from sandbox.engine.connection import Engine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Verdict
@@ -60,14 +61,14 @@ def opened(home: Path, script: str, limits: str, **settings: dict[str, object]) 
     return Workbench(home, environ=dict(os.environ), allow_file=True, settings=settings)
 
 
-def checked(home: Path, script: str, limits: str, layout: str) -> CheckRun:
+def checked(home: Path, script: str, limits: str, layout: str, *, clean_room: bool = False) -> CheckRun:
     upstream = initialised(home.parent / "upstream")
     upstream.write("fill", b"\n")
     upstream.commit()
     with opened(home, script, limits, workspaces={"worktree": layout}) as workbench:
         task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
         try:
-            (run,) = workbench.run_checks(task.id, ["fill"])
+            (run,) = workbench.verify(task.id).runs if clean_room else workbench.run_checks(task.id, ["fill"])
         finally:
             workbench.close_task(task.id, delete_worktree=True, discard=True)
     return run
@@ -84,9 +85,23 @@ def test_a_check_that_fills_the_disk_is_stopped(home: Path, script: str, layout:
     assert used[0] > 50 * MIB or used[1] > 5000
 
 
-def test_control_the_same_check_passes_below_its_limits(home: Path) -> None:
-    run = checked(home, SCRIPTS["l04-one-after-the-other"].format(wait="exit 0"), "file_bytes = 200000000", "plain")
+def test_a_clean_room_is_watched_too(home: Path, layout: str) -> None:
+    script = SCRIPTS["l04-one-after-the-other"].format(wait="sleep 250")
+    assert checked(home, script, SMALL, layout, clean_room=True).verdict is Verdict.DISK_LIMIT
+
+
+def test_control_nobody_else_stops_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same limits, nobody who watches, and more time than the watch needs."""
+    monkeypatch.setattr(DiskWatch, "__call__", lambda _self: None)
+    run = checked(home, SCRIPTS["l04-one-after-the-other"].format(wait="sleep 1"), SMALL, "plain")
     assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "written\n")
+
+
+def test_below_its_limits_a_check_passes_and_what_it_took_is_told(home: Path) -> None:
+    run = checked(home, SCRIPTS["l04-one-after-the-other"].format(wait="sleep 1"), "disk_files = 9", "overlay")
+    assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "written\n")
+    assert run.usage.disk_used_bytes is not None
+    assert run.usage.disk_used_bytes >= 300 * 10**6
 
 
 def test_no_check_starts_on_a_full_disk(home: Path) -> None:

@@ -283,6 +283,18 @@ def test_a_long_count_is_cut_into_slices(tmp_path: Path, disk: Disk) -> None:
     assert answers > 5
 
 
+def test_a_last_count_is_of_now_or_not_at_all(tmp_path: Path, disk: Disk) -> None:
+    watch = disk.watch(tmp_path, files=100_000)
+    for n in range(200):
+        (tmp_path / str(n)).touch()
+    disk.step_s = 1.0
+    watch.count_once_more(2.0)
+    assert watch.used is None
+    watch.count_once_more(60.0)
+    assert watch.used is not None
+    assert watch.used.files == 200
+
+
 def test_what_is_too_deep_to_count_is_over_the_limit(tmp_path: Path, disk: Disk) -> None:
     folder = tmp_path
     for _ in range(DEPTH + 1):
