@@ -25,12 +25,13 @@ def verify(invocation: Invocation, task_id: str, rooms: Rooms) -> int:
     """
     with invocation.workbench() as workbench:
         result = workbench.verify(task_id, rooms.watch, rooms.options)
-    invocation.emit(result, lambda: _show(result))
+        repo_id = workbench.task(task_id).repo_id
+    invocation.emit(result, lambda: _show(result, repo_id))
     return 0 if result.verified else 1
 
 
-def _show(result: Verification) -> None:
-    show_runs(result.runs)
+def _show(result: Verification, repo_id: str) -> None:
+    show_runs(result.runs, repo_id)  # one that is known may be of `sandbox run`
     for line in result.differences:
         click.echo(f"  {neutral(line)}")
     word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
