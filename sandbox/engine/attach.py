@@ -8,7 +8,6 @@ https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operat
 from __future__ import annotations
 
 import socket
-from urllib.parse import urlsplit
 
 from sandbox.engine.connection import Engine, translated
 from sandbox.errors import ErrorCode, SandboxError
@@ -23,7 +22,7 @@ def attach(engine: Engine, container_id: str) -> socket.socket:
 
     Raises: `engine_unavailable`, `internal` when the engine refuses.
     """
-    path = urlsplit(engine.endpoint.url).path
+    path = "/" + engine.endpoint.url.removeprefix("unix://").lstrip("/")
     channel = socket.socket(socket.AF_UNIX)
     try:
         channel.settimeout(ANSWER_S)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from sandbox.engine.frames import Command
+from sandbox.engine.frames import MAX_PAYLOAD, Command, command_bytes
 from sandbox.engine.options import require_command, require_directory, require_environment
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.container import ShippedPolicy
 
 
@@ -23,4 +24,11 @@ def command_of(
     require_environment(env)
     pairs = (entry.partition("=") for entry in created)
     fixed = {name: value for name, separator, value in pairs if separator}  # a bare name removes what the image sets
-    return Command(tuple(argv), cwd, {**fixed, **env})
+    command = Command(tuple(argv), cwd, {**fixed, **env})
+    if (size := command_bytes(command)) > MAX_PAYLOAD:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The check's command and environment take {size} bytes, and a guest takes {MAX_PAYLOAD}",
+            hint="Put long values into a file of the repository.",
+        )
+    return command

@@ -255,12 +255,12 @@ def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
 
 
 def kill(engine: Engine, container_id: str) -> None:
-    """End it now, whatever it does. One that has ended is fine."""
+    """End it now, whatever it does. One that has ended, or that somebody removed, is fine."""
     with translated("kill the container"):
         try:
             engine.api.kill(container_id, signal="SIGKILL")
         except docker.errors.APIError as error:
-            if error.status_code != requests.codes.conflict:  # 409: it ended by itself just now
+            if error.status_code not in {requests.codes.conflict, requests.codes.not_found}:  # 409: it ended just now
                 raise
 
 

@@ -102,9 +102,18 @@ class Posture:
 Message = Output | Done | Busy | Alive | Posture
 
 
+def command_bytes(command: Command) -> int:
+    """How much of a frame a command takes."""
+    return _RUN.size + sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in _words(command))
+
+
+def _words(command: Command) -> list[str]:
+    return [str(command.cwd), *command.argv, *(f"{name}={value}" for name, value in command.env.items())]
+
+
 def run_frame(nonce: bytes, command: Command, deadline_s: float) -> bytes:
     """Start a check. Raises: ValueError for what a frame cannot hold: NUL bytes, more than 1 MiB."""
-    words = [str(command.cwd), *command.argv, *(f"{name}={value}" for name, value in command.env.items())]
+    words = _words(command)
     if any("\0" in word for word in words):
         raise ValueError("a NUL byte")
     head = _RUN.pack(nonce, max(1, round(deadline_s * 1000)), len(command.argv), len(command.env))

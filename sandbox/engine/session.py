@@ -24,7 +24,7 @@ from sandbox.models import Verdict
 TICK_S = 0.1
 """How often reasons to stop are asked for, at least."""
 
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 """How long PID 1 may take for an answer: it has the CPU share of a guest, on a host that may be busy."""
 
 GRACE_S = 15.0

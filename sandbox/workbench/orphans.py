@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.quarantine import Quarantine
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.parts import Parts
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 else:  # loaded when there is a guest (docs/adr/0003)
     container = Lazy("sandbox.engine.container")
     checkout = Lazy("sandbox.files.checkout")
+
+
+_log = logging.getLogger(__name__)
 
 
 def end_orphans(parts: Parts, task_id: str) -> None:
@@ -30,14 +35,19 @@ def end_orphans(parts: Parts, task_id: str) -> None:
 
 
 def end_guest(parts: Parts, task_id: str) -> None:
-    """Remove a task's container and its report directory, for good. The caller holds the task's lock.
-
-    Raises: `engine_unavailable` when there may be a container and nobody can tell.
+    """Remove a task's container and its report directory, for good. The caller holds the task's lock and has ended
+    orphans: the guest is idle. Without an engine it is left to its lease and to `sandbox gc`.
     """
     report = parts.home.report(task_id)
-    if report.exists():
+    if not report.exists():
+        return
+    try:
         _ended(parts, task_id)
-        checkout.remove_tree(report)
+    except SandboxError as error:
+        if error.code is not ErrorCode.ENGINE_UNAVAILABLE:
+            raise
+        _log.warning("the idle container of %s stays until `sandbox gc`: %s", task_id, error.brief)
+    checkout.remove_tree(report)
 
 
 def _ended(parts: Parts, task_id: str) -> bool:

@@ -14,7 +14,7 @@ import docker.errors
 import pytest
 
 from sandbox.checks.containers import TaskContainer
-from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.checks.execute import Guest, Place, Recorder, judge
 from sandbox.engine.commands import command_of
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, Streams, list_labelled, nothing_stops, remove, task_container
@@ -140,6 +140,15 @@ def test_argv_directory_and_environment_are_exact_in_each_check(bench: Bench) ->
     assert len({entry.partition(b"=")[0] for entry in found}) == len(found)
 
 
+def test_what_no_guest_takes_is_refused_before_it_runs(bench: Bench) -> None:
+    with pytest.raises(SandboxError, match="1048576") as caught:
+        bench.run("true", env={"LONG": "x" * 1024**2})
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+    run = bench.run("true", env={"LONG": "x" * 200_000})  # more than the kernel takes in one word: the check's matter
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 126)
+    assert "too long" in run.stderr_tail
+
+
 def test_no_descriptor_is_left_per_check(bench: Bench) -> None:
     for _ in range(3):
         bench.run("true")
@@ -235,6 +244,17 @@ def test_a_guest_that_ends_its_first_process_is_lost_and_never_passed(bench: Ben
     assert run.verdict is Verdict.KILLED, run
     assert bench.container() == ""
     assert bench.sh("echo again").stdout_tail == "again\n"
+
+
+def test_a_container_that_somebody_removes_under_a_check_is_killed_and_never_an_error(bench: Bench) -> None:
+    def remove_it(_: bytes) -> None:
+        remove(bench.parts.engine, bench.name)
+
+    executor = TaskContainer(bench.parts.engine, bench.parts.policy, bench.guest, bench.task_id)
+    check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
+    place = Place(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
+    ending = executor.execute("run-x", check, place, Streams(remove_it, remove_it), nothing_stops)
+    assert (ending.lost, judge(ending)) == (True, Verdict.KILLED)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError], ids=lambda e: e.__name__)

@@ -137,6 +137,15 @@ def test_closing_a_task_removes_its_container(bench: Bench, engine: Engine, dele
     assert not bench.report.exists()
 
 
+def test_a_task_can_be_closed_without_an_engine_and_gc_removes_its_container(bench: Bench, engine: Engine) -> None:
+    bench.run("quick")
+    with Workbench(bench.home, environ={**os.environ, "DOCKER_HOST": "unix:///nobody/listens"}) as deaf:
+        deaf.close_task(bench.task.id, delete_worktree=True, discard=True)
+    assert bench.container(engine) != ""
+    bench.workbench.collect()
+    assert bench.container(engine) == ""
+
+
 def test_a_refused_close_leaves_the_container(bench: Bench, engine: Engine) -> None:
     bench.run("quick")
     first = bench.container(engine)
