@@ -1,0 +1,193 @@
+"""What running checks costs: S1 a warm one, S2 the first one of a task, S16 the end of a task, S20 a real build.
+
+S1 beside SWE-ReX as well: it answers from a server in the container, as root and with a network, writes no record and
+measures nothing; we prove the guest's identity, limits and cleanness each time and keep the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import _engine_api as api
+from benchmarks._harness import ROUNDS, Rounds, compare, judge, timed
+from benchmarks._repositories import make
+from benchmarks._swerex import Peer
+from sandbox import Workbench
+from sandbox.models import Task, Verdict
+
+PROFILE = """label = "Benchmark"
+image = "build"
+[[check]]
+id = "true"
+label = "true"
+argv = ["/bin/true"]
+[[check]]
+id = "build"
+label = "compile everything again"
+argv = ["make", "--always-make", "--silent", "-j", "{cpus}"]
+limits = {{ cpus = {cpus} }}
+"""
+SOURCES, FUNCTIONS = 8, 60
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Desk:
+    """One controller with one repository."""
+
+    workbench: Workbench
+    repo_id: str
+
+    def task(self) -> Task:
+        return self.workbench.create_task(self.repo_id)
+
+    def check(self, task: Task, name: str = "true") -> None:
+        run = self.workbench.run_checks(task.id, [name])[-1]
+        assert run.verdict is Verdict.PASSED, run.stderr_tail
+
+    def close(self, task: Task) -> None:
+        self.workbench.close_task(task.id, delete_worktree=True, discard=True)
+
+
+@contextmanager
+def desk(remote: Path) -> Iterator[Desk]:
+    """With a home of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name) / "home"
+        (home / "profiles").mkdir(parents=True)
+        (home / "profiles" / "generic.toml").write_text(PROFILE.format(cpus=len(CPUS)))
+        with Workbench(home, allow_file=True, environ={}) as workbench:
+            yield Desk(workbench, workbench.clone(str(remote)).repository.id)
+
+
+def like(task: Task) -> dict[str, Any]:
+    """What to create a container from that is as the task's own: same image, command, walls, limits and mounts."""
+    listed = api.call("GET", f'/containers/json?filters={{"label":["space.sandbox.task={task.id}"]}}')
+    found = api.call("GET", f"/containers/{listed[0]['Id']}/json")
+    return {**found["Config"], "Labels": {}, "HostConfig": found["HostConfig"]}
+
+
+def warm(at: Desk) -> None:
+    task = at.task()
+    at.check(task)
+    container = api.create(like(task))
+    try:
+        name = "S1 warm check, /bin/true"
+        compare(
+            name,
+            lambda: at.check(task),
+            lambda: api.execute(container, "/bin/true"),
+            floor_name="engine API exec: create, start, inspect",
+            target="0.15x",
+        )
+        for way in ("execute", "session"):
+            with Peer(way) as peer:
+                title = f"S1 the same beside SWE-ReX, {way}"
+                compare(title, lambda: at.check(task), peer.true, floor_name="SWE-ReX 1.4.0", target="1x")
+    finally:
+        api.delete(container)
+        at.close(task)
+
+
+def first(at: Desk) -> None:
+    """Nothing of the task is there; the repository's cache and the image are."""
+    model = at.task()
+    at.check(model)
+    body = like(model)
+    tasks: list[Task] = []
+    containers: list[str] = []
+
+    def product() -> None:
+        tasks.append(at.task())
+        at.check(tasks[-1])
+
+    def floor() -> None:
+        containers.append(api.create(body))
+        api.execute(containers[-1], "/bin/true")
+
+    pairs, ends = [], []
+    for round_number in range(ROUNDS + 1):
+        pair = (timed(product), timed(floor))
+        end = (timed(lambda: at.close(tasks[-1])), timed(lambda: api.delete(containers[-1])))
+        if round_number:  # the first one warms up
+            pairs.append(pair)
+            ends.append(end)
+    at.close(model)
+    name = "engine API create, start, exec"
+    judge("S2 task create to first check finished", pairs, floor_name=name, target="1.15x")
+    judge("S16 task close", ends, floor_name="engine API force delete", target="1.2x")
+
+
+def build(at: Desk) -> None:
+    """The same compiler on both sides, or the figure says nothing."""
+    guest = subprocess.run(
+        ["docker", "run", "--rm", "--network=none", "space-sandbox/build:latest", "cc", "--version"],
+        capture_output=True,
+        check=True,
+    ).stdout
+    host = subprocess.run(["cc", "--version"], capture_output=True, check=True).stdout
+    if host.splitlines()[0] != guest.splitlines()[0]:
+        print(f"S20 not measured: here {host.splitlines()[0]!r}, in the guest {guest.splitlines()[0]!r}")
+        return
+    task = at.task()
+    with tempfile.TemporaryDirectory() as name:
+        here = Path(name) / "tree"
+        assert task.worktree_path is not None
+        shutil.copytree(task.worktree_path, here, ignore=shutil.ignore_patterns(".git"))
+        chosen = ",".join(map(str, CPUS))
+        argv = ["taskset", "--cpu-list", chosen, "make", "--always-make", "--silent", "-j", str(len(CPUS))]
+
+        def floor() -> None:
+            subprocess.run(argv, cwd=here, check=True, env={"PATH": os.environ["PATH"]})
+
+        compare(
+            f"S20 build of {SOURCES} C files, -j {len(CPUS)}",
+            lambda: at.check(task, "build"),
+            floor,
+            floor_name="the same on the host, same CPUs",
+            target="1.03x",
+            rounds=Rounds(most=6),
+        )
+    at.close(task)
+
+
+def sources(folder: Path) -> Path:
+    """A repository of C that keeps a compiler busy for some seconds."""
+    folder.mkdir()
+    for number in range(SOURCES):
+        body = "".join(_function(number, part) for part in range(FUNCTIONS))
+        (folder / f"part{number}.c").write_text(body)
+    objects = " ".join(f"part{number}.o" for number in range(SOURCES))
+    (folder / "Makefile").write_text(f"all: {objects}\n%.o: %.c\n\t$(CC) -O2 -c -o $@ $<\n")
+    identity = ["-c", "user.name=b", "-c", "user.email=b@localhost"]
+    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *argv], cwd=folder, check=True)
+    return folder
+
+
+def _function(number: int, part: int) -> str:
+    return (
+        f"double f{number}_{part}(double *a, int n) {{ double s = {part}; for (int i = 1; i < n; i++) "
+        f"{{ s += a[i] * a[i - 1] / (1 + i % {part + 3}); if (s > {part + 1}e6) s -= a[i % 7]; }} return s; }}\n"
+    )
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        with desk(make(Path(name) / "small.git", "small")) as at:
+            warm(at)
+            first(at)
+        with desk(sources(Path(name) / "c")) as at:
+            build(at)
+
+
+if __name__ == "__main__":
+    main()
