@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.files.usage import DiskUse, Room, TooDeepError, measure
@@ -41,6 +41,10 @@ class Floor:
         return room.free_bytes < self.bytes or (room.free_files is not None and room.free_files < self.files)
 
 
+def _nothing() -> Iterator[DiskUse]:
+    return iter(())
+
+
 @dataclass(frozen=True)
 class Additions:
     """What on a disk is a check's: the files below `folders`, which lie on one file system.
@@ -50,14 +54,14 @@ class Additions:
 
     folders: tuple[Path, ...]
     since_ns: int = 0
-    held: Callable[[], DiskUse] = DiskUse
+    held: Callable[[], Iterator[DiskUse]] = _nothing
 
     def names(self) -> Iterator[DiskUse]:
         """What each takes, one after the other."""
         for folder in self.folders:
             with suppress(OSError):
                 yield from measure(folder, self.since_ns)
-        yield self.held()
+        yield from self.held()
 
 
 class Count:
@@ -135,7 +139,10 @@ class DiskWatch:
 
     def count_once_more(self, seconds: float) -> None:
         """At the end of a check, for its report: `used` is of now if this long is enough, else it stays."""
-        count = Count(self._additions.names(), self._limits)
+        left = replace(
+            self._additions, held=_nothing
+        )  # whoever held anything has ended, and looking for them takes long
+        count = Count(left.names(), self._limits)
         count.go_on(seconds, self._clock)
         if count.is_done:
             self.used = count.found

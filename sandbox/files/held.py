@@ -11,29 +11,37 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from sandbox.files.usage import DiskUse, taken_by
 
 _UID = re.compile(rb"^Uid:\t(\d+)\t", re.MULTILINE)
-_MOST_FILES = 20_000  # of one process; one that maps more is looked at in part
+_MOST = 50_000  # looked at in all: a guest that maps more, to make us look for ever, can hide one behind them
 
 
 def held_open(
     worktree: Path, mounted_at: PurePosixPath, devices: frozenset[int], proc: Path = Path("/proc")
-) -> DiskUse:
-    """What unlinked files take that processes with this worktree at `mounted_at` have open or mapped.
+) -> Iterator[DiskUse]:
+    """What unlinked files take that processes with this worktree at `mounted_at` have open or mapped: something or
+    nothing for each file that is looked at.
 
     Only files on `devices`: what lies in a tmpfs is memory. What we may not look at counts as nothing.
     """
-    held: dict[tuple[int, int], DiskUse] = {}
-    with suppress(OSError):
-        worktree_info = worktree.stat()
-        for process in _guests(proc, worktree_info, mounted_at):
-            for info in _files_of(process):
-                if stat.S_ISREG(info.st_mode) and not info.st_nlink and info.st_dev in devices:
-                    held[info.st_dev, info.st_ino] = taken_by(info)
-    return sum(held.values(), DiskUse())
+    known: set[tuple[int, int]] = set()
+    for info in islice(_files_of_guests(worktree, mounted_at, proc), _MOST):
+        key = info.st_dev, info.st_ino
+        if stat.S_ISREG(info.st_mode) and not info.st_nlink and info.st_dev in devices and key not in known:
+            known.add(key)
+            yield taken_by(info)
+        else:
+            yield DiskUse()
+
+
+def _files_of_guests(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[os.stat_result]:
+    with suppress(OSError):  # it has been taken away
+        for process in _guests(proc, worktree.stat(), mounted_at):
+            yield from _files_of(process)
 
 
 def _guests(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
@@ -57,6 +65,6 @@ def _files_of(process: Path) -> Iterator[os.stat_result]:
     """Open ones, and mapped ones: a mapping keeps a file after its descriptor was closed."""
     for kind in ("fd", "map_files"):
         with suppress(OSError), os.scandir(process / kind) as names:
-            for _, entry in zip(range(_MOST_FILES), names, strict=False):
+            for entry in names:
                 with suppress(OSError):
                     yield entry.stat()
