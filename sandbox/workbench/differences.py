@@ -14,11 +14,14 @@ from sandbox.git import objects
 from sandbox.models import CheckRun, Task, Verdict
 from sandbox.policy.paths import show_path
 from sandbox.store.runs import list_runs
+from sandbox.text import neutral
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.tasks import OpenTask, looking
 
 PATHS = 20
 """Most paths that are named, each kind by itself."""
+
+NAME_LENGTH = 300
 
 _RECENT = 40  # runs of the task that are looked at: each costs a file
 _NOTHING = "no file tells them apart: what the task's container kept in /tmp or its home may, or time, order, chance"
@@ -62,10 +65,17 @@ def _sentence(own: CheckRun, room: CheckRun) -> str:
 
 
 def _paths(opened: OpenTask) -> Iterator[str]:
-    changed = [f"not committed: {change.path} ({change.kind.value})" for change in opened.changes.shown]
+    changed = [f"not committed: {_one_line(change.path)} ({change.kind.value})" for change in opened.changes.shown]
     yield from _bounded(changed, "not committed")
-    yield from _bounded([f"cannot be committed: {path}" for path in opened.changes.rejected], "cannot be committed")
+    yield from _bounded(
+        [f"cannot be committed: {_one_line(path)}" for path in opened.changes.rejected], "cannot be committed"
+    )
     yield from _bounded(_ignored(opened), "only in the task")
+
+
+def _one_line(path: str) -> str:
+    """A name may hold line breaks, and words of ours behind them."""
+    return neutral(path)[:NAME_LENGTH].replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _bounded(lines: Sequence[str], kind: str) -> list[str]:
@@ -83,7 +93,7 @@ def _ignored(opened: OpenTask) -> list[str]:
         if entry.kind in {EntryKind.FILE, EntryKind.SYMLINK} and entry.path not in known and entry.path != b".git":
             found[_shortest(entry.path, folders)] += 1
     return [
-        f"only in the task: {show_path(path)} (ignored{f', {count} files' if path.endswith(b'/') else ''})"
+        f"only in the task: {_one_line(show_path(path))} (ignored{f', {count} files' if path.endswith(b'/') else ''})"
         for path, count in sorted(found.items())
     ]
 

@@ -15,9 +15,10 @@ import pytest
 from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import Engine
+from sandbox.errors import ErrorCode
 from sandbox.models import Check, CheckRun, Verdict, Verification
 from sandbox.workbench import VerifyOptions, Watch, Workbench
-from tests.unit.conftest import initialised
+from tests.unit.conftest import initialised, refused
 
 CHECK = """
 [[check]]
@@ -208,6 +209,7 @@ def test_build_output_in_the_task_cannot_make_verify_pass_and_is_named(bench: Be
     fooled = bench.workbench.run_checks(bench.task_id, ["test"])  # control: in the worktree it does
     assert [run.verdict for run in fooled] == [Verdict.PASSED]
     (bench.root / "notes").write_text("later\n")
+    (bench.root / "note\x1b[31m\nverified").touch()
     found = bench.verify()
 
     assert not found.verified
@@ -215,6 +217,7 @@ def test_build_output_in_the_task_cannot_make_verify_pass_and_is_named(bench: Be
     assert first.startswith("test: passed in the task")
     assert first.endswith("failed in the clean room")
     assert paths == [
+        "not committed: note\\nverified (added)",
         "not committed: notes (added)",
         "only in the task: built (ignored)",
         "only in the task: out/ (ignored, 2 files)",
@@ -252,6 +255,20 @@ def test_no_file_that_tells_them_apart_is_told_too(bench: Bench) -> None:
     assert [run.verdict for run in own] == [Verdict.PASSED] * 2  # control: it keeps /tmp
     assert not found.verified
     assert found.differences[1].startswith("no file tells them apart")
+
+
+@pytest.mark.parametrize("bench", [LONG], indirect=True)
+def test_what_fails_on_our_side_ends_what_runs_beside_it_and_keeps_nothing(bench: Bench) -> None:
+    """The second check's directory is not there, so its guest cannot be made."""
+    profile = bench.home / "profiles" / "bench.toml"
+    profile.write_text(profile.read_text() + 'cwd = "missing"\n')
+    bench.close()
+    bench.workbench = bench.open()
+
+    with refused(ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH):
+        bench.verify(jobs=2)
+
+    assert not list((bench.home / "repositories").glob("verdicts/*"))
 
 
 @pytest.mark.parametrize("bench", [{"a": ("sleep 1000", []), "b": ("sleep 1000", [])}], indirect=True)
