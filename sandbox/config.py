@@ -92,11 +92,13 @@ class ProfileSettings(_Section):
 class ContainerSettings(_Section):
     """`runtime`: engine runtime for checks; one the engine lacks is an error, never a fallback.
 
+    `keep`: a task's container stays for its next check; false: each check has a new one, as in a clean room.
     `idle_s`: how long a task's container stays without a check; then its supervisor ends it.
     `parallel`: how many checks run at once in this home, in all its processes; the others wait. 0: two for each CPU.
     """
 
     runtime: str = "runc"
+    keep: bool = True
     idle_s: PositiveInt = 600
     parallel: NonNegativeInt = 0
 

@@ -17,7 +17,7 @@ from typing import Any
 from sandbox.checks.execute import Guest, Place
 from sandbox.engine.commands import command_of
 from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, task_container
+from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, remove, task_container
 from sandbox.engine.options import ContainerSpec, create_options
 from sandbox.engine.quarantine import free_name
 from sandbox.engine.supervised import Job, run_supervised
@@ -35,13 +35,14 @@ class TaskContainer:
     """An executor: the task's own container, made at its first use and used again as long as it is clean.
 
     The caller holds the task's lock: two controllers never talk to one guest. What a check leaves in /tmp and in the
-    home directory is there for the next one; processes are not.
+    home directory is there for the next one; processes are not. Without `keep` it is removed after each check.
     """
 
     engine: Engine
     policy: ShippedPolicy
     guest: Guest
     task_id: str
+    keep: bool = True
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
         """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
@@ -51,7 +52,9 @@ class TaskContainer:
         options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         job = _job(self.policy, check, place, streams, why_stop)
-        return run_supervised(self.engine, name, options, job, keep=True)
+        if not self.keep:
+            remove(self.engine, name)  # one may be there from before the setting was changed
+        return run_supervised(self.engine, name, options, job, keep=self.keep)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
 def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
     """For checks in a task's own worktree: their guest is kept."""
     guest = _guest(parts, profile)
-    return Recorder(TaskContainer(parts.engine, parts.policy, guest, task_id), guest, parts.home.logs(task_id))
+    executor = TaskContainer(parts.engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
+    return Recorder(executor, guest, parts.home.logs(task_id))
 
 
 def _guest(parts: Parts, profile: Profile) -> Guest:

@@ -65,6 +65,7 @@ class Bench:
     guest: Guest
     folder: Path
     task_id: str
+    keep: bool = True
 
     @property
     def name(self) -> str:
@@ -78,7 +79,7 @@ class Bench:
         limits = LIMITS.model_copy(update=changes.pop("limits", {}))
         check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
         place = Place(self.folder / "workspace", self.folder / "report", "0" * 40, False, self.task_id)
-        executor = TaskContainer(self.parts.engine, self.parts.policy, self.guest, self.task_id)
+        executor = TaskContainer(self.parts.engine, self.parts.policy, self.guest, self.task_id, self.keep)
         return Recorder(executor, self.guest, self.folder / "logs").run(f"run-{uuid.uuid4().hex}", check, place)
 
     def sh(self, script: str, **changes: Any) -> CheckRun:
@@ -156,6 +157,14 @@ def test_no_descriptor_is_left_per_check(bench: Bench) -> None:
     for _ in range(5):
         bench.run("true")
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_a_container_that_is_not_to_be_kept_is_gone_after_its_check(bench: Bench) -> None:
+    bench.run("true")  # one from before the setting was changed
+    bench.keep = False
+    assert bench.sh("test ! -e /tmp/a; r=$?; touch /tmp/a; exit $r").verdict is Verdict.PASSED
+    assert bench.container() == ""
+    assert bench.sh("test ! -e /tmp/a").verdict is Verdict.PASSED
 
 
 # --- made anew
