@@ -203,13 +203,14 @@ def test_check_stop_ends_what_another_process_runs(bench: Bench) -> None:
 
 def test_closing_a_task_stops_its_checks_and_clean_rooms_first(bench: Bench) -> None:
     task_id, other, runs = bench.task(), bench.open(), list[CheckRun]()
-    heard: list[str] = []
-    watch = Watch(follow=lambda name, _: heard.append(name))
+    in_task, in_room = threading.Event(), threading.Event()
+    told = [Watch(follow=lambda *_: in_task.set()), Watch(follow=lambda *_: in_room.set())]
     threads = [
-        in_background(lambda: runs.extend(bench.workbench.run_checks(task_id, ["long"], watch))),
-        in_background(lambda: runs.extend(other.verify(task_id, watch).runs)),
+        in_background(lambda: runs.extend(bench.workbench.run_checks(task_id, ["long"], told[0]))),
+        in_background(lambda: runs.extend(other.verify(task_id, told[1]).runs)),
     ]
-    wait_until(lambda: len(heard) == len(threads))
+    assert in_task.wait(DEADLINE_S)
+    assert in_room.wait(DEADLINE_S)
 
     closed = bench.workbench.close_task(task_id, delete_worktree=True, discard=True)
 
