@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -84,19 +85,25 @@ def test_a_changed_check_a_failure_and_a_later_failure_close_the_gate(bench: Ben
     assert closed_cells(bench) == GUARDED
 
 
-def test_another_image_closes_the_gate(bench: Bench, build_image: str) -> None:
-    """Not run in it: to be another one is enough."""
-    bench.verify()
-    task = bench.workbench.task(bench.task_id)
-    for image, is_open in (("base", True), (build_image, False)):
-        settings = {"gate": {"require": "push"}, "profiles": {"bench": {"image": image}}}
+def test_a_tag_that_moves_to_another_image_closes_the_gate(
+    bench: Bench, engine: Engine, base_image: str, build_image: str
+) -> None:
+    """Nothing else changes, and nothing runs in the other image: to be another one is enough."""
+    name = f"sandbox-test-{uuid.uuid4().hex}:moving"
+    engine.api.tag(base_image, name)
+    try:
+        settings = {"gate": {"require": "push"}, "profiles": {"bench": {"image": name}}}
+        with Workbench(bench.home, environ=dict(os.environ), settings=settings, allow_file=True) as workbench:
+            assert workbench.verify(bench.task_id).verified
+        task = bench.workbench.task(bench.task_id)
         parts = build_parts(bench.home, os.environ, settings, allow_file=True)
-        if is_open:
+        require_open(parts, task, Step.PUSH)
+        engine.api.tag(build_image, name)
+        with refused(ErrorCode.GATE_CLOSED):
             require_open(parts, task, Step.PUSH)
-        else:
-            with refused(ErrorCode.GATE_CLOSED):
-                require_open(parts, task, Step.PUSH)
         parts.close()
+    finally:
+        engine.api.remove_image(name, noprune=True)
 
 
 def test_without_an_engine_nobody_can_say_that_it_is_open(bench: Bench, tmp_path: Path) -> None:
