@@ -92,7 +92,7 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
             click.echo(f"      {line}")
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
-            click.echo(f"      all of it: sandbox check log {run.task_id or owner_id or 'OWNER'} {run.run_id}")
+            _show_where(run, run.task_id or owner_id)
 
 
 def _facts(run: CheckRun) -> str:
@@ -116,6 +116,12 @@ def _show_failure(run: CheckRun) -> None:
     for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
         for line in text.splitlines()[-_TAIL_LINES:]:
             click.echo(f"      {name} | {line}")
+
+
+def _show_where(run: CheckRun, owner_id: str | None) -> None:
+    """An answer that was known already has no log of its own."""
+    if owner_id is not None and not run.cached:
+        click.echo(f"      all of it: sandbox check log {owner_id} {run.run_id}")
 
 
 def elapsed(started: float) -> str:
