@@ -155,6 +155,7 @@ class Usage(Model):
     memory_peak_bytes: int | None = None
     pids_peak: int | None = None
     oom_kills: int | None = None
+    forks_refused: int | None = None
     disk_written_bytes: int | None = None
     disk_used_bytes: int | None = None
     disk_used_files: int | None = None

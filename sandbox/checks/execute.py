@@ -147,6 +147,7 @@ def _usage(ending: Ending, check: Check) -> Usage:
         memory_peak_bytes=counters.memory_peak_bytes,
         pids_peak=counters.pids_peak,
         oom_kills=counters.oom_kills,
+        forks_refused=counters.forks_refused,
         disk_written_bytes=counters.disk_written_bytes,
         leftover_processes=ending.leftover_processes,
         limits=check.limits,

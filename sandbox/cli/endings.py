@@ -130,8 +130,11 @@ def _meaning(run: CheckRun, number: int) -> str:
 def _notes(run: CheckRun) -> Iterator[str]:
     usage = run.usage
     limits = usage.limits
-    if usage.pids_peak is not None and usage.pids_peak >= limits.pids:
-        yield f"it had all {limits.pids:,} processes and threads that it may have: starting more failed (limits.pids)"
+    if usage.forks_refused:
+        times = "once" if usage.forks_refused == 1 else f"{usage.forks_refused:,} times"
+        yield f"it may have {limits.pids:,} processes and threads: starting one more failed {times} (limits.pids)"
+    elif usage.forks_refused is None and usage.pids_peak is not None and usage.pids_peak >= limits.pids:
+        yield f"it had all {limits.pids:,} processes and threads that it may have (limits.pids)"
     used = usage.disk_used_bytes or 0, usage.disk_used_files or 0
     if run.verdict is not Verdict.DISK_LIMIT and (used[0] > limits.disk_bytes or used[1] > limits.disk_files):
         yield f"its files take {amount(used[0])} in {used[1]:,} names, more than they may: longer checks are stopped"

@@ -44,6 +44,7 @@ class Counters:
     memory_peak_bytes: int | None = None
     pids_peak: int | None = None
     oom_kills: int | None = None
+    forks_refused: int | None = None
     disk_written_bytes: int | None = None
 
     def merged(self, other: Counters) -> Counters:
@@ -53,6 +54,7 @@ class Counters:
             memory_peak_bytes=_larger(self.memory_peak_bytes, other.memory_peak_bytes),
             pids_peak=_larger(self.pids_peak, other.pids_peak),
             oom_kills=_larger(self.oom_kills, other.oom_kills),
+            forks_refused=_larger(self.forks_refused, other.forks_refused),
             disk_written_bytes=_larger(self.disk_written_bytes, other.disk_written_bytes),
         )
 
@@ -145,6 +147,7 @@ def _read_v1(paths: CgroupPaths) -> Counters:
         memory_peak_bytes=_number(paths.memory, "memory.max_usage_in_bytes"),
         pids_peak=_first(_number(paths.pids, "pids.peak"), _number(paths.pids, "pids.current")),  # peak: Linux 6.1
         oom_kills=_keyed(paths.memory, "memory.oom_control", "oom_kill"),
+        forks_refused=_keyed(paths.pids, "pids.events", "max"),
     )
 
 
@@ -154,6 +157,7 @@ def _read_v2(paths: CgroupPaths) -> Counters:
         memory_peak_bytes=_first(_number(paths.memory, "memory.peak"), _number(paths.memory, "memory.current")),  # 5.19
         pids_peak=_first(_number(paths.pids, "pids.peak"), _number(paths.pids, "pids.current")),  # 6.1
         oom_kills=_keyed(paths.memory, "memory.events", "oom_kill"),
+        forks_refused=_keyed(paths.pids, "pids.events", "max"),
         disk_written_bytes=_written(_text(paths.io, "io.stat")),
     )
 

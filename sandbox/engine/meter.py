@@ -66,6 +66,7 @@ class Meter:
             memory_peak_bytes=self._memory_peak(),
             pids_peak=_grown(before.pids_peak, latest.pids_peak) or self._pids,
             oom_kills=_since(before.oom_kills, latest.oom_kills),
+            forks_refused=_since(before.forks_refused, latest.forks_refused),
             disk_written_bytes=_since(before.disk_written_bytes, latest.disk_written_bytes),
         )
 

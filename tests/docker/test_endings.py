@@ -82,3 +82,14 @@ def test_the_end_of_a_check_is_told_in_words(bench: tuple[Workbench, str], name:
     assert words in text
     assert bool(text) == bool(words)
     assert workbench.runs(task, 1)[0] == run
+
+
+def test_refused_processes_are_this_checks_own(bench: tuple[Workbench, str]) -> None:
+    """Also the second time in the same container, whose peak was reached before; not in the check after that."""
+    workbench, task = bench
+    for _ in range(2):
+        (run,) = workbench.run_checks(task, ["processes"])
+        assert run.usage.forks_refused is None or run.usage.forks_refused > 0
+        assert "limits.pids" in "\n".join(explain(run))
+    (run,) = workbench.run_checks(task, ["passed"])
+    assert not run.usage.forks_refused

@@ -31,7 +31,12 @@ def test_version_1_counters() -> None:
     paths = paths_of(DATA / "cgroup-v1")
     assert paths.version == 1
     assert read(paths) == Counters(
-        cpu_time_s=0.068258276, memory_peak_bytes=55812096, pids_peak=6, oom_kills=0, disk_written_bytes=None
+        cpu_time_s=0.068258276,
+        memory_peak_bytes=55812096,
+        pids_peak=6,
+        oom_kills=0,
+        forks_refused=3,
+        disk_written_bytes=None,
     )
 
 
@@ -39,7 +44,7 @@ def test_version_2_counters() -> None:
     paths = paths_of(DATA / "cgroup-v2")
     assert paths.version == 2
     assert read(paths) == Counters(
-        cpu_time_s=1.5, memory_peak_bytes=104857600, pids_peak=17, oom_kills=2, disk_written_bytes=8292
+        cpu_time_s=1.5, memory_peak_bytes=104857600, pids_peak=17, oom_kills=2, forks_refused=4, disk_written_bytes=8292
     )
 
 

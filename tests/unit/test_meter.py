@@ -30,6 +30,7 @@ def test_sums_are_differences(nowhere: CgroupPaths) -> None:
     after = Counters(cpu_time_s=12.5, memory_peak_bytes=1000, pids_peak=20, oom_kills=3, disk_written_bytes=700)
     found = metered(BEFORE, after, nowhere)
     assert (found.cpu_time_s, found.oom_kills, found.disk_written_bytes) == (2.5, 1, 200)
+    assert metered(Counters(forks_refused=5), Counters(forks_refused=7), nowhere).forks_refused == 2
 
 
 def test_a_peak_that_grew_is_this_checks(nowhere: CgroupPaths) -> None:
