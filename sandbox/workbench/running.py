@@ -133,7 +133,7 @@ def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"There is nothing to run: the profile '{profile.name}' has no checks",
-            hint="Give it checks (docs/profiles.md); `run` can use another one with --profile, `sandbox profiles list` shows all.",
+            hint="Give it checks (docs/profiles.md), or use another one: `run` has --profile.",
         )
     return tuple(_fitted(c) for c in profile.in_order(wanted))
 
