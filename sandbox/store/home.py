@@ -193,8 +193,9 @@ class Home:
         try:
             lock.acquire()
         except Timeout as error:
+            stop = f"if it is a check, `sandbox check stop {name}` ends it" if name.startswith("task-") else "stop it"
             raise SandboxError(
-                ErrorCode.CONFLICT, f"Another operation on {name} is still running", hint="Wait for it, or stop it."
+                ErrorCode.CONFLICT, f"Another operation on {name} is still running", hint=f"Wait for it, or {stop}."
             ) from error
         try:
             yield

@@ -16,6 +16,7 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, Stopped, StoppedCheck, Verdict
+from sandbox.store.home import Home
 from sandbox.store.stops import requested, seen
 from sandbox.workbench import Watch
 from sandbox.workbench.stopping import stop_checks, stoppable
@@ -82,6 +83,7 @@ def test_what_a_request_did_can_be_read_after_its_end(folder: Path) -> None:
 
 RUNNER = """
 import pathlib, sys
+from sandbox.store.home import Home
 from sandbox.store.stops import requested
 with requested(pathlib.Path(sys.argv[1]), sys.argv[2]) as request:
     request.began("long")
@@ -188,3 +190,12 @@ def test_who_does_not_answer_is_an_error_after_a_while(desk: Desk, monkeypatch: 
     parts = desk.workbench._parts
     with stoppable(parts, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
         stop_checks(parts, desk.task.id)
+
+
+@pytest.mark.parametrize(("name", "words"), [(TASK, f"`sandbox check stop {TASK}`"), ("repository-x", "or stop it")])
+def test_who_meets_a_busy_task_is_told_how_to_end_its_checks(tmp_path: Path, name: str, words: str) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    with home.locked(name), refused(ErrorCode.CONFLICT) as caught, home.locked(name, timeout_s=0.05):
+        pass
+    assert words in caught.value.hint
