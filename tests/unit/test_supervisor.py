@@ -528,6 +528,20 @@ def test_lease_does_not_end_a_check_and_begins_again_after_it(supervisor: Path) 
         assert guest.exit_code() == 0
 
 
+def test_last_output_of_a_long_check_has_a_whole_lease_to_be_read(supervisor: Path) -> None:
+    with pid1(supervisor, "1") as guest:
+        nonce = guest.start("sh", "-c", "sleep 1.2; head -c 100000 /dev/zero")  # what the pipes hold without a reader
+        assert guest.ping() == 1
+        (child,) = guest_processes(guest)
+        began = running = time.monotonic()
+        while Path(f"/proc/{child}").exists() and running < began + 60:
+            running = time.monotonic()
+        try:
+            assert len(guest.finish(nonce).out) == 100_000
+        except Ended:
+            assert time.monotonic() - running >= 1.0, "only a reader who comes too late finds it gone"
+
+
 def test_lease_is_renewed_by_frames(supervisor: Path) -> None:
     def left_s() -> float | None:
         """How long it stayed after a ping in the middle of its lease; None when it was gone by then."""
