@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ NONCE_HEX = 12
 _FILE = re.compile(rf"^\d+-([0-9a-f]{{{NONCE_HEX}}})$")
 _OWNED = re.compile(rf"-([0-9a-f]{{{NONCE_HEX}}})[0-9a-f]{{{32 - NONCE_HEX}}}(\.layers)?$")
 _USED_ENGINE = b"engine\n"
+_LEFT = b"left\n"
 
 
 class Presence:
@@ -59,14 +61,27 @@ class Absent:
     @property
     def used_engine(self) -> bool:
         """Whether it may have left containers."""
-        try:
-            return self.path.read_bytes() == _USED_ENGINE
-        except OSError:
-            return False
+        return self._note() == _USED_ENGINE
+
+    @property
+    def is_left(self) -> bool:
+        """Whether somebody tried to take care of it, and could not."""
+        return self._note() == _LEFT
+
+    def leave(self) -> None:
+        """It could not be taken care of. Only `gc` tries again, lest each command wait for an engine that hangs."""
+        with suppress(OSError):
+            self.path.write_bytes(_LEFT)
 
     def forget(self) -> bool:
         """All it left is taken care of; whether it was there still."""
         return remove_abandoned(self.path)
+
+    def _note(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError:
+            return b""
 
 
 def owner_of(name: str) -> str | None:

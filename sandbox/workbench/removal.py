@@ -109,7 +109,7 @@ def _kept_states(git: Git) -> Iterator[str]:
 def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:
     """Worktrees with changes. Raises: `internal` for a task whose record is damaged: it may be open."""
     tasks = {t.id: t for t in _with_worktree(parts.home, repo_id)}
-    for name in sorted(p.name for p in _children(parts.home.repositories / "worktrees" / repo_id)):
+    for name in sorted(p.name for p in _children(parts.home.repositories / "worktrees" / repo_id) if p.name[0] != "."):
         if name not in tasks:
             yield f"worktree {name}: no task has it"
         elif _has_changes(parts, tasks[name]):

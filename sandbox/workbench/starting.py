@@ -20,5 +20,5 @@ def at_work(parts: Parts) -> None:
     if presence.has_looked:
         return
     presence.has_looked = True
-    if absent(parts.home.presence):
+    if any(not dead.is_left for dead in absent(parts.home.presence)):
         reconciling.after_a_kill(parts)

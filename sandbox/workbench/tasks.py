@@ -24,6 +24,7 @@ from sandbox.workbench.space import require_space
 from sandbox.workbench.worktrees import (
     collect_unused,
     files_of,
+    give_up,
     has_worktree,
     make_worktree,
     mounting,
@@ -144,7 +145,7 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
         end_guest(parts, task_id)
         with mounting(parts, task.id):  # until the record says closed: a reader would mount it again
             if delete and has_worktree(site):
-                remove_worktree(site)
+                give_up(site)
             put_away(site)
             closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
             if not has_worktree(site):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
@@ -74,6 +76,21 @@ def remove_worktree(site: Site) -> None:
     layout_of(site).remove(site)
 
 
+def give_up(site: Site) -> None:
+    """Take a task's worktree away for good. The caller holds the task's lock.
+
+    Renamed first, so that a kill leaves all of it, or nothing that anybody would take for its files; `gc` removes that.
+    """
+    put_away(site)
+    for folder in (site.root, site.layers):  # without layers the mount point would be a worktree of no files
+        if folder.exists():
+            aside = folder.with_name(f".{folder.name}.removed-{secrets.token_hex(8)}")
+            folder.rename(aside)
+            remove_tree(aside)
+    if site.memory:
+        site.memory.forget()
+
+
 def put_away(site: Site) -> None:
     """Unmount a worktree that nobody works in any more."""
     layout_of(site).put_away(site)
@@ -87,7 +104,7 @@ def collect_unused(parts: Parts, repo_id: str) -> list[str]:
     home, unused_s = parts.home, parts.settings.workspaces.keep_unused_days * 86_400
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
-            in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("*/")}
+            in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
             return collect(home.pristines(repo_id), in_use | _below_rooms(parts), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s stay for now: %s", repo_id, error)

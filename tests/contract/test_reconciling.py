@@ -19,7 +19,7 @@ import pytest
 from devtools.inventory import left_behind
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay import is_mounted, why_not_overlay
 from sandbox.models import Leftover, Task, Tidying
 from sandbox.store.home import Home
@@ -432,3 +432,43 @@ def test_rescued_work_is_not_removed_with_its_repository(desk: Desk) -> None:
     with again(desk) as other, refused(ErrorCode.DIRTY_WORKSPACE) as told:
         other.remove_repository(desk.repo_id)
     assert f"of {desk.task.id}" in told.value.details
+
+
+def test_a_close_that_was_killed_between_its_renames_is_finished(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had its name taken away is nobody's; what still has it is whole. A clean task needs no `discard` for it."""
+
+    def die(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sandbox.workbench.worktrees.remove_tree", die)
+        with pytest.raises(KeyboardInterrupt):
+            desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    assert desk.workbench.close_task(desk.task.id, delete_worktree=True).worktree_path is None
+    assert kinds(collected(desk)) == [("removal", REMOVED)]
+    assert left_behind(desk.home) == []
+
+
+def test_an_engine_that_fails_is_asked_once_after_a_kill(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command would wait for an engine that hangs. Control: the first one asks."""
+    (desk.home / "instance").write_text("0123456789abcdef")
+    dead = desk.home / "repositories" / "presence" / "1-0123456789ab"
+    dead.parent.mkdir(exist_ok=True)
+    dead.write_bytes(b"engine\n")
+    room(desk, f"run-0123456789ab{'0' * 20}").mkdir()
+    asked = []
+
+    def hang(*_: object) -> None:
+        asked.append(1)
+        raise SandboxError(ErrorCode.TIMEOUT, "The engine hangs")
+
+    monkeypatch.setattr("sandbox.engine.connection.connect", hang)
+    for _ in range(2):
+        with again(desk) as other:
+            other.snapshot(desk.task.id)
+    assert len(asked) == 1
+    assert dead.exists()
+    assert list(room(desk, "any").parent.iterdir())
+    with again(desk) as other:
+        assert ("room", KEPT) in kinds(list(other.collect().leftovers))
+    assert len(asked) == 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from sandbox.errors import SandboxError
 from sandbox.models import Reconciliation
 from sandbox.store.presence import absent
 from sandbox.workbench.parts import Parts
@@ -31,6 +32,8 @@ from sandbox.workbench.reconciling.temporary import (
 from sandbox.workbench.reconciling.worktrees import lost_worktrees, worktrees
 
 _log = logging.getLogger(__name__)
+_LOCK = "reconciliation"
+WAIT_S = 60.0
 
 AFTER_A_KILL: tuple[Finder, ...] = (dead_guests, guest_marks, dead_rooms, temporary_files, controllers)
 """What the next controller does at its first work: guests that run on, and what takes room."""
@@ -61,22 +64,33 @@ ALL: tuple[Finder, ...] = (
 
 
 def collect(parts: Parts, *, dry_run: bool = False) -> Reconciliation:
-    """Do all of it, or with `dry_run` tell what would be done. Never waits for a task that somebody works in."""
-    survey = _went_through(Survey(parts, dry_run), ALL)
+    """Do all of it, or with `dry_run` tell what would be done. Never waits for a task that somebody works in.
+
+    Raises: `conflict` when another reconciliation takes longer than a minute.
+    """
+    with parts.home.locked(_LOCK, WAIT_S):
+        survey = _went_through(Survey(parts, dry_run), ALL)
     return Reconciliation(dry_run=dry_run, leftovers=tuple(survey.done))
 
 
 def after_a_kill(parts: Parts) -> None:
-    """Tidy up behind controllers that were killed, once; a look at one directory when none was. Raises nothing of it:
-    what could not be done is done by the next, or by `gc`.
-    """
-    dead = absent(parts.home.presence)
-    if not dead:
-        return
+    """Tidy up behind controllers that were killed. Raises nothing of it: what could not be done is left to `gc`."""
+    try:
+        with parts.home.locked(_LOCK, 0.0):
+            _tidy_up(parts)
+    except SandboxError as error:
+        _log.info("what killed controllers left stays for now: %s", error)
+
+
+def _tidy_up(parts: Parts) -> None:
+    dead = [d for d in absent(parts.home.presence) if not d.is_left]
     survey = Survey(parts)
     finders = [f for f in AFTER_A_KILL if f not in {dead_guests, guest_marks} or any(d.used_engine for d in dead)]
     for leftover in _went_through(survey, finders).done:
         _log.info("left by a killed controller: %s %s: %s", leftover.kind, leftover.name, leftover.action.value)
+    if survey.guests_unknown:
+        for each in dead:
+            each.leave()
 
 
 def _went_through(survey: Survey, finders: tuple[Finder, ...] | list[Finder]) -> Survey:

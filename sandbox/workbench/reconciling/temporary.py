@@ -12,7 +12,7 @@ from sandbox.files.checkout import remove_tree
 from sandbox.files.overlay import unmount
 from sandbox.git.incoming import abandoned
 from sandbox.store.claims import is_abandoned, remove_abandoned
-from sandbox.workbench.reconciling.survey import Finding, Survey, children, matching
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id, matching
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
 _PLACES = (
@@ -80,7 +80,7 @@ def half_removals(survey: Survey) -> Iterator[Finding]:
     for path in places:
         gone = _REMOVED.match(path.name)
         if gone and path.is_dir():
-            locks = () if gone[1].startswith("task-") else (f"repository-{gone[1]}",)
+            locks = (gone[1] if is_task_id(gone[1]) else f"repository-{gone[1]}",)
             name = str(path.relative_to(repositories))
             yield Finding("removal", name, _removal(path, mounted=path.parent.name == "worktrees"), locks=locks)
 

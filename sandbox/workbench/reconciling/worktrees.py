@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import is_mounted, unmount
+from sandbox.files.overlay import is_mounted
 from sandbox.models import Task, TaskStatus, Tidying
 from sandbox.store.records import find_task, list_tasks
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.reconciling.rescue import Saved, rescue
 from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
-from sandbox.workbench.worktrees import has_worktree, mounting, put_away, site_of
+from sandbox.workbench.worktrees import give_up, has_worktree, mounting, put_away, site_of
 
 
 def worktrees(survey: Survey) -> Iterator[Finding]:
@@ -48,14 +45,12 @@ def _orphan(parts: Parts, repo_id: str, task_id: str) -> Finding:
 
 
 def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
-    """Rescue what is in it, then take it away: renamed first, so that a kill leaves no half to be rescued again."""
+    """Rescue what is in it, then take it away; a kill leaves no half that would be rescued again."""
     site = site_of(parts, repo_id, task_id)
     if parts.home.task(task_id).exists() or not has_worktree(site):
         return None  # whoever was making the task had its lock
     saved = Saved.NOTHING if parts.home.making_mark(task_id).exists() else _saved(parts, repo_id, task_id)
-    unmount(site.root)
-    for folder in (site.layers, site.root):
-        _remove(folder, task_id)
+    give_up(site)
     return saved.note
 
 
@@ -66,13 +61,6 @@ def _saved(parts: Parts, repo_id: str, task_id: str) -> Saved:
         why = f"{error.brief} {error.details}".strip()
         hint = "copy what you need, then remove it by hand"
         raise SandboxError(ErrorCode.DIRTY_WORKSPACE, "It cannot be rescued", details=f"{why}; {hint}") from error
-
-
-def _remove(folder: Path, task_id: str) -> None:
-    if folder.exists():
-        aside = folder.with_name(f".{task_id}.removed-{secrets.token_hex(8)}")
-        folder.rename(aside)
-        remove_tree(aside)
 
 
 def _unreadable(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
