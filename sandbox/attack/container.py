@@ -16,8 +16,9 @@ from sandbox.errors import ErrorCode
 from sandbox.git.plain import run_plain
 
 PROBE = "a probe as a check"
-CAPABILITIES = ("CapPrm", "CapEff", "CapBnd", "chown", "setuid 0", "chroot", "mknod", "nice -5", "raw socket")
+CAPABILITIES = ("CapPrm", "CapEff", "CapBnd", "chown", "setuid 0", "chroot", "raw socket")
 CALLS = (
+    *("mknod", "nice -5"),
     *("mount tmpfs", "remount /", "umount", "pivot_root", "fsopen", "open_tree", "move_mount", "setns"),
     *("open_by_handle_at", "process_vm_readv", "init_module", "finit_module", "delete_module", "kexec_load", "bpf"),
     *("perf_event_open", "userfaultfd", "add_key", "request_key", "keyctl", "settimeofday", "clock_settime"),
@@ -83,9 +84,10 @@ def denied(*names: str) -> Callable[[Scene], str]:
         items = complete(guests.hardened, "the guest").items
         if through := [f"{name} ({items[name].why})" for name in names if name in items and items[name].allowed]:
             raise GotThrough(f"the guest could: {', '.join(through)}")
-        missing = [name for name in names if name not in items]
+        soft = guests.soft.items
+        missing = [name for name in names if name not in items and name in soft]
         fired(not missing, f"the probe did not try {', '.join(missing)}")
-        unproven = [name for name in names if not guests.soft.items[name].allowed]
+        unproven = [name for name in names if name not in soft or not soft[name].allowed]
         return f"denied: {', '.join(names)}" + (f"; this host offers no {', '.join(unproven)}" if unproven else "")
 
     return attack
@@ -173,7 +175,7 @@ def _masked(scene: Scene) -> str:
 def _own_process(scene: Scene) -> str:
     items = complete(guests_of(scene).hardened, "the guest").items
     open_ = [what for what in SUPERVISOR if items[f"own {what}"].allowed]
-    fired(len(open_) == len(SUPERVISOR), f"of a process of its own the guest reaches only {open_}")
+    fired(open_, "not even a process of its own")
     return f"a process of the guest's own: {', '.join(open_)}"
 
 
@@ -223,7 +225,7 @@ def _refused_link(scene: Scene) -> str:
     (scene.home / "profiles" / "attack.toml").write_text(
         'label = "a"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
         '[[check]]\nid = "go"\nlabel = "go"\nargv = ["true"]\n'
-        "limits = { memory_bytes = 67108864, cpus = 1.0, pids = 32 }\n"
+        "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }\n"
     )
     with scene.open() as workbench:
         refusal(lambda: workbench.run_checks(scene.task.id, ["go"]), ErrorCode.UNSAFE_REPOSITORY)
@@ -252,7 +254,7 @@ ENTRIES = (
     Entry("K17", "other directories of the host", PROBE, _binds_show, _only_ours, scene="guests"),
     probed("K22", "core dumps, which a host may pipe into a program", "core dumps"),
     Entry("L14", "memory and descriptors of the guest's supervisor", PROBE, _own_process, _supervisor,
-          scene="guests"),
+          needs=(shared_kernel,), scene="guests"),
     Entry("K24", "the controller's environment", PROBE, _inherits, _clean_environment, scene="guests"),
     probed("K25", "system calls without a filter", "no filter", needs=(shared_kernel,)),
 )  # fmt: skip

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sandbox.models import CheckRun
 
 WORKSPACE = "/workspace"
-SMALL = "memory_bytes = 67108864, cpus = 1.0, pids = 48, tmp_bytes = 8388608, home_bytes = 8388608"
+_TMP_LIMITS = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608"
 """Limits that a probe reaches at once. `file_bytes` and `output_bytes` come on top."""
 
 PROFILE = 'label = "attack"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
@@ -39,6 +39,11 @@ argv = {argv}
 timeout_s = {timeout_s}
 limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = 256 }}
 """
+
+
+def small(runtime: str) -> tuple[int, int]:
+    """MiB of memory and processes of a probe: a runtime with a kernel of its own takes its part of both."""
+    return (128, 64) if runtime == "runc" else (512, 512)
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,11 @@ class Probe:
     id: str
     argv: tuple[str, ...]
     timeout_s: float = 60.0
-    limits: str = SMALL
 
-    def toml(self) -> str:
+    def toml(self, mebibytes: int, pids: int) -> str:
         """Its entry; a TOML basic string takes what JSON writes."""
-        argv = json.dumps([*self.argv])
-        return CHECK.format(id=self.id, argv=argv, timeout_s=self.timeout_s, limits=self.limits)
+        limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_TMP_LIMITS}"
+        return CHECK.format(id=self.id, argv=json.dumps([*self.argv]), timeout_s=self.timeout_s, limits=limits)
 
 
 class Guests:
@@ -99,10 +103,9 @@ class Guests:
         self._runs: dict[str, CheckRun | SandboxError] = {}
         profiles = scene.home / "profiles"
         profiles.mkdir()
-        wide = "memory_bytes = 268435456, cpus = 1.0, pids = 256"
         probing = ("sh", "-c", 'exec perl -e "$@" >/workspace/probed', "sh", *self.argv(WORKSPACE))
-        everything = [*probes, Probe("probe", probing, 120.0, wide)]
-        (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml() for p in everything))
+        everything = [*probes, Probe("probe", probing, 120.0)]
+        (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml(*small(site.runtime)) for p in everything))
         self._probed = scene.new_task().id  # of its own: a guest that gets through spoils its worktree
         self._plant()
         scene.new_task()

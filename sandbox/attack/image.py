@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.attack.entry import Entry, Missing
-from sandbox.attack.guests import PROFILE
+from sandbox.attack.guests import PROFILE, small
 from sandbox.attack.scene import Scene, fired, held, refusal
 from sandbox.engine.container import INSTANCE_LABEL
 from sandbox.engine.plain import SoftContainers
@@ -26,7 +26,7 @@ id = "go"
 label = "go"
 argv = ["sh", "-c", "id -u; pwd; env"]
 timeout_s = 60
-limits = {{ memory_bytes = 67108864, cpus = 1.0, pids = 32 }}
+limits = {{ memory_bytes = {memory}, cpus = 1.0, pids = {pids} }}
 """
 
 
@@ -58,7 +58,8 @@ def _obeyed(scene: Scene) -> str:
 
 def _profile(scene: Scene, image: str) -> None:
     (scene.home / "profiles").mkdir(exist_ok=True)
-    text = PROFILE.replace('"base"', f'"{image}"') + CHECK.format()
+    mebibytes, pids = small(scene.site.runtime)
+    text = PROFILE.replace('"base"', f'"{image}"') + CHECK.format(memory=mebibytes << 20, pids=pids)
     (scene.home / "profiles" / "attack.toml").write_text(text)
 
 

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 
 from sandbox.attack.entry import Entry, GotThrough
-from sandbox.attack.guests import Probe, guests_of
+from sandbox.attack.guests import Probe, guests_of, small
 from sandbox.attack.scene import Scene, fired, held
 from sandbox.models import CheckRun, Verdict
 
 TMP = "/tmp"  # noqa: S108 - the guest's own tmpfs
-FORKS = 'my $n = 0; for (1..200) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
-EATS = 'perl -e \'my $x = "a" x (128 << 20); print length($x), "\n"\'; exit 0'
+FORKS = 'my $n = 0; for (1..900) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
+EATS = "perl -e 'my $x; vec($x, ({} << 20) - 1, 8) = 1; print length($x), qq(\\n)'; exit 0"
 OPENS = 'my @f; for (1..1000) { open(my $f, "<", "/dev/null") or last; push @f, $f } print scalar(@f), "\n"'
-FILLS = "head -c 33554432 /dev/zero >{0}; stat -c %s {0}; rm -f {0}"
+FILLS = "head -c 33554432 /dev/zero >{0}; wc -c <{0}; rm -f {0}"
 FLOODS = "head -c 4194304 /dev/zero | tr '\\0' 'a'; head -c 4194304 /dev/zero >&2"
 STUBBORN = "trap '' TERM INT HUP QUIT ALRM USR1 USR2; echo set; while :; do sleep 1; done"
 SURVIVED = (
@@ -33,18 +33,27 @@ LIES = (
 )
 ORPHAN_WAIT_S = 1.0
 
-PROBES = (
-    Probe("forks", ("perl", "-e", FORKS)),
-    Probe("eats", ("sh", "-c", EATS)),
-    Probe("opens", ("perl", "-e", OPENS)),
-    Probe("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
-    Probe("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
-    Probe("floods", ("sh", "-c", FLOODS)),
-    Probe("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
-    Probe("stays", ("sh", "-c", STAYS.format("/workspace"))),
-    Probe("lies", ("sh", "-c", LIES)),
-)
-"""Each is a check of its own with small limits."""
+MOST_MIB = 768  # of memory that a soft container is asked for
+
+
+def _eats(runtime: str) -> str:
+    """A shell that ends well after a child has asked for more memory than it may have."""
+    return EATS.format(min(2 * small(runtime)[0], MOST_MIB))
+
+
+def probes(runtime: str) -> tuple[Probe, ...]:
+    """Each is a check of its own with small limits."""
+    return (
+        Probe("forks", ("perl", "-e", FORKS)),
+        Probe("eats", ("sh", "-c", _eats(runtime))),
+        Probe("opens", ("perl", "-e", OPENS)),
+        Probe("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
+        Probe("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
+        Probe("floods", ("sh", "-c", FLOODS)),
+        Probe("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
+        Probe("stays", ("sh", "-c", STAYS.format("/workspace"))),
+        Probe("lies", ("sh", "-c", LIES)),
+    )
 
 
 def _prints(*argv: str, want: str, what: str) -> Callable[[Scene], str]:
@@ -59,10 +68,11 @@ def _prints(*argv: str, want: str, what: str) -> Callable[[Scene], str]:
     return control
 
 
-def _at_most(check_id: str, most: int, what: str) -> Callable[[Scene], str]:
-    """The attack: the number that the probe printed stays below a limit."""
+def _at_most(check_id: str, limit: int, what: str) -> Callable[[Scene], str]:
+    """The attack: the number that the probe printed stays below a limit; 0: of processes."""
 
     def attack(scene: Scene) -> str:
+        most = limit or small(scene.site.runtime)[1]
         run = guests_of(scene).run(check_id)
         numbers = [int(word) for word in run.stdout_tail.split() if word.isdigit()]
         fired(numbers, f"the probe counted nothing: {run.verdict}, {run.stderr_tail[-200:]}")
@@ -78,8 +88,17 @@ def _not_passed(run: CheckRun, *verdicts: Verdict) -> str:
     return f"verdict {run.verdict}"
 
 
+def _given(scene: Scene) -> str:
+    ended = guests_of(scene).run_soft("sh", "-c", _eats(scene.site.runtime))
+    said = ended.stdout.decode(errors="replace").strip()
+    fired(said.isdigit(), f"a soft container did not get it either: {said[-200:]}")
+    return f"{int(said) >> 20} MiB were given to a soft container"
+
+
 def _oom(scene: Scene) -> str:
-    return _not_passed(guests_of(scene).run("eats"), Verdict.OOM_KILLED)
+    """A kernel of its own dies with its guest: then nobody saw which process was killed."""
+    verdicts = [Verdict.OOM_KILLED] + [Verdict.KILLED] * (scene.site.runtime != "runc")
+    return _not_passed(guests_of(scene).run("eats"), *verdicts)
 
 
 def _flooded(scene: Scene) -> str:
@@ -122,11 +141,10 @@ def _by_status(scene: Scene) -> str:
 
 
 ENTRIES = (
-    Entry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="200", what="200 processes started"),
-          _at_most("forks", 48, "processes"), scene="guests"),
+    Entry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="900", what="900 processes started"),
+          _at_most("forks", 0, "processes"), scene="guests"),
     Entry("L02", "a child that eats all memory, under a parent that exits 0", "check run",
-          _prints("sh", "-c", EATS, want=str(128 << 20), what="256 MiB were given to a soft container"), _oom,
-          scene="guests"),
+          _given, _oom, scene="guests"),
     Entry("L03", "a full /tmp, which is memory", "check run",
           _prints("sh", "-c", FILLS.format(f"{TMP}/big"), want="33554432", what="32 MiB were written"),
           _at_most("fills-tmp", 8 << 20, "bytes in /tmp"), scene="guests"),

@@ -99,7 +99,7 @@ class Site:
     def guests(self) -> Guests:
         """The one scene of all entries about containers, made when the first one asks."""
         if self._guests is None:
-            self._guests = Guests(self, self.make("guests"), resources.PROBES)
+            self._guests = Guests(self, self.make("guests"), resources.probes(self.runtime))
         return self._guests
 
     def make(self, name: str) -> Scene:
