@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sandbox.models import Check, CheckRun, Limits, Usage, Verdict
 from sandbox.store.home import Home
@@ -70,11 +72,23 @@ def leaves(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return below or [where]
 
 
-def another(value: Any) -> Any:
-    """A value of the same type that is not the same."""
-    if isinstance(value, str):
-        return {TREE: OTHER_TREE, "shell": "filesystem-read"}.get(value, value + "x" if value.strip("f") else "e" * 64)
-    return {list: ["build"], dict: {"B": "2"}}[type(value)] if isinstance(value, (list, dict)) else value + 1
+OTHERS = (1, 2, False, True, "x", "build", OTHER_TREE, "filesystem-read", ["build"], {"B": "2"}, None)
+"""Values of many types: one of them is another one, whatever a field takes."""
+
+
+def with_another(where: tuple[Any, ...]) -> Binding:
+    """The binding with another value in one place."""
+    for value in OTHERS:
+        document = BINDING.model_dump(mode="json")
+        inner = document
+        for key in where[:-1]:
+            inner = inner[key]
+        inner[where[-1]] = value
+        with contextlib.suppress(ValidationError):
+            changed = Binding.model_validate(document)
+            if changed != BINDING:
+                return changed
+    pytest.fail(f"no other value is known for {where}")
 
 
 BOUND = leaves(BINDING.model_dump(mode="json"))
@@ -82,14 +96,7 @@ BOUND = leaves(BINDING.model_dump(mode="json"))
 
 @pytest.mark.parametrize("where", BOUND, ids=[".".join(map(str, leaf)) for leaf in BOUND])
 def test_whatever_changes_in_a_binding_changes_its_key(where: tuple[Any, ...]) -> None:
-    document = BINDING.model_dump(mode="json")
-    inner = document
-    for key in where[:-1]:
-        inner = inner[key]
-    inner[where[-1]] = another(inner[where[-1]])
-    changed = Binding.model_validate(document)
-    assert changed != BINDING
-    assert changed.key != BINDING.key
+    assert with_another(where).key != BINDING.key
 
 
 def test_every_field_of_a_check_and_its_limits_is_bound() -> None:
