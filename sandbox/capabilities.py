@@ -20,6 +20,7 @@ from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay import why_not_overlay
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
+from sandbox.store.quarantine import Quarantine
 
 _OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 _GIB = 1024**3
@@ -62,6 +63,7 @@ def doctor(
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, why_not_overlay(_nearest(home))),
         python_probe(platform.python_version_tuple()),
+        *quarantine_probes(Quarantine(home / "quarantine").held()),
     )
 
 
@@ -83,7 +85,7 @@ def engine_probes(info: Facts | SandboxError, settings: Settings, policy: Contai
         "cgroup": cgroup_probe,
         "limits": limits_probe,
         "storage": storage_probe,
-        "runtime": lambda facts: runtime_probe(facts, settings.container.runtime, policy),
+        "runtime": lambda facts: runtime_probe(facts, settings, policy),
         "runc": lambda facts: runc_probe(facts, settings.container.runtime),
         "seccomp": seccomp_probe,
         "lsm": lsm_probe,
@@ -131,8 +133,9 @@ def storage_probe(info: Facts) -> Probe:
     return _ok("storage", driver)
 
 
-def runtime_probe(info: Facts, configured: str, policy: ContainerPolicy) -> Probe:
-    """The configured runtime must exist: there is no fallback."""
+def runtime_probe(info: Facts, settings: Settings, policy: ContainerPolicy) -> Probe:
+    """The configured runtime must exist, and so must those of single profiles: there is no fallback."""
+    configured = settings.container.runtime
     present = sorted(info.get("Runtimes") or {})
     value = f"{configured} (of {', '.join(present) or 'none'})"
     if configured not in policy.runtimes:
@@ -141,7 +144,19 @@ def runtime_probe(info: Facts, configured: str, policy: ContainerPolicy) -> Prob
         return _fail(
             "runtime", value, f"Install '{configured}' and register it with the engine, or change container.runtime."
         )
+    wanted = {name: profile.runtime for name, profile in settings.profiles.items() if profile.runtime}
+    if lacking := {n: r for n, r in wanted.items() if r not in present or r not in policy.runtimes}:
+        named = ", ".join(f"profiles.{name}.runtime = {runtime}" for name, runtime in sorted(lacking.items()))
+        return _warn("runtime", value, f"Neither the engine nor the policy may lack one: {named}.")
     return _ok("runtime", value)
+
+
+def quarantine_probes(held: Mapping[str, str]) -> tuple[Probe, ...]:
+    """A line only where a container was given up."""
+    if not held:
+        return ()
+    hint = "The engine could not end them: `sandbox gc` tries again, restarting the engine helps."
+    return (_warn("quarantine", ", ".join(sorted(held)), hint),)
 
 
 def runc_probe(info: Facts, configured: str) -> Probe:

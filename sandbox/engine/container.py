@@ -163,8 +163,9 @@ def remove(engine: Engine, name: str) -> None:
         attempts(remove_within, engine, name, REMOVE_S)
     except SandboxError as error:
         if error.code is ErrorCode.TIMEOUT and engine.ward is not None:
-            give_up(engine, engine.ward, name, error)
-            return
+            with suppress(OSError):  # a home that cannot be written: then it is an error
+                give_up(engine, engine.ward, name, error)
+                return
         raise SandboxError(
             ErrorCode.INTERNAL,
             f"The container {name} could not be removed",

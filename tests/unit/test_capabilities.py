@@ -11,12 +11,13 @@ import docker
 import pytest
 
 from sandbox import capabilities as c
-from sandbox.config import ContainerSettings, Settings
+from sandbox.config import ContainerSettings, ProfileSettings, Settings
 from sandbox.engine.connection import Engine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
+from sandbox.store.quarantine import Quarantine
 
 OK, WARN, FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 POLICY = ContainerPolicy()
@@ -120,7 +121,23 @@ def test_storage(driver: str, level: ProbeLevel) -> None:
 
 @pytest.mark.parametrize(("configured", "level"), [("runc", OK), ("runsc", FAIL), ("kata", FAIL)])
 def test_configured_runtime_must_be_allowed_and_present(configured: str, level: ProbeLevel) -> None:
-    assert c.runtime_probe(INFO, configured, POLICY).level is level
+    settings = Settings(container=ContainerSettings(runtime=configured))
+    assert c.runtime_probe(INFO, settings, POLICY).level is level
+
+
+@pytest.mark.parametrize(("runtime", "level"), [("", OK), ("runc", OK), ("runsc", WARN), ("kata", WARN)])
+def test_a_profiles_runtime_must_be_there_as_well(runtime: str, level: ProbeLevel) -> None:
+    settings = Settings(profiles={"make": ProfileSettings(runtime=runtime)})
+    probe = c.runtime_probe(INFO, settings, POLICY)
+    assert probe.level is level
+    assert (f"profiles.make.runtime = {runtime}" in probe.hint) is (level is WARN)
+
+
+def test_a_container_that_was_given_up_is_named(tmp_path: Path) -> None:
+    assert "quarantine" not in run(engine(), tmp_path)
+    Quarantine(tmp_path / "quarantine").admit("sandbox-x", "", "silence")
+    probe = run(engine(), tmp_path)["quarantine"]
+    assert (probe.level, probe.value) == (WARN, "sandbox-x")
 
 
 def test_settings_choose_the_runtime() -> None:

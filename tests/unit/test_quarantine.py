@@ -102,3 +102,9 @@ def test_a_damaged_note_holds_its_name(ward: Quarantine) -> None:
     ward.admit(NAME, ID, "silence")
     (ward.folder / f"{NAME}.json").write_text("{")
     assert ward.held() == {NAME: ""}
+
+
+def test_where_nothing_can_be_noted_silence_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SandboxError, match="could not be removed"):
+        remove(engine(Quarantine(tmp_path / "file" / "quarantine"), None), NAME)
