@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,11 @@ TAG_PREFIX = "space-sandbox/"
 LEFT_BEHIND = 9
 """Exit code of a run whose tests passed and left something: no repetition of a test can mend that."""
 MOUNT_TYPES = {"overlay", "tmpfs"}
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts its background jobs so, and their children inherit it: tests that interrupt would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _BEFORE = pytest.StashKey["Holdings"]()
 
 

@@ -169,7 +169,7 @@ MESS = """
 chmod 7777 f.txt g.txt; chmod 1777 d; mkfifo d/pipe; ln -s / root; ln g.txt alias
 truncate -s 600M sparse; n=$(printf %0255d 0); mkdir $n; echo x >$n/$n; mkdir locked; echo x >locked/in
 chmod 000 locked; mkdir d/.git .GIT; echo x >d/untracked; touch .sandbox-write-1
-i=0; while [ $i -lt 300 ]; do mkdir deep; cd deep; i=$((i+1)); done; cd /workspace; mkdir -p build; mv deep build/
+i=0; while [ $i -lt 120 ]; do mkdir deep; cd deep; i=$((i+1)); done; cd /workspace; mkdir -p build; mv deep build/
 chmod 000 /workspace; echo done 1
 """
 
