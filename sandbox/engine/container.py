@@ -176,12 +176,13 @@ def remove(engine: Engine, name: str) -> None:
 
 @dataclass(frozen=True)
 class Listed:
-    """A container as the engine lists it."""
+    """A container as the engine lists it. `sources`: what of the host is mounted in it."""
 
     id: str
     name: str
     labels: Mapping[str, str]
     running: bool
+    sources: tuple[str, ...]
 
 
 def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
@@ -190,7 +191,14 @@ def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
     with translated("list our containers"):
         found = engine.api.containers(all=True, filters={"label": wanted})
     listed = [
-        Listed(str(c["Id"]), c["Names"][0].removeprefix("/"), dict(c["Labels"]), c["State"] == "running") for c in found
+        Listed(
+            id=str(c["Id"]),
+            name=c["Names"][0].removeprefix("/"),
+            labels=dict(c["Labels"]),
+            running=c["State"] == "running",
+            sources=tuple(m.get("Source") or "" for m in c.get("Mounts") or ()),
+        )
+        for c in found
     ]
     return [container for container in listed if not is_held(engine, container.name)]
 

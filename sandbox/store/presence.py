@@ -42,8 +42,9 @@ class Presence:
         return self.nonce + secrets.token_hex((32 - NONCE_HEX) // 2)
 
     def note_engine(self) -> None:
-        """If we are killed, containers may be left as well."""
-        os.pwrite(self._fd, _USED_ENGINE, 0)
+        """If we are killed, containers may be left as well. On a full disk only `gc` will find them then."""
+        with suppress(OSError):
+            os.pwrite(self._fd, _USED_ENGINE, 0)
 
     def end(self) -> None:
         """We leave nothing behind."""

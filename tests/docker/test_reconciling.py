@@ -32,16 +32,15 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.fixture
 def make(engine: Engine, base_image: str, desk: Desk) -> Iterator[Make]:
-    """A container with our labels; `running` starts it."""
+    """A container with our labels and something of our home; `running` starts it."""
     made: list[str] = []
 
-    def one(*, running: bool = False, instance: str = "", **labels: str) -> str:
+    def one(*, running: bool = False, instance: str = "", home: Path = desk.home, **labels: str) -> str:
         ours = instance or (desk.home / "instance").read_text()
         marks = {f"space.sandbox.{key}": value for key, value in {"instance": ours, **labels}.items()}
         name = f"sandbox-test-{uuid.uuid4().hex}"
-        created = engine.api.create_container(
-            base_image, ["sleep", "600"], name=name, labels=marks, network_disabled=True
-        )
+        config = engine.api.create_host_config(binds=[f"{home}/instance:/mark:ro"], network_mode="none")
+        created = engine.api.create_container(base_image, ["sleep", "600"], name=name, labels=marks, host_config=config)
         made.append(created["Id"])
         if running:
             engine.api.start(created["Id"])
@@ -90,6 +89,18 @@ def test_p12_containers_of_another_home_are_never_touched(desk: Desk, engine: En
     foreign = make(instance=uuid.uuid4().hex[:16], run=f"run-{uuid.uuid4().hex}", task=desk.task.id)
     assert collected(desk) == {}
     assert foreign in names(engine)
+
+
+def test_p12_containers_of_the_home_that_this_one_is_a_copy_of_stay(
+    desk: Desk, engine: Engine, make: Make, tmp_path: Path
+) -> None:
+    """A copied home has the other's instance, and knows nothing of who is alive there."""
+    original = tmp_path / "original"
+    original.mkdir()
+    (original / "instance").write_text((desk.home / "instance").read_text())
+    theirs = [make(home=original, run=f"run-{uuid.uuid4().hex}"), make(home=original, task=f"task-{uuid.uuid4()}")]
+    assert collected(desk) == dict.fromkeys(theirs, Tidying.KEPT)
+    assert set(theirs) <= names(engine)
 
 
 def test_what_has_our_label_and_says_nothing_more_is_named(desk: Desk, engine: Engine, make: Make) -> None:

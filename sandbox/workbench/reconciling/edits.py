@@ -25,9 +25,12 @@ def cut_off_edits(survey: Survey) -> Iterator[Finding]:
     """Of open tasks. All names of a worktree are looked at, build output too: an edit may have gone there."""
     for task in list_tasks(survey.parts.home):
         if task.status is not TaskStatus.CLOSED and has_worktree(site_of(survey.parts, task.repo_id, task.id)):
-            for path in _found(survey.parts, task):
-                drop = partial(_drop, survey.parts, task, path)
-                yield Finding("cut-off edit", f"{task.id}/{show_path(path)}", drop, locks=(task.id,))
+            paths = _found(survey.parts, task)
+            if paths:
+                note = f"{len(paths)} temporary files, {show_path(paths[0])} first"
+                yield Finding(
+                    "cut-off edit", task.id, partial(_drop, survey.parts, task, paths), locks=(task.id,), note=note
+                )
 
 
 def _found(parts: Parts, task: Task) -> list[bytes]:
@@ -52,6 +55,6 @@ def _is_ours(path: bytes) -> bool:
     return posixpath.basename(path).startswith(RESERVED_PREFIX)
 
 
-def _drop(parts: Parts, task: Task, path: bytes) -> str | None:
+def _drop(parts: Parts, task: Task, paths: Iterable[bytes]) -> str | None:
     with WorktreeFiles(ready(parts, task)) as files:
-        return "" if files.drop_temporary(path) else None
+        return "" if sum([files.drop_temporary(path) for path in paths]) else None

@@ -55,6 +55,9 @@ def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
     task_id = guest.labels.get(container.TASK_LABEL, "")
     run_id = guest.labels.get(_RUN_LABEL, "")
     remove = partial(_remove, survey.parts, guest)
+    if not any(source.startswith(f"{survey.parts.home.root}/") for source in guest.sources):
+        note = "it has our label and nothing of this home mounted: is this home a copy of another?"
+        return Finding("container", guest.name, note=note)
     if run_id:
         dead = survey.is_dead(owner_of(run_id))
         return Finding("container", guest.name, remove, note="its controller is dead") if dead else None
