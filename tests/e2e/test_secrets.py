@@ -22,7 +22,7 @@ from devtools.gitserver.tunnel import Break
 
 pytestmark = pytest.mark.xdist_group("gitserver")
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 LOUD = {
     "SANDBOX_LOG": "debug",
     "GIT_TRACE": "1",
