@@ -19,6 +19,7 @@ import pytest
 from devtools.inventory import left_behind
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
+from sandbox.cli.app import main
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay import is_mounted, why_not_overlay
 from sandbox.models import Leftover, Task, Tidying
@@ -475,3 +476,26 @@ def test_an_engine_that_fails_is_asked_once_after_a_kill(desk: Desk, monkeypatch
     with again(desk) as other:
         assert ("room", KEPT) in kinds(list(other.collect().leftovers))
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("desk", ["overlay"], indirect=True)
+def test_the_command_says_what_it_does_and_then_has_nothing_to_do(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.workbench.__exit__(None, None, None)
+    left = desk.home / "repositories" / "tasks" / ".x\x1b[31m.0123456789ab.tmp"
+    left.touch()
+
+    def gc(*options: str) -> tuple[int, str]:
+        code = main(["--home", str(desk.home), "gc", *options])
+        return code, capsys.readouterr().out
+
+    shown = "temporary file repositories/tasks/.x.0123456789ab.tmp\n"  # without what would colour the terminal
+    assert gc("--dry-run") == (0, f"would be removed {shown}")
+    assert left.exists()
+    assert gc() == (0, f"removed {shown}")
+    assert gc() == (0, "Nothing to do.\n")
+    (desk.home / "repositories" / "registry.json").write_text("{")
+    code, out = gc()
+    assert code == 5
+    assert out.startswith("failed look refs")
