@@ -94,6 +94,10 @@ static void denied(void) {
     CALL("setpriority(user)", SYS_setpriority, 2, 0x7ffffff0, 19);
     CALL("ioprio_set(other)", SYS_ioprio_set, 1, 0x7ffffff0, 3 << 13);
     CALL("ioprio_set(user)", SYS_ioprio_set, 3, 0x7ffffff0, 3 << 13);
+    CALL("ioctl(FS_IOC_RESVSP)", SYS_ioctl, -1, 0x40305828, NONE);
+    CALL("ioctl(FS_IOC_RESVSP64)", SYS_ioctl, -1, 0x4030582a, NONE);
+    CALL("ioctl(FS_IOC_ZERO_RANGE)", SYS_ioctl, -1, 0x40305839, NONE);
+    CALL("ioctl(high FS_IOC_RESVSP64)", SYS_ioctl, -1, 0x14030582aUL, NONE);
     SOCKET("socket(AF_ALG)", 38, SOCK_SEQPACKET, 0);
     SOCKET("socket(AF_VSOCK)", 40, SOCK_STREAM, 0);
     SOCKET("socket(AF_PACKET)", 17, SOCK_RAW, 0);
@@ -124,6 +128,8 @@ static void allowed(void) {
     CALL("statx", SYS_statx, -1, BAD, 0, 0, NONE);
     CALL("faccessat2", 439, -1, BAD, 0, 0);
     CALL("close_range", 436, 1000, 1001, 0);
+    CALL("fallocate(hole)", SYS_fallocate, -1, 3, 0, 1);
+    CALL("ioctl(FIONREAD)", SYS_ioctl, -1, 0x541b, NONE);
     CALL("copy_file_range", SYS_copy_file_range, -1, NONE, -1, NONE, 1, 0);
     CALL("epoll_create1", SYS_epoll_create1, 0);
     CALL("inotify_init1", SYS_inotify_init1, 0);
@@ -143,6 +149,8 @@ static void allowed(void) {
     CALL("setpriority(own group)", SYS_setpriority, 1, 0, 0);
     CALL("ioprio_set(self)", SYS_ioprio_set, 1, 0, 2 << 13 | 4);
     CALL("clone3", 435, NONE, 0);
+    CALL("fallocate(disk)", SYS_fallocate, -1, 0, 0, 1);
+    CALL("fallocate(beyond the end)", SYS_fallocate, -1, 1, 0, 1);
 }
 
 static void forks(int wanted) {

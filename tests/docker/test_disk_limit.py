@@ -35,7 +35,7 @@ SMALL = f"disk_bytes = {50 * MIB}, disk_files = 5000"
 SCRIPTS = {
     "l04-one-after-the-other": "for i in 1 2 3; do head -c 100000000 /dev/zero >f$i; done; echo written; {wait}",
     "l05-names": "mkdir d; cd d; seq 20000 | xargs touch; echo written; {wait}",
-    "l06-allocated": "fallocate -l 300000000 big; echo written; {wait}",
+    "l06-allocated": "fallocate --posix -l 300000000 big; echo written; {wait}",
     "l04-unlinked": "exec 3>f; rm f; head -c 100000000 /dev/zero >&3; echo written; {wait}",
     "report": "head -c 100000000 /dev/zero >/report/big; echo written; {wait}",
 }

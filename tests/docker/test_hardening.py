@@ -31,7 +31,7 @@ LABEL = "space.sandbox.test-hardening"
 SESSION = uuid.uuid4().hex
 LABELS = {LABEL: SESSION}
 GUEST = 64000
-EPERM, ENOSYS, SIGSYS = 1, 38, 31
+EPERM, ENOSYS, EOPNOTSUPP, SIGSYS = 1, 38, 95, 31
 DEADLINE_S = 60
 
 Body = dict[str, Any]
@@ -427,6 +427,8 @@ DENIED = """
 DENIED += ["socket(AF_INET, SOCK_RAW)", "socket(AF_INET, SCTP)", "socket(AF_INET, MPTCP)"]
 DENIED += ["socket(AF_NETLINK, NETFILTER)", "socket(AF_NETLINK, XFRM)", "socket(AF_NETLINK, GENERIC)"]
 DENIED += [f"sched_setscheduler({policy})" for policy in ("SCHED_IDLE", "SCHED_BATCH", "SCHED_FIFO", "high SCHED_IDLE")]
+DENIED += [f"ioctl({name})" for name in ("FS_IOC_RESVSP", "FS_IOC_RESVSP64", "FS_IOC_ZERO_RANGE")]
+DENIED += ["ioctl(high FS_IOC_RESVSP64)"]
 DENIED += ["sched_setattr", "ioprio_set(other)", "ioprio_set(user)"]
 DENIED += [f"setpriority({whose})" for whose in ("other", "high other", "other group", "user")]
 ALLOWED = """
@@ -435,7 +437,8 @@ ALLOWED = """
     seccomp prctl ptrace personality(query) rseq io_setup sched_setscheduler(SCHED_OTHER) sched_setaffinity
     setpriority(self) ioprio_set(self)
 """.split()  # noqa: SIM905  # a table of words
-ALLOWED += ["socket(AF_NETLINK, ROUTE)", "setpriority(own group)"]
+ALLOWED += ["socket(AF_NETLINK, ROUTE)", "setpriority(own group)", "fallocate(hole)", "ioctl(FIONREAD)"]
+ALLOCATING = ["fallocate(disk)", "fallocate(beyond the end)"]
 
 
 @pytest.mark.parametrize("name", DENIED)
@@ -454,8 +457,14 @@ def test_clone3_falls_back(calls: dict[str, dict[str, int]]) -> None:
     assert calls["open"]["clone3"] != ENOSYS
 
 
+@pytest.mark.parametrize("name", ALLOCATING)
+def test_l06_allocating_falls_back_to_writing(calls: dict[str, dict[str, int]], name: str) -> None:
+    assert calls["hardened"][name] == EOPNOTSUPP
+    assert calls["open"][name] not in (EOPNOTSUPP, EPERM)
+
+
 def test_every_probe_is_in_a_table(calls: dict[str, dict[str, int]]) -> None:
-    assert calls["hardened"].keys() == {*DENIED, *ALLOWED, "clone3"}
+    assert calls["hardened"].keys() == {*DENIED, *ALLOWED, *ALLOCATING, "clone3"}
 
 
 @pytest.mark.parametrize("name", ["io_uring_setup", "socket(AF_VSOCK)", "socket(AF_ALG)", "vmsplice"])

@@ -78,7 +78,8 @@ def test_only_these_rules_look_at_arguments(profile: dict[str, Any]) -> None:
     limited = {name for rule in profile["syscalls"] if rule.get("args") for name in rule["names"]}
     open_ended = {name for rule in profile["syscalls"] if not rule.get("args") for name in rule["names"]}
     assert limited == {
-        "clone", "personality", "socket", "socketpair", "sched_setscheduler", "setpriority", "ioprio_set",
+        "clone", "personality", "socket", "socketpair", "sched_setscheduler", "setpriority", "ioprio_set", "fallocate",
+        "ioctl",
     }  # fmt: skip
     assert not limited & open_ended
 
@@ -91,6 +92,36 @@ def test_clone_refuses_every_new_namespace(profile: dict[str, Any]) -> None:
 def test_clone3_is_enosys_so_that_libc_falls_back(profile: dict[str, Any]) -> None:
     (rule,) = rules(profile, "clone3")
     assert (rule["action"], rule["errnoRet"]) == ("SCMP_ACT_ERRNO", 38)
+
+
+def lets_through(profile: dict[str, Any], syscall: str, index: int, value: int) -> list[tuple[str, int | None]]:
+    """What the rules that look at one argument say of a value: action and error of each that matches."""
+    found = []
+    for rule in rules(profile, syscall):
+        (arg,) = rule["args"]
+        assert (arg["index"], arg["op"]) == (index, "SCMP_CMP_MASKED_EQ")
+        if value & arg["value"] == arg["valueTwo"]:
+            found.append((rule["action"], rule.get("errnoRet")))
+    return found
+
+
+@pytest.mark.parametrize("mode", range(0x80))
+def test_fallocate_makes_holes_and_nothing_else(profile: dict[str, Any], mode: int) -> None:
+    """FALLOC_FL_PUNCH_HOLE is 2; the kernel takes it with FALLOC_FL_KEEP_SIZE only, which allocates nothing."""
+    allowed, refused = ("SCMP_ACT_ALLOW", None), ("SCMP_ACT_ERRNO", 95)
+    assert lets_through(profile, "fallocate", 1, mode) == [allowed if mode & 2 else refused]
+
+
+ALLOCATING = [0x40305828, 0x4030582A, 0x40305839]  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE: linux/falloc.h
+
+
+@pytest.mark.parametrize("high", [0, 1 << 32, 0xFFFFFFFF << 32])
+def test_ioctl_is_no_way_round_fallocate(profile: dict[str, Any], high: int) -> None:
+    """Every command but 256 of them goes through, whatever the half of the register that the kernel does not read."""
+    assert not [c for c in range(0x40305800, 0x40305900) if lets_through(profile, "ioctl", 1, high | c)]
+    others = [0x5401, 0x541B, 0x5421, 0x80086601, 0xC0306201, 0x40305700, 0x40305900, 0, 0xFFFFFFFF]
+    others += [command ^ (1 << bit) for command in ALLOCATING for bit in range(8, 32)]
+    assert all(lets_through(profile, "ioctl", 1, high | command) for command in others)
 
 
 def test_personality_cannot_turn_off_randomisation(profile: dict[str, Any]) -> None:
