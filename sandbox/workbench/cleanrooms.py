@@ -78,31 +78,35 @@ def _in_turn(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: Ve
 
 def _at_once(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
     """As many as there are jobs. What fails ends the others, unless told to keep going; so does a defect of ours."""
-    over = Cancellation()
-    telling = threading.Lock()
+    over, telling = Cancellation(), threading.Lock()
 
     def announce(check: Check, run: CheckRun | None) -> None:
         with telling:
             watch.announce(check, run)
 
-    def run(chain: Chain) -> tuple[CheckRun, ...]:
-        if shared.cancelled():
-            return ()
-        ended_well = False
-        try:
-            runs = runs_of(chain, shared)
-            ended_well = all_passed(runs) or options.keep_going
-        finally:
-            if not ended_well:
-                over.set()
-        return runs
-
     with interrupts_deferred() as interrupted, ThreadPoolExecutor(options.jobs, "clean-room") as pool:
         shared = replace(
             watch, announce=announce, cancelled=lambda: over.is_set() or interrupted() or watch.cancelled()
         )
-        running_now = [pool.submit(run, chain) for chain in chains]
-        return tuple(one for chain in running_now for one in chain.result())
+        ends = not options.keep_going
+        at_work = [pool.submit(_one_of_several, chain, runs_of, shared, over, ends) for chain in chains]
+        return tuple(run for chain in at_work for run in chain.result())
+
+
+def _one_of_several(
+    chain: Chain, runs_of: RunsOf, watch: Watch, over: Cancellation, failure_ends: bool
+) -> tuple[CheckRun, ...]:
+    """Nothing when it is over before it began."""
+    if watch.cancelled():
+        return ()
+    try:
+        runs = runs_of(chain, watch)
+    except BaseException:
+        over.set()
+        raise
+    if failure_ends and not all_passed(runs):
+        over.set()
+    return runs
 
 
 @dataclass(frozen=True)
