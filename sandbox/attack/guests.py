@@ -43,7 +43,7 @@ limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = 
 
 def small(runtime: str) -> tuple[int, int]:
     """MiB of memory and processes of a probe: a runtime with a kernel of its own takes its part of both."""
-    return (128, 64) if runtime == "runc" else (512, 512)
+    return (128, 64) if runtime == "runc" else (512, 256)
 
 
 @dataclass(frozen=True)

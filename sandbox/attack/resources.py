@@ -11,7 +11,7 @@ from sandbox.attack.scene import Scene, fired, held
 from sandbox.models import CheckRun, Verdict
 
 TMP = "/tmp"  # noqa: S108 - the guest's own tmpfs
-FORKS = 'my $n = 0; for (1..900) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
+FORKS = 'my $n = 0; for (1..400) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
 EATS = "perl -e 'my $x; vec($x, ({} << 20) - 1, 8) = 1; print length($x), qq(\\n)'; exit 0"
 OPENS = 'my @f; for (1..1000) { open(my $f, "<", "/dev/null") or last; push @f, $f } print scalar(@f), "\n"'
 FILLS = "head -c 33554432 /dev/zero >{0}; wc -c <{0}; rm -f {0}"
@@ -75,6 +75,8 @@ def _at_most(check_id: str, limit: int, what: str) -> Callable[[Scene], str]:
         most = limit or small(scene.site.runtime)[1]
         run = guests_of(scene).run(check_id)
         numbers = [int(word) for word in run.stdout_tail.split() if word.isdigit()]
+        if scene.site.runtime != "runc" and run.verdict in {Verdict.KILLED, Verdict.OOM_KILLED}:
+            return f"it ended its own guest: {run.verdict}"  # whose kernel counts its processes as its own
         fired(numbers, f"the probe counted nothing: {run.verdict}, {run.stderr_tail[-200:]}")
         if numbers[0] > most:
             raise GotThrough(f"{numbers[0]} {what}, where {most} is the limit")
@@ -141,7 +143,7 @@ def _by_status(scene: Scene) -> str:
 
 
 ENTRIES = (
-    Entry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="900", what="900 processes started"),
+    Entry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="400", what="400 processes started"),
           _at_most("forks", 0, "processes"), scene="guests"),
     Entry("L02", "a child that eats all memory, under a parent that exits 0", "check run",
           _given, _oom, scene="guests"),

@@ -82,9 +82,9 @@ def _tried(site: Site, entry: Entry, deadline_s: float) -> _Ended:
         return AttackOutcome.SKIPPED, "", reason
     try:
         if entry.scene == "guests":
-            return _within(deadline_s, lambda: _play(entry, site.guests.scene))
+            return _within(site, deadline_s, lambda: _play(entry, site.guests.scene))
         with site.scene(entry.id) as scene:
-            return _within(deadline_s, lambda: _play_anew(entry, scene))
+            return _within(site, deadline_s, lambda: _play_anew(entry, scene))
     except SandboxError as error:
         return AttackOutcome.ERROR, "", f"{error.code}: {error.brief} {error.details}".strip()
     except OSError as error:
@@ -122,10 +122,11 @@ def _play(entry: Entry, scene: Scene) -> _Ended:
     return AttackOutcome.HELD, control, seen
 
 
-def _within(seconds: float, play: Callable[[], _Ended]) -> _Ended:
+def _within(site: Site, seconds: float, play: Callable[[], _Ended]) -> _Ended:
     """In a thread of its own: one that hangs, on a FIFO for instance, is given up and ends with the process."""
     ended: list[_Ended] = []
     thread = threading.Thread(target=lambda: ended.append(play()), name="attack", daemon=True)
+    site.at_work = thread
     thread.start()
     thread.join(seconds)
     return ended[0] if ended else (AttackOutcome.ERROR, "", f"no answer in {seconds:.0f} s")

@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from sandbox.store.home import Home
 _PASSED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 
 
+GRACE_S = 10.0
+"""How long an entry that was interrupted may take to notice."""
 TOKEN = SECRET.decode().strip()
 """In the environment of every scene's controller, as the user's token may be."""
 
@@ -49,6 +52,7 @@ class Site:
         self._guests: Guests | None = None
         self._template: Path | None = None
         self.images: list[str] = []  # tags of hostile images
+        self.at_work: threading.Thread | None = None  # the entry of now
 
     def __enter__(self) -> Self:
         return self
@@ -60,15 +64,27 @@ class Site:
         if self._guests is not None:
             self._guests.close()
         try:
+            self._end_guests()
+            if self.at_work is not None and self.at_work.is_alive():
+                self.at_work.join(GRACE_S)
+                self._end_guests()
             for scene in [*self._open]:
                 self.leave(scene)
-            if "engine" in self.__dict__:
-                remove_labelled(self.engine, {INSTANCE_LABEL: self.instance})
-                for tag in self.images:
-                    forget_image(self.engine, tag)
-                self.engine.close()
+            for tag in self.images:
+                forget_image(self.engine, tag)
         finally:
+            if "engine" in self.__dict__:
+                self.engine.close()
             take_away(self.root)
+
+    def _end_guests(self) -> None:
+        """Remove every container of this run."""
+        homes = [scene.home / "instance" for scene in self._open]
+        instances = [path.read_text() for path in homes if path.exists()]
+        if "engine" in self.__dict__:
+            instances.append(self.instance)
+        for instance in instances:
+            remove_labelled(self.engine, {INSTANCE_LABEL: instance})
 
     @cached_property
     def engine(self) -> Engine:

@@ -12,12 +12,13 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from sandbox.attack import sinks
+from sandbox.attack.sinks import CONFIGURED_HOOKS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import process
 from sandbox.git.process import Git
@@ -25,70 +26,12 @@ from tests.attack.arena import GIT, Arena, remove
 from tests.attack.test_q_process import wait_until
 
 pytestmark = pytest.mark.must
-CONFIGURED_HOOKS, DAEMON = (2, 54), (2, 55)
+DAEMON = (2, 55)
 
 
-@dataclass(frozen=True)
-class Sink:
-    """`config` for the planted repository, `files` for its worktree and `git/...`, and what sets it off.
-
-    {p}: the payload program; {url}: the remote. `commands`: shell lines for plain git.
-    """
-
-    config: str
-    commands: str
-    files: tuple[tuple[str, str], ...] = ()
-    programs: tuple[str, ...] = ()
-    newest_only: bool = False
-
-
-ALL_HOOKS = ("post-index-change", "pre-commit", "reference-transaction", "post-checkout", "pre-push")
-SINKS = {
-    "b01": Sink("[core]\n\tfsmonitor = {p}\n", "git status"),
-    "b02": Sink("", "git status; git add -A", programs=tuple(f"git/hooks/{h}" for h in ALL_HOOKS)),
-    "b03": Sink("[core]\n\thooksPath = evil\n", "git add -A", programs=tuple(f"evil/{h}" for h in ALL_HOOKS)),
-    "b04": Sink(
-        '[hook "e"]\n\tevent = post-index-change\n\tevent = pre-commit\n\tcommand = {p}\n', "git add -A",
-        newest_only=True,
-    ),
-    "b05": Sink(
-        '[filter "e"]\n\tclean = {p}; cat\n\tsmudge = {p}; cat\n', "git status",
-        ((".gitattributes", "* filter=e"),),
-    ),
-    "b06": Sink('[filter "e"]\n\tprocess = {p}\n', "git add -A", ((".gitattributes", "* filter=e\n"),)),
-    "b07": Sink("[diff]\n\texternal = {p}\n", "git diff"),
-    "b08": Sink('[diff "e"]\n\tcommand = {p}\n', "git diff", ((".gitattributes", "* diff=e\n"),)),
-    "b09": Sink('[diff "e"]\n\ttextconv = {p}\n', "git diff", ((".gitattributes", "* diff=e\n"),)),
-    "b10": Sink(
-        '[merge "e"]\n\tdriver = {p}\n',
-        "git checkout -qfb o; echo 1 >f.txt; git commit -qam 1; git checkout -qf main; echo 2 >f.txt;"
-        "git commit -qam 2; git cherry-pick o",
-        (("git/info/attributes", "* merge=e\n"),),
-    ),
-    "b11": Sink("[gpg]\n\tprogram = {p}\n[commit]\n\tgpgSign = true\n", "git commit -qam x"),
-    "b12": Sink(
-        "[gpg]\n\tprogram = {p}\n[log]\n\tshowSignature = true\n",
-        "{ git cat-file commit HEAD | sed '/^$/,$d'; printf 'gpgsig -----BEGIN PGP SIGNATURE-----\\n \\n"
-        " -----END PGP SIGNATURE-----\\n\\nx\\n'; } >c; git log -1 $(git hash-object -w -t commit c)",
-    ),
-    "b13": Sink('[core]\n\tsshCommand = {p}\n[remote "origin"]\n\turl = ssh://x/y\n', "git fetch ssh://x/y"),
-    "b14": Sink('[remote "origin"]\n\turl = ext::{p}\n[protocol "ext"]\n\tallow = always\n', "git fetch ext::{p}"),
-    "b15": Sink('[remote "origin"]\n\tuploadpack = {p}\n\treceivepack = {p}\n', "git fetch"),
-    "b16": Sink('[url "ext::{p} "]\n\tinsteadOf = {url}\n[protocol "ext"]\n\tallow = always\n', "git fetch"),
-    "b17": Sink("[credential]\n\thelper = !{p}\n", "printf 'protocol=https\\nhost=x\\n\\n' | git credential fill"),
-    "b18": Sink(
-        "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = evil\n"
-        '[remote "evil"]\n\turl = ext::{p}\n\tpromisor = true\n[protocol "ext"]\n\tallow = always\n',
-        "o=$(git rev-parse HEAD:d/x); rm -f .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-);"
-        "git archive HEAD",
-    ),
-    "b19": Sink("[include]\n\tpath = ../evil.inc\n", "git status", (("evil.inc", "[core]\n\tfsmonitor = {p}\n"),)),
-    "b20": Sink(
-        "[extensions]\n\tworktreeConfig = true\n", "git status",
-        (("git/config.worktree", "[core]\n\tfsmonitor = {p}\n"),)
-    ),
-    "b21": Sink('[tar "e"]\n\tcommand = {p}\n', "git archive --format=e HEAD"),
-}  # fmt: skip
+SINKS = {name.lower(): sink for name, sink in sinks.SINKS.items()}
+"""What ships with `sandbox doctor --attack`, here in more places and on more gits."""
+NEWEST_ONLY = {"b04"}
 
 
 def plant(arena: Arena, name: str, top: Path) -> None:
@@ -138,7 +81,7 @@ def test_b01_to_b21_sink_in_the_worktree(arena: Arena, name: str, place: str) ->
         top = arena.wt / "sub"
         top.mkdir()
     plant(arena, name, top)
-    if SINKS[name].newest_only and arena.git_version < CONFIGURED_HOOKS:
+    if name in NEWEST_ONLY and arena.git_version < CONFIGURED_HOOKS:
         set_off(arena, name, top)
         assert arena.marks() == set()  # nothing to prove with this git; the product's half still runs
     else:
@@ -155,7 +98,7 @@ def test_b_e12_sink_in_the_remote_itself(arena: Arena, name: str) -> None:
     hostile = arena.root / "hostile"
     hostile.mkdir()
     plant(arena, name, hostile)
-    if not (SINKS[name].newest_only and arena.git_version < CONFIGURED_HOOKS):
+    if not (name in NEWEST_ONLY and arena.git_version < CONFIGURED_HOOKS):
         arena.fires(name, lambda: set_off(arena, name, hostile))
     repository = arena.wb.clone(str(hostile)).repository
     task = arena.wb.create_task(repository.id)

@@ -128,7 +128,7 @@ def test_shipped_suite_sees_a_careless_host(tmp_path: Path, monkeypatch: pytest.
 
 
 SOFT = {
-    "CapDrop": [], "SecurityOpt": ["seccomp=unconfined"], "ReadonlyRootfs": False, "PidsLimit": 400,
+    "CapDrop": [], "SecurityOpt": ["seccomp=unconfined"], "ReadonlyRootfs": False, "PidsLimit": 300,
     "Memory": 1 << 30, "MemorySwap": 1 << 30, "Ulimits": [], "Tmpfs": {},
 }  # fmt: skip
 SOFT_ENTRIES = ["A08", "K03", "K04", "K05", "K06", "K08", "K16", "K22", "K25", "L01", "L02", "L03", "L04", "L16"]
