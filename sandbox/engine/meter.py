@@ -23,9 +23,13 @@ _Number = TypeVar("_Number", int, float)
 class Meter:
     """Reads between enter and exit; `sample` may be called as often as one likes, from the same thread."""
 
-    def __init__(self, paths: CgroupPaths | None, reader: Callable[[CgroupPaths], Counters] = read) -> None:
+    def __init__(
+        self, paths: CgroupPaths | None, *, first: bool = False, reader: Callable[[CgroupPaths], Counters] = read
+    ) -> None:
+        """`first`: nobody used the container before, so its peak of memory is this check's, or that of its start."""
         self._paths = paths
         self._reader = reader
+        self._first = first
         self._before = Counters()
         self._latest = Counters()
         self._reset: _MemoryPeak | None = None
@@ -73,6 +77,8 @@ class Meter:
     def _memory_peak(self) -> int | None:
         if self._reset is not None and self._reset.peak is not None:
             return self._reset.peak
+        if self._first:
+            return self._latest.memory_peak_bytes
         return _grown(self._before.memory_peak_bytes, self._latest.memory_peak_bytes)
 
 

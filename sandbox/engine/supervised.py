@@ -54,12 +54,13 @@ class Job:
 
 @dataclass(frozen=True)
 class _Guest:
-    """A guest at our service, proven. The session is open."""
+    """A guest at our service, proven. The session is open. `first`: no check ran in it before."""
 
     container_id: str
     pid: int
     env: list[str]
     session: Session
+    first: bool = False
 
 
 def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], job: Job, *, keep: bool) -> Ending:
@@ -106,7 +107,7 @@ def _made(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStac
     inspected = _inspected(engine, container_id)
     if inspected is None:
         raise SandboxError(ErrorCode.INTERNAL, "Somebody removed the guest's container", details=name)
-    return _proven(engine, inspected, session, options)
+    return replace(_proven(engine, inspected, session, options), first=True)
 
 
 def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
@@ -129,7 +130,7 @@ def _run(engine: Engine, guest: _Guest, job: Job) -> tuple[Ending, bool]:
     """How the check ended, and whether the guest is as good as new."""
     command = job.command_of(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
-    with Meter(locate(guest.pid) if engine.local else None) as meter:
+    with Meter(locate(guest.pid) if engine.local else None, first=guest.first) as meter:
         outcome = guest.session.run(command, job.streams, job.deadline_s, job.why_stop, meter.sample)
     wall_time_s = time.monotonic() - started
     if outcome.done is None:

@@ -45,6 +45,12 @@ def test_a_peak_of_an_earlier_check_is_unknown_not_this_ones(nowhere: CgroupPath
     assert found.oom_kills == 0
 
 
+def test_a_first_check_has_the_containers_peak(nowhere: CgroupPaths) -> None:
+    with Meter(nowhere, first=True, reader=lambda _: BEFORE) as meter:
+        pass
+    assert meter.counters.memory_peak_bytes == BEFORE.memory_peak_bytes
+
+
 def test_processes_that_samples_saw_count_when_the_peak_did_not_grow(nowhere: CgroupPaths, tmp_path: Path) -> None:
     (tmp_path / "pids.current").write_text("7\n")
     assert metered(BEFORE, BEFORE, nowhere).pids_peak == 7
