@@ -13,7 +13,10 @@ from devtools.mounts import unmount_below
 from sandbox.engine.connection import Engine
 from sandbox.models import Tidying
 from sandbox.store.presence import Presence
+from sandbox.store.quarantine import Quarantine
 from sandbox.workbench import Workbench
+from sandbox.workbench.reconciling.rooms import dead_rooms
+from sandbox.workbench.reconciling.survey import Survey
 from tests.unit.conftest import initialised
 from tests.unit.desk import Desk
 
@@ -107,6 +110,22 @@ def test_what_has_our_label_and_says_nothing_more_is_named(desk: Desk, engine: E
     unknown = make()
     assert collected(desk) == {unknown: Tidying.KEPT}
     assert unknown in names(engine)
+
+
+def test_a_guest_that_the_engine_could_not_end_keeps_its_room(desk: Desk) -> None:
+    """It is tried once, by whom it is noted for. Control: with the note gone its room goes as any other."""
+    guest, run_id = uuid.uuid4().hex, f"run-{uuid.uuid4().hex}"
+    room = desk.home / "repositories" / "rooms" / run_id
+    room.mkdir()
+    ward = Quarantine(desk.home / "quarantine")
+    ward.admit(f"sandbox-{run_id}", guest, "a test")
+    survey = Survey(desk.workbench._parts)
+    survey.settle(dead_rooms)
+    assert [x.action for x in survey.done] == [Tidying.KEPT]
+    ward.discharge(f"sandbox-{run_id}")
+    survey.settle(dead_rooms)
+    assert [x.action for x in survey.done] == [Tidying.KEPT, Tidying.REMOVED]
+    assert not room.exists()
 
 
 def test_a_dry_run_removes_nothing(desk: Desk, engine: Engine, make: Make) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TaskStatus
 from sandbox.store.presence import owner_of
+from sandbox.store.quarantine import Quarantine
 from sandbox.store.records import find_task
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.orphans import end_guest, end_orphans
@@ -37,8 +38,9 @@ def dead_guests(survey: Survey) -> Iterator[Finding]:
         survey.guests_unknown = f"{error.brief}: {error.details}"
         yield Finding("container", "", _raising(error))
         return
+    held = Quarantine(parts.home.quarantine).held()  # whose turn is before ours
     for guest in listed:
-        found = _judged(survey, guest)
+        found = None if guest.name in held or guest.id in held.values() else _judged(survey, guest)
         if found is not None:
             yield found
 
@@ -80,6 +82,8 @@ def _is_open(parts: Parts, task_id: str) -> bool:
 
 def _remove(parts: Parts, guest: container.Listed) -> str:
     container.remove(parts.engine, guest.id)
+    if guest.name in Quarantine(parts.home.quarantine).held():
+        raise SandboxError(ErrorCode.CONFLICT, "The engine cannot end it")
     return ""
 
 

@@ -9,19 +9,23 @@ from pathlib import Path
 from sandbox.files.checkout import remove_tree
 from sandbox.files.overlay import unmount
 from sandbox.store.presence import owner_of
+from sandbox.store.quarantine import Quarantine
 from sandbox.workbench.reconciling.survey import Finding, Survey, children, matching
 
 
 def dead_rooms(survey: Survey) -> Iterator[Finding]:
     """All in `rooms/` whose owner is dead: checkouts, mounted or not, their layers, report folders.
 
-    Guests go first: a room is not taken away under one (THREATS P10).
+    Guests go first: a room is not taken away under one (THREATS P10), nor under one that the engine could not end.
     """
+    undead = {owner_of(name) for name in Quarantine(survey.parts.home.quarantine).held()}
     found = children(survey.parts.home.room("any").parent)
     for path in found:
         if not survey.is_dead(owner_of(path.name)):
             continue
-        if survey.guests_unknown:
+        if owner_of(path.name) in undead - {None}:
+            yield Finding("room", path.name, note="the engine could not end its guest")
+        elif survey.guests_unknown:
             yield Finding("room", path.name, note=f"its guest may live: {survey.guests_unknown}")
         else:
             yield Finding("room", path.name, partial(_remove, path))
