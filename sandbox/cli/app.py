@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -128,7 +129,7 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
             raise
-        return _fail(_defect(error), invocation)
+        return _fail(_unexpected(error), invocation)
     return int(code or 0)
 
 
@@ -158,6 +159,17 @@ def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "sandbox"
     return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=f"See: {path} --help")
+
+
+def _unexpected(error: Exception) -> SandboxError:
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            "The disk is full",
+            details=str(error)[:500],
+            hint="Close tasks with --delete; `sandbox gc` removes what killed commands left.",
+        )
+    return _defect(error)
 
 
 def _defect(error: Exception) -> SandboxError:

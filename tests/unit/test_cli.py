@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -184,6 +185,13 @@ def test_an_interrupt_is_exit_130(command: Command, monkeypatch: pytest.MonkeyPa
     exit_code, out, err = command("repo", "list")
     assert (exit_code, out) == (130, "")
     assert "Interrupted" in err
+
+
+def test_a_full_disk_is_no_defect(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, OSError(errno.ENOSPC, "No space left on device", "/home/file"))
+    exit_code, _, err = command("repo", "list")
+    assert exit_code == BY_CODE[ErrorCode.QUOTA_EXCEEDED]
+    assert "error [quota_exceeded] The disk is full" in err
 
 
 def test_a_termination_is_an_interrupt(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
