@@ -731,7 +731,8 @@ static void own_descriptors(void)
         close(fd);
     for (int fd = 0; fd <= 2; fd++)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
-    fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
+    for (int fd = 0; fd <= 1; fd++) /* stdin too: what select promised may be gone, stolen where /proc/1/fd is open */
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 /* SIGCHLD is blocked and read, not handled: a guest that sends it without end cannot interrupt anything. */

@@ -139,7 +139,8 @@ def _run(engine: Engine, guest: _Guest, job: Job) -> tuple[Ending, bool]:
     _tell_start(outcome.done, command, job.streams)
     if ending.counters.oom_kills is None:
         ending = _with_engines_word(engine, guest, ending)
-    return ending, outcome.done.quiescent and not ending.oom_killed
+    # A guest that was told to end may know the nonce now and speak for PID 1 (docs/adr/0019, gVisor): it is not kept.
+    return ending, outcome.done.quiescent and not ending.oom_killed and outcome.stopped is None
 
 
 def _reported(done: Done, stopped: Verdict | None, counters: Counters, started_at: datetime) -> Ending:
@@ -157,7 +158,7 @@ def _reported(done: Done, stopped: Verdict | None, counters: Counters, started_a
         wall_time_s=done.wall_time_s,
         counters=counters,
         signal=signal,
-        stopped=stopped if done.killed else None,
+        stopped=stopped,
         lost=exit_code is None,
         leftover_processes=done.leftovers,
     )

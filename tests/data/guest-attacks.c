@@ -8,6 +8,8 @@
  *   guest-attacks orphan-traceme   the same in a child that PID 1 inherits, which then waits for ever
  *   guest-attacks held         ends with status 0, but a child of its own traces it and does not wait
  *   guest-attacks bomb N       forks in every process, at most N processes of its user
+ *   guest-attacks steal        takes the next kill from PID 1's stdin and reports a pass of that check in its stead.
+ *                              First says whether it could open both ("open 1 1"): not on Linux, but in gVisor
  *   guest-attacks quiet        a child of clone(2) without an exit signal that stays
  *   guest-attacks inflight     leaves stdout open in a message between sockets that only hold each other
  *   guest-attacks orphans N    N orphans that end at once, one after the other
@@ -155,6 +157,23 @@ static _Noreturn void bomb(rlim_t most)
         fork();
 }
 
+static _Noreturn void steal(void)
+{
+    unsigned char taken[21] = {0}, forged[5 + 64] = {'D', 0, 0, 0, 64};
+    int in = open("/proc/1/fd/0", O_RDONLY), out = open("/proc/1/fd/1", O_WRONLY);
+    printf("open %d %d\n", in >= 0, out >= 0);
+    fflush(stdout);
+    if (fork() >= 0 && fork() >= 0)
+        while (in >= 0 && read(in, taken, sizeof taken) != sizeof taken)
+            usleep(100);
+    memcpy(forged + 5, taken + 5, 16);
+    forged[5 + 23] = 4; /* quiescent; wait status 0 */
+    if (in < 0 || taken[0] != 'K' || write(out, forged, sizeof forged) < 0)
+        printf("nothing\n");
+    for (;;)
+        pause();
+}
+
 static int quiet(void)
 {
     if (syscall(SYS_clone, 0, NULL, NULL, NULL, NULL) == 0)
@@ -222,6 +241,7 @@ int main(int argc, char **argv)
     if (!strcmp(mode, "orphan-traceme")) return orphan_traceme();
     if (!strcmp(mode, "held")) return held();
     if (!strcmp(mode, "bomb")) bomb((rlim_t)atoi(word));
+    if (!strcmp(mode, "steal")) steal();
     if (!strcmp(mode, "quiet")) return quiet();
     if (!strcmp(mode, "inflight")) return inflight();
     if (!strcmp(mode, "orphans")) return orphans(atoi(word));

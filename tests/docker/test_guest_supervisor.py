@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import docker.errors
 import pytest
@@ -24,8 +26,9 @@ from sandbox.checks.output import Follow
 from sandbox.config import ImageSettings
 from sandbox.engine import frames
 from sandbox.engine.connection import Engine
-from sandbox.engine.container import remove, task_container
+from sandbox.engine.container import WhyStop, nothing_stops, remove, task_container
 from sandbox.engine.options import HOSTS, Supervisor
+from sandbox.engine.session import Outcome, Session
 from sandbox.images import Courier, Site, build, supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
@@ -47,15 +50,21 @@ class Bench:
     recorder: Recorder
     container: str
     folder: Path
+    pids: int = 64
 
     def check(
-        self, *argv: str, timeout_s: float = 120.0, memory_bytes: int = 256 * MEBIBYTE, follow: Follow | None = None
+        self,
+        *argv: str,
+        timeout_s: float = 120.0,
+        memory_bytes: int = 256 * MEBIBYTE,
+        follow: Follow | None = None,
+        why_stop: WhyStop = nothing_stops,
     ) -> CheckRun:
         """One check to its end, in the container that is there or in a new one."""
-        limits = Limits(memory_bytes=memory_bytes, cpus=1.0, pids=64)
+        limits = Limits(memory_bytes=memory_bytes, cpus=1.0, pids=self.pids)
         check = Check(id="attack", label="Attack", argv=argv, timeout_s=timeout_s, limits=limits)
         place = Place(self.folder / "workspace", self.folder / "report", "0" * 40, False, None)
-        return self.recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow)
+        return self.recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow, why_stop)
 
     def script(self, text: str, timeout_s: float = 120.0) -> CheckRun:
         return self.check("sh", "-c", text, timeout_s=timeout_s)
@@ -94,19 +103,25 @@ def user() -> tuple[int, int]:
 
 @pytest.fixture
 def bench(engine: Engine, base_image: str, binary: Path, attacks: Path, tmp_path: Path) -> Iterator[Bench]:
+    with benched(engine, base_image, binary, tmp_path) as found:
+        shutil.copy(attacks, tmp_path / "workspace" / "attacks")
+        yield found
+
+
+@contextmanager
+def benched(engine: Engine, image: str, binary: Path, folder: Path, runtime: str = "runc") -> Iterator[Bench]:
     for name in ("workspace", "report"):
-        (tmp_path / name).mkdir()
-        os.chown(tmp_path / name, *user())
-    (tmp_path / "workspace" / ".git").write_bytes(GIT_MASK)
-    (tmp_path / "mask").write_bytes(GIT_MASK)
-    (tmp_path / "hosts").write_text(HOSTS)
-    shutil.copy(attacks, tmp_path / "workspace" / "attacks")
+        (folder / name).mkdir()
+        os.chown(folder / name, *user())
+    (folder / "workspace" / ".git").write_bytes(GIT_MASK)
+    (folder / "mask").write_bytes(GIT_MASK)
+    (folder / "hosts").write_text(HOSTS)
     guest = Guest(
-        image_digest=base_image,
-        runtime="runc",
+        image_digest=image,
+        runtime=runtime,
         user=user(),
-        git_mask=tmp_path / "mask",
-        hosts=tmp_path / "hosts",
+        git_mask=folder / "mask",
+        hosts=folder / "hosts",
         instance=uuid.uuid4().hex[:16],
         cpus=os.cpu_count() or 1,
         supervisor=Supervisor(binary, 600),
@@ -115,7 +130,8 @@ def bench(engine: Engine, base_image: str, binary: Path, attacks: Path, tmp_path
     executor = TaskContainer(engine, load_container_policy(ROOT / "policies"), guest, task_id)
     name = task_container(guest.instance, task_id)
     try:
-        yield Bench(engine, Recorder(executor, guest, tmp_path / "logs"), name, tmp_path)
+        pids = 64 if runtime == "runc" else 512  # gVisor's own threads count, and it ends when it gets no more
+        yield Bench(engine, Recorder(executor, guest, folder / "logs"), name, folder, pids)
     finally:
         remove(engine, name)
 
@@ -176,6 +192,54 @@ def test_l14_a_check_that_has_itself_traced_ends_as_it_would(bench: Bench) -> No
 
 def test_l14_a_check_whose_end_its_own_tracer_keeps_has_timed_out(bench: Bench) -> None:
     assert bench.check("/workspace/attacks", "held", timeout_s=2.0).verdict is Verdict.TIMED_OUT
+
+
+@pytest.mark.parametrize("runtime", ["runc", "runsc"])
+def test_k30_a_stolen_nonce_turns_no_verdict(
+    engine: Engine, base_image: str, binary: Path, attacks: Path, tmp_path: Path, runtime: str
+) -> None:
+    """gVisor lets a guest open /proc/1/fd: a check told to end can learn its nonce, and report a pass itself."""
+    if runtime not in runtimes(engine):
+        unavailable(f"The engine has no runtime {runtime}")
+    for attempt in range(3 if runtime == "runsc" else 1):  # the thief and PID 1 race for the frame; seen: one in two
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        with benched(engine, base_image, binary, folder, runtime) as bench:
+            shutil.copy(attacks, folder / "workspace" / "attacks")
+            run = told_to_end(bench, "/workspace/attacks", "steal")
+            able = "open 1 1" if runtime == "runsc" else "open 0 0"
+            assert run.stdout_tail.startswith(able), "the control: there, it can"
+            assert run.verdict is Verdict.DISK_LIMIT
+            assert bench.container_id is None
+
+
+def told_to_end(bench: Bench, *argv: str) -> CheckRun:
+    """A check that fills the disk, as far as its controller can tell, from its first output on."""
+    begun = threading.Event()
+
+    def ready(_stream: str, _chunk: bytes) -> None:
+        begun.set()
+
+    return bench.check(*argv, follow=ready, why_stop=lambda: Verdict.DISK_LIMIT if begun.is_set() else None)
+
+
+def test_k30_a_pass_reported_after_the_kill_is_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same without a race: whoever reported it."""
+    run = Session.run
+
+    def forged(*arguments: Any) -> Outcome:
+        outcome = run(*arguments)
+        assert outcome.done is not None
+        assert outcome.done.killed
+        return replace(outcome, done=replace(outcome.done, wait_status=0, killed=False, quiescent=True))
+
+    monkeypatch.setattr(Session, "run", forged)
+    assert told_to_end(bench, "sh", "-c", "echo ready; sleep 600").verdict is Verdict.DISK_LIMIT
+    assert bench.container_id is None
+
+
+def runtimes(engine: Engine) -> set[str]:
+    return set(engine.api.info()["Runtimes"])
 
 
 # --- outlive, outnumber
