@@ -39,7 +39,7 @@ class Done:
 
 def run_plain(
     argv: Sequence[str], *, cwd: Path, home: Path, env: Mapping[str, str] | None = None, stdin: bytes = b"",
-    seconds: float = 60.0,
+    seconds: float = 150.0,
 ) -> Done:  # fmt: skip
     """Run a command with `home` as its HOME, for at most `seconds`."""
     environ = {"PATH": SAFE_PATH, "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C", **_IDENTITY}

@@ -127,6 +127,17 @@ def test_shipped_suite_sees_a_careless_host(tmp_path: Path, monkeypatch: pytest.
     assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
 
 
+def test_shipped_suite_sees_the_operators_own_rules(tmp_path: Path) -> None:
+    """Policies of the user's home are what is attacked: one that allows too much is no wall."""
+    policies, root = tmp_path / "policies", tmp_path / "root"
+    policies.mkdir()
+    root.mkdir()
+    (policies / "paths.toml").write_text('[[repository]]\nmatch = ["*"]\nallow = [".gitattributes"]\n')
+    with Site(Settings(), os.environ, policies, root) as site:
+        (entry,) = select(["J31"])
+        assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
+
+
 SOFT = {
     "CapDrop": [], "SecurityOpt": ["seccomp=unconfined"], "ReadonlyRootfs": False, "PidsLimit": 300,
     "Memory": 1 << 30, "MemorySwap": 1 << 30, "Ulimits": [], "Tmpfs": {},
