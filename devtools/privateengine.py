@@ -25,6 +25,7 @@ from sandbox.errors import SandboxError
 
 DEADLINE_S = 60.0
 _COMMAND = ("unshare", "--net", "dockerd")
+CGROUPS = Path("/sys/fs/cgroup")
 NETWORK = {"bridge": "none", "iptables": False, "ip6tables": False, "ip-forward": False}
 
 
@@ -67,6 +68,10 @@ class PrivateEngine:
             saved = b"".join(theirs.api.get_image(image))
             ours.api.load_image(saved)  # type: ignore[no-untyped-call]  # stub
 
+    def groups(self) -> list[Path]:
+        """Control groups that hold its containers' processes, in each hierarchy that there is."""
+        return [*CGROUPS.glob(self._folder.name), *CGROUPS.glob(f"*/{self._folder.name}")]
+
     def _start(self) -> None:
         configuration = self._folder / "daemon.json"
         configuration.write_text(json.dumps({**NETWORK, "runtimes": self._runtimes}))
@@ -76,6 +81,7 @@ class PrivateEngine:
             "pidfile": self._folder / "pid",
             "host": self.url,
             "config-file": configuration,
+            "cgroup-parent": f"/{self._folder.name}",
         }
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - fixed words and our own folder
@@ -99,7 +105,9 @@ class PrivateEngine:
         return True
 
     def _stop(self) -> None:
-        """Its shims outlive a dockerd that has to be killed."""
+        """Its shims outlive a dockerd that has to be killed, and the `runc init` of a start that failed outlives all of
+        them (seen: 20.10). The latter have no name, but a control group below our own.
+        """
         if hasattr(self, "_process"):
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -109,6 +117,8 @@ class PrivateEngine:
         for pid in self._processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for group in self.groups():
+            _empty(group)
         unmount_below(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -121,3 +131,15 @@ class PrivateEngine:
                     if os.fsencode(self._folder) in (entry / "cmdline").read_bytes():
                         found.append(int(entry.name))
         return found
+
+
+def _empty(group: Path) -> None:
+    """Kill what is in a control group and those below it, and remove them."""
+    ends_at = time.monotonic() + DEADLINE_S
+    while group.is_dir() and time.monotonic() < ends_at:
+        for folder in sorted((path.parent for path in group.rglob("cgroup.procs")), reverse=True):
+            with suppress(OSError):  # gone, or not yet empty: the next round sees
+                for pid in (folder / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+                folder.rmdir()
+        time.sleep(0.05)

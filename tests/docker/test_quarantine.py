@@ -66,6 +66,7 @@ def hanging(tmp_path: Path) -> Iterator[Hanging]:
             yield found
         finally:
             found.release()
+    assert engine.groups() == []  # nor a process in them
 
 
 @pytest.fixture
