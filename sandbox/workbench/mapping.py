@@ -17,6 +17,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, pristine
 from sandbox.workbench.runtimes import runtime_of
+from sandbox.workbench.starting import at_work
 
 MAX_MAP_TOKENS = 100_000
 MENTION_BYTES = 32 * 1024**2
@@ -27,6 +28,7 @@ def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[
     """The symbols that matter most at a repository's default branch or a task's last commit, under a token budget."""
     if not 1 <= token_budget <= MAX_MAP_TOKENS:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget is from 1 to {MAX_MAP_TOKENS}")
+    at_work(parts)
     repo_id, commit = _commit_of(parts, owner_id)
     _, git = cache_of(parts, repo_id)
     tree = tree_of(git, commit)

@@ -26,6 +26,7 @@ from sandbox.store.records import (
     require_no_open_task,
 )
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.starting import at_work
 from sandbox.workbench.tasks import EDIT_WAIT_S, close, looking
 from sandbox.workbench.worktrees import remove_worktree, site_of
 
@@ -40,6 +41,7 @@ def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
     never pushed, uncommitted changes, or snapshots of such, unless `discard`.
     """
+    at_work(parts)
     home = parts.home
     if re.fullmatch(SLUG_PATTERN, repo_id) is None or not _holdings(home, repo_id):
         find_repository(home, repo_id)

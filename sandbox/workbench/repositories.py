@@ -125,6 +125,7 @@ def _completed(parts: Parts, repository: Repository, git: Git, tree: str) -> str
 
 def materialize(parts: Parts, repo_id: str) -> Repository:
     """Turn a partial clone whole. One that is whole already stays as it is, and the remote is not asked."""
+    at_work(parts)
     repository, git = cache_of(parts, repo_id)
     if is_partial(git):
         remote = parts.remote(repository.remote_url)
