@@ -99,7 +99,7 @@ class ContainerSettings(_Section):
 
     runtime: str = "runc"
     keep: bool = True
-    idle_s: PositiveInt = 600
+    idle_s: int = Field(default=600, ge=1, le=31_536_000)
     parallel: NonNegativeInt = 0
 
 

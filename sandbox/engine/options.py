@@ -105,13 +105,15 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 SUPERVISOR_TARGET = "/sandbox-init"
+MAX_LEASE_S = 31_536_000  # images/init/init.c takes no more
 
 
 @dataclass(frozen=True)
 class Supervisor:
     """Our PID 1 (images/init), mounted into any image. It takes commands over stdin, and ends when none came for long.
 
-    `binary`: static, at a path whose content never changes: the guest keeps the file it was started with.
+    `lease_s`: at most a year. `binary`: static, at a path whose content never changes: the guest keeps the file it was
+    started with.
     """
 
     binary: Path
@@ -357,7 +359,7 @@ def _require_purpose(spec: ContainerSpec) -> None:
     """Either a command, or a supervisor that will be told one: both would hide which of them runs."""
     if spec.supervisor is None:
         require_command(spec.argv)
-    elif spec.argv or spec.env or spec.supervisor.lease_s < 1:
+    elif spec.argv or spec.env or not 1 <= spec.supervisor.lease_s <= MAX_LEASE_S:
         raise _violation("A supervised guest has no command of its own, and a lease")
 
 

@@ -207,6 +207,7 @@ SUPERVISED_REFUSED: dict[str, dict[str, Any]] = {
     "a command as well": {"argv": ("true",)},
     "an environment of its own": {"env": {"A": "1"}},
     "no lease": {"supervisor": Supervisor(Path("/srv/sandbox/init"), 0)},
+    "a lease of more than a year": {"supervisor": Supervisor(Path("/srv/sandbox/init"), 31_536_001)},
     "negative lease": {"supervisor": Supervisor(Path("/srv/sandbox/init"), -1)},
     "relative binary": {"supervisor": Supervisor(Path("init"), 600)},
     "climbing binary": {"supervisor": Supervisor(Path("/srv/sandbox/../../init"), 600)},
