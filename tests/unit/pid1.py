@@ -121,6 +121,13 @@ class Pid1:
         self.send(frame(b"R", order(nonce, argv, env, cwd, ms)))
         return nonce
 
+    def begin(self, *argv: str | bytes, ms: int = LONG_MS) -> bytes:
+        """Begin a check, and see it accepted before anything it writes; its nonce."""
+        nonce = secrets.token_bytes(16)
+        self.send(frame(b"R", order(nonce, argv, ms=ms)) + frame(b"P", nonce))
+        assert self.receive() == (b"A", nonce + b"\1")
+        return nonce
+
     def finish(self, nonce: bytes) -> Done:
         """Read on until the report, which must be about `nonce`, as must be all before it."""
         streams = {b"O": bytearray(), b"E": bytearray()}

@@ -225,8 +225,7 @@ def test_output_waits_for_a_slow_reader_and_loses_nothing(guest: Pid1, folder: P
 
 
 def test_deadline_holds_while_nobody_reads(guest: Pid1) -> None:
-    nonce = guest.start("cat", "/dev/zero", ms=300)
-    assert guest.ping() in (0, 1)  # it has begun
+    nonce = guest.begin("cat", "/dev/zero", ms=1000)
     wait_until(lambda: not guest_processes(guest))
     done = guest.finish(nonce)
     assert (done.flags, done.code) == (TIMED_OUT | QUIESCENT, -9)
@@ -392,9 +391,9 @@ def test_posture_is_pid_1s_own(guest: Pid1, running: bool) -> None:
         "Pid": "1", "NoNewPrivs": "1", "CapEff": "0" * 16,
     }  # fmt: skip
     seen = Path(f"/proc/{guest.host_pid}/mountinfo").read_text()  # of other tests' mounts some may have gone meanwhile
-    proc = [line for line in mounts.splitlines() if line.split()[4] == "/proc"]
-    assert proc[1:]  # the host's and its own over it
-    assert set(proc) <= set(seen.splitlines())
+    proc = {line for line in mounts.splitlines() if line.split()[4] == "/proc"}
+    assert proc <= set(seen.splitlines())
+    assert proc or len(seen) > 100_000, "a table of 128 KiB, as on a host with many mounts, is left out and not cut"
     assert "lo:" in devices
 
 
@@ -530,8 +529,7 @@ def test_lease_does_not_end_a_check_and_begins_again_after_it(supervisor: Path) 
 
 def test_last_output_of_a_long_check_has_a_whole_lease_to_be_read(supervisor: Path) -> None:
     with pid1(supervisor, "1") as guest:
-        nonce = guest.start("sh", "-c", "sleep 1.2; head -c 100000 /dev/zero")  # what the pipes hold without a reader
-        assert guest.ping() == 1
+        nonce = guest.begin("sh", "-c", "sleep 1.2; head -c 100000 /dev/zero")  # what the pipes hold without a reader
         (child,) = guest_processes(guest)
         began = running = time.monotonic()
         while Path(f"/proc/{child}").exists() and running < began + 60:
