@@ -45,9 +45,10 @@ class Command:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")} | self.env
+        # A suite in the background of a shell ignores SIGINT, one under nohup SIGHUP, and so would this command.
+        defaults = ["env", "--default-signal=INT,HUP,TERM"]
         return subprocess.Popen(
-            # A suite in the background of a shell ignores SIGINT, and so would this command: give it the default back.
-            ["env", "--default-signal=INT", sys.executable, "-m", "sandbox", "--home", str(self.home), *arguments],
+            [*defaults, sys.executable, "-m", "sandbox", "--home", str(self.home), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

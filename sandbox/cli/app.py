@@ -134,9 +134,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _listen(handler: Any) -> None:
-    """Choose what Ctrl-C, SIGTERM and a closed terminal do; what is ignored (by `nohup`, by a shell) stays ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
+    """Choose what SIGTERM, Ctrl-C and a closed terminal do; one of those two that is ignored (by a shell, by `nohup`)
+    stays ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
 

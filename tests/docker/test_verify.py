@@ -271,6 +271,15 @@ def test_what_fails_on_our_side_ends_what_runs_beside_it_and_keeps_nothing(bench
     assert not list((bench.home / "repositories").glob("verdicts/*"))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A suite in the background of a shell ignores SIGINT: give the test Python's own handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("bench", [{"a": ("sleep 1000", []), "b": ("sleep 1000", [])}], indirect=True)
 def test_an_interrupt_ends_all_that_runs_at_once(bench: Bench) -> None:
     begun: set[str] = set()
