@@ -137,6 +137,8 @@ def _run(engine: Engine, guest: _Guest, job: Job) -> tuple[Ending, bool]:
         return _lost(engine, guest, outcome, meter.counters, started_at, wall_time_s), False
     ending = _reported(outcome.done, outcome.stopped, meter.counters, started_at)
     _tell_start(outcome.done, command, job.streams)
+    if not outcome.done.quiescent:
+        kill(engine, guest.container_id)  # or an error: a removal that hangs is given up without a word to the caller
     if ending.counters.oom_kills is None:
         ending = _with_engines_word(engine, guest, ending)
     # A guest that was told to end may know the nonce now and speak for PID 1 (docs/adr/0019, gVisor): it is not kept.
