@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sandbox.models import CheckRun
 
 WORKSPACE = "/workspace"
-_TMP_LIMITS = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608"
+_ROOM = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608, disk_bytes = 67108864, disk_files = 4000"
 """Limits that a probe reaches at once. `file_bytes` and `output_bytes` come on top."""
 
 PROFILE = 'label = "attack"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
@@ -89,7 +89,7 @@ class Probe:
 
     def toml(self, mebibytes: int, pids: int) -> str:
         """Its entry; a TOML basic string takes what JSON writes."""
-        limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_TMP_LIMITS}"
+        limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_ROOM}"
         return CHECK.format(id=self.id, argv=json.dumps([*self.argv]), timeout_s=self.timeout_s, limits=limits)
 
 

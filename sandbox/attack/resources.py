@@ -15,6 +15,8 @@ FORKS = 'my $n = 0; for (1..400) { my $p = fork() // last; if (!$p) { sleep 60; 
 EATS = "perl -e 'my $x; vec($x, ({} << 20) - 1, 8) = 1; print length($x), qq(\\n)'; exit 0"
 OPENS = 'my @f; for (1..1000) { open(my $f, "<", "/dev/null") or last; push @f, $f } print scalar(@f), "\n"'
 FILLS = "head -c 33554432 /dev/zero >{0}; wc -c <{0}; rm -f {0}"
+SPREADS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do head -c 8388608 /dev/zero >{0}/part$i; done; du -s {0} | cut -f 1"
+SCATTERS = 'for (1..8000) {{ open(my $f, ">", "{0}/part$_") or last }} print "$_\n" for scalar(() = glob("{0}/part*"))'
 FLOODS = "head -c 4194304 /dev/zero | tr '\\0' 'a'; head -c 4194304 /dev/zero >&2"
 STUBBORN = "trap '' TERM INT HUP QUIT ALRM USR1 USR2; echo set; while :; do sleep 1; done"
 SURVIVED = (
@@ -49,6 +51,8 @@ def probes(runtime: str) -> tuple[Probe, ...]:
         Probe("opens", ("perl", "-e", OPENS)),
         Probe("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
         Probe("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
+        Probe("spreads", ("sh", "-c", SPREADS.format("/workspace") + "; sleep 100"), timeout_s=100.0),
+        Probe("scatters", ("perl", "-e", SCATTERS.format("/workspace") + "; sleep 100"), timeout_s=100.0),
         Probe("floods", ("sh", "-c", FLOODS)),
         Probe("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
         Probe("stays", ("sh", "-c", STAYS.format("/workspace"))),
@@ -103,6 +107,30 @@ def _oom(scene: Scene) -> str:
     return _not_passed(guests_of(scene).run("eats"), *verdicts)
 
 
+def _spread(scene: Scene) -> str:
+    said = guests_of(scene).run_soft("sh", "-c", f"mkdir {TMP}/s; {SPREADS.format(f'{TMP}/s')}").stdout.split()
+    fired(said and int(said[-1]) >= 96 << 10, f"a soft container stopped it as well: {said}")
+    return "96 MiB were written in small files"
+
+
+def _scattered(scene: Scene) -> str:
+    said = guests_of(scene).run_soft("perl", "-e", f'mkdir "{TMP}/s"; {SCATTERS.format(f"{TMP}/s")}').stdout.split()
+    fired(said and int(said[-1]) == 8000, f"a soft container stopped it as well: {said}")
+    return "8000 files were made"
+
+
+def _stopped(check_id: str) -> Callable[[Scene], str]:
+    """The attack: the product stops it, since the engine has no limit for a mounted directory."""
+
+    def attack(scene: Scene) -> str:
+        run = guests_of(scene).run(check_id)
+        for path in scene.wt.glob("part*"):
+            path.unlink()
+        return _not_passed(run, Verdict.DISK_LIMIT)
+
+    return attack
+
+
 def _flooded(scene: Scene) -> str:
     size = len(guests_of(scene).run_soft("sh", "-c", FLOODS).stdout)
     fired(size >= 8 << 20, f"only {size} bytes arrived")
@@ -153,6 +181,8 @@ ENTRIES = (
     Entry("L04", "a file without end", "check run",
           _prints("sh", "-c", FILLS.format(f"{TMP}/big"), want="33554432", what="32 MiB were written"),
           _at_most("fills-file", 16 << 20, "bytes in one file"), scene="guests"),
+    Entry("L04D", "a full disk, by many files", "check run", _spread, _stopped("spreads"), scene="guests"),
+    Entry("L05", "all inodes, by empty files", "check run", _scattered, _stopped("scatters"), scene="guests"),
     Entry("L07", "a flood of output", "check run", _flooded, _bounded, scene="guests"),
     Entry("L09", "a process that ignores signals", "check run",
           _prints("sh", "-c", SURVIVED, want="survived", what="it outlived SIGTERM"), _deadline, scene="guests"),

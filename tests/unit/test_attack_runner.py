@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.attack import runner, select
+from sandbox.attack import site as attack_site
 from sandbox.attack.entry import Entry, GotThrough, Missing, Void
 from sandbox.attack.scene import Scene
 from sandbox.attack.site import Site
@@ -86,7 +87,8 @@ def test_an_effect_of_the_control_is_not_held_against_the_product(tmp_path: Path
     assert ran(tmp_path, Entry("Z01", "t", "u", control, quiet, scene="bare")).outcome is AttackOutcome.HELD
 
 
-def test_an_entry_that_hangs_is_an_error(tmp_path: Path) -> None:
+def test_an_entry_that_hangs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attack_site, "GRACE_S", 0.1)
     never = threading.Event()
 
     def hang(_scene: Scene) -> str:
