@@ -16,7 +16,7 @@ EATS = "perl -e 'my $x; vec($x, ({} << 20) - 1, 8) = 1; print length($x), qq(\\n
 OPENS = 'my @f; for (1..1000) { open(my $f, "<", "/dev/null") or last; push @f, $f } print scalar(@f), "\n"'
 FILLS = "head -c 33554432 /dev/zero >{0}; wc -c <{0}; rm -f {0}"
 SPREADS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do head -c 8388608 /dev/zero >{0}/part$i; done; du -s {0} | cut -f 1"
-SCATTERS = 'for (1..8000) {{ open(my $f, ">", "{0}/part$_") or last }} print "$_\n" for scalar(() = glob("{0}/part*"))'
+SCATTERS = 'for (1..6000) {{ open(my $f, ">", "{0}/part$_") or last }} print "$_\n" for scalar(() = glob("{0}/part*"))'
 FLOODS = "head -c 4194304 /dev/zero | tr '\\0' 'a'; head -c 4194304 /dev/zero >&2"
 STUBBORN = "trap '' TERM INT HUP QUIT ALRM USR1 USR2; echo set; while :; do sleep 1; done"
 SURVIVED = (
@@ -51,8 +51,8 @@ def probes(runtime: str) -> tuple[Probe, ...]:
         Probe("opens", ("perl", "-e", OPENS)),
         Probe("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
         Probe("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
-        Probe("spreads", ("sh", "-c", SPREADS.format("/workspace") + "; sleep 100"), timeout_s=100.0),
-        Probe("scatters", ("perl", "-e", SCATTERS.format("/workspace") + "; sleep 100"), timeout_s=100.0),
+        Probe("spreads", ("sh", "-c", SPREADS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
+        Probe("scatters", ("perl", "-e", SCATTERS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
         Probe("floods", ("sh", "-c", FLOODS)),
         Probe("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
         Probe("stays", ("sh", "-c", STAYS.format("/workspace"))),
@@ -115,8 +115,8 @@ def _spread(scene: Scene) -> str:
 
 def _scattered(scene: Scene) -> str:
     said = guests_of(scene).run_soft("perl", "-e", f'mkdir "{TMP}/s"; {SCATTERS.format(f"{TMP}/s")}').stdout.split()
-    fired(said and int(said[-1]) == 8000, f"a soft container stopped it as well: {said}")
-    return "8000 files were made"
+    fired(said and int(said[-1]) == 6000, f"a soft container stopped it as well: {said}")
+    return "6000 files were made"
 
 
 def _stopped(check_id: str) -> Callable[[Scene], str]:
