@@ -22,6 +22,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -43,7 +44,7 @@ enum {
     NONCE_BYTES = 16,
     PAYLOAD_MAX = 1 << 20,
     RUN_FIXED_BYTES = NONCE_BYTES + 8 + 4 + 4,
-    CHUNK_BYTES = 64 << 10,
+    CHUNK_BYTES = PIPE_BUF - HEADER_BYTES - NONCE_BYTES,
     TEXT_MAX = 128 << 10,           /* of one file of a posture report */
     REPLY_MAX = 3 * TEXT_MAX + 64,  /* the largest frame of ours but output */
     CONTROL_BYTES = 2 * REPLY_MAX,
@@ -59,10 +60,11 @@ static const uint64_t SWEEP_US = 10 * 1000000;
 static const uint64_t SWEEP_STEP_US = 20 * 1000; /* also without SIGCHLD: what dies need not be our child yet */
 static const uint64_t NEVER = UINT64_MAX;
 
-/* Bytes on their way to the controller: whole frames only, written in one go as far as others are concerned. */
+/* Whole frames on their way to the controller. Each is one write(2), and up to PIPE_BUF bytes that is atomic (pipe(7)):
+ * where a check can open /proc/1/fd/1 (gVisor) it must not get its bytes between a header of ours and the nonce. */
 struct queue {
     uint8_t *data;
-    size_t size, length, sent;
+    size_t size, length, sent, frame_end;
 };
 
 /* The pipe a check writes to, and the one frame of its bytes that is on its way. */
@@ -170,7 +172,9 @@ static bool control_has_room(void)
 static bool flushed(struct queue *queue)
 {
     while (queue->sent < queue->length) {
-        ssize_t n = write(STDOUT_FILENO, queue->data + queue->sent, queue->length - queue->sent);
+        if (queue->sent == queue->frame_end)
+            queue->frame_end += HEADER_BYTES + get(queue->data + queue->sent + 1, 4);
+        ssize_t n = write(STDOUT_FILENO, queue->data + queue->sent, queue->frame_end - queue->sent);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -179,7 +183,7 @@ static bool flushed(struct queue *queue)
             leave(LEAVE_NO_READER);
         queue->sent += (size_t)n;
     }
-    queue->sent = queue->length = 0;
+    queue->sent = queue->length = queue->frame_end = 0;
     return true;
 }
 

@@ -138,7 +138,7 @@ class Pid1:
                 numbers: tuple[int, int, int, int, int, int, int, int] = _DONE.unpack(payload[16:])
                 return Done(*numbers, bytes(streams[b"O"]), bytes(streams[b"E"]))
             streams[kind] += payload[16:]
-            assert 0 < len(payload) - 16 <= 64 * 1024
+            assert 0 < len(payload) - 16 <= select.PIPE_BUF - 5 - 16, "a frame is one atomic write"
 
     def check(self, *argv: str | bytes, env: tuple[str, ...] = (PATH,), cwd: str = "/", ms: int = LONG_MS) -> Done:
         """Start and finish."""
