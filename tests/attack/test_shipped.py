@@ -109,9 +109,9 @@ def careless_commit(self: Workbench, task_id: str, message: str, allow: Sequence
 
 _STATUS, _DIFF, _COMMIT = Workbench.status, Workbench.diff, Workbench.commit
 CARELESS: dict[str, tuple[Callable[..., object], Sequence[str]]] = {
-    "status": (careless_status, ["A01", "A02", "B01", "B05"]),
+    "status": (careless_status, ["A01", "B05"]),
     "read_file": (careless_read, ["H01", "H02", "H03"]),
-    "apply_patch": (careless_patch, ["J07", "J08", "J15", "J29", "J36"]),
+    "apply_patch": (careless_patch, ["J07", "J08", "J15", "J36"]),
     "diff": (careless_diff, ["I01"]),
     "commit": (careless_commit, ["I03"]),
 }
