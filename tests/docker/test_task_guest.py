@@ -28,6 +28,8 @@ CHECKS = {
     "reports": f"echo '{JUNIT}' > /report/r.xml",
     "traps": "cd /report && ln -s /etc link && mkdir -p a/b && touch a/b/f && chmod 000 a . ; true",
     "marks": "touch began",
+    "plants": "touch /tmp/planted /dev/shm/planted $HOME/planted",
+    "wary": "test ! -e /tmp/planted -a ! -e /dev/shm/planted -a ! -e $HOME/planted",
 }
 ENDLESS = {"endless": "touch began; sleep 1000"}
 DEADLINE_S = 6
@@ -155,10 +157,13 @@ def test_a_refused_close_leaves_the_container(bench: Bench, engine: Engine) -> N
     assert bench.container(engine) == first
 
 
-def test_a_verification_does_not_touch_the_tasks_container(bench: Bench, engine: Engine) -> None:
-    bench.run("quick")
+def test_a_verification_neither_sees_nor_touches_the_tasks_container(bench: Bench, engine: Engine) -> None:
+    """Control: the next check of the task does see what was planted."""
+    bench.run("plants")
     first = bench.container(engine)
-    bench.workbench.verify(bench.task.id)
+    assert bench.run("wary") is Verdict.FAILED
+    found = bench.workbench.verify(bench.task.id)
+    assert {run.check_id: run.verdict for run in found.runs}["wary"] is Verdict.PASSED
     assert bench.container(engine) == first
 
 
