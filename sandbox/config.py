@@ -99,7 +99,7 @@ class ContainerSettings(_Section):
 
     runtime: str = "runc"
     keep: bool = True
-    idle_s: int = Field(default=600, ge=1, le=31_536_000)
+    idle_s: int = Field(default=600, ge=10, le=31_536_000)
     parallel: NonNegativeInt = 0
 
 

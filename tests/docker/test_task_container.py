@@ -231,7 +231,7 @@ def test_other_limits_make_it_anew_and_the_same_do_not(bench: Bench) -> None:
 
 
 def test_an_unused_container_ends_by_itself_and_the_next_check_has_a_new_one(bench: Bench) -> None:
-    bench.guest = replace(bench.guest, supervisor=replace(bench.guest.supervisor, lease_s=1))
+    bench.guest = replace(bench.guest, supervisor=replace(bench.guest.supervisor, lease_s=8))
     bench.run("true")
     first = bench.container()
     assert bench.api.wait(first, timeout=DEADLINE_S)["StatusCode"] == 0
