@@ -52,8 +52,10 @@ def _status(channel: socket.socket) -> bytes:
     """Read the head of the answer to its last byte and none further: what follows is the guest's."""
     head = b""
     while not head.endswith(_END):
-        byte = channel.recv(1)
-        if not byte or len(head) > _MAX_HEADERS:
+        ahead = channel.recv(_MAX_HEADERS, socket.MSG_PEEK)
+        if not ahead or len(head) > _MAX_HEADERS:
             raise ConnectionError(f"an answer of {len(head)} bytes without an end")
-        head += byte
+        seen = head + ahead
+        end = seen.find(_END)
+        head += channel.recv(len(ahead) if end < 0 else end + len(_END) - len(head))
     return head.split(b" ", 2)[1]

@@ -23,6 +23,7 @@ from sandbox.engine.attach import attach
 from sandbox.engine.cgroups import Counters, locate
 from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import Ending, Streams, WhyStop, create, kill, remove
+from sandbox.engine.direct import inspect
 from sandbox.engine.frames import Command, Done
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
@@ -227,7 +228,7 @@ def _inspected(engine: Engine, name: str) -> dict[str, Any] | None:
     """The engine's account of a container, None when there is none."""
     with translated("inspect the container"):
         try:
-            found: dict[str, Any] = engine.api.inspect_container(name)
+            found: dict[str, Any] = inspect(engine, "containers", name) or engine.api.inspect_container(name)
         except docker.errors.NotFound:
             return None
     return found

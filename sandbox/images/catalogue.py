@@ -57,6 +57,12 @@ def catalogue(home: Home) -> dict[str, Recipe]:
     return found
 
 
+def has_recipe(home: Home, name: str) -> bool:
+    """Whether the catalogue has this name; reads no recipe."""
+    roots = (resources("images"), home.root / "images")
+    return NAME.fullmatch(name) is not None and any((root / name / "Dockerfile").is_file() for root in roots)
+
+
 def read_recipe(folder: Path) -> Recipe:
     """The recipe of one folder. Raises: `invalid_input` for a bad name or `recipe.toml`."""
     name = check_name(folder.name)

@@ -9,7 +9,7 @@ from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.building import Site
-from sandbox.images.catalogue import NAME, PREFIX, catalogue, tag_of
+from sandbox.images.catalogue import NAME, PREFIX, catalogue, has_recipe, tag_of
 
 
 def resolve(site: Site, reference: str) -> str:
@@ -18,10 +18,9 @@ def resolve(site: Site, reference: str) -> str:
     Nothing is pulled. Raises: `image_missing` with the command that makes it, `policy_violation` for an image with
     a VOLUME (an anonymous volume escapes every disk limit; THREATS M01), `invalid_input`.
     """
-    names = catalogue(site.home)
-    image = _find(site, reference, in_catalogue=reference in names)
+    image = _find(site, reference, in_catalogue=has_recipe(site.home, reference))
     if image is None:
-        raise missing(reference, names, engine_images.tags(site.engine))
+        raise missing(reference, catalogue(site.home), engine_images.tags(site.engine))
     if image.has_volumes:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
