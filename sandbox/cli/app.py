@@ -57,6 +57,8 @@ _COMMANDS = {
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
     "gc": ("sandbox.cli.gc:gc", "Do away with what killed controllers left."),
+    "approvals": ("sandbox.cli.approvals:approvals", "List and answer what agents ask to do."),
+    "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check what this host offers and lacks."),
 }
 

@@ -38,6 +38,17 @@ class Invocation:
         with Workbench(self.home, allow_file=True, progress=_progress(), actor=Actor.CLI) as workbench:
             yield workbench
 
+    @contextmanager
+    def agent_workbench(self) -> Iterator[Workbench]:
+        """The workbench of a server for agents, who may use local paths as remotes only where the settings say so."""
+        from sandbox.cli.logs import configure_logs  # noqa: PLC0415 - as above
+        from sandbox.models import Actor  # noqa: PLC0415 - as above
+        from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
+
+        configure_logs()
+        with Workbench(self.home, actor=Actor.AGENT) as workbench:
+            yield workbench
+
     def emit(self, document: BaseModel | dict[str, Any], human: Callable[[], None]) -> None:
         """Print one JSON document, or the human text."""
         if self.json:

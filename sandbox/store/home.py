@@ -19,7 +19,7 @@ LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
 # What a home may hold without our folders: what an operator prepares, or keeps when the state is thrown away.
 _PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
-_PREPARED |= {"gitmask", "hosts", "init", "instance", "quarantine"}
+_PREPARED |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,9 @@ class Home:
     def journal(self, task_id: str) -> Path:
         return self.repositories / "journal" / f"{task_id}.jsonl"
 
+    def approval(self, approval_id: str) -> Path:
+        return self.repositories / "approvals" / f"{approval_id}.json"
+
     def prepare(self) -> None:
         """Make the home, private to us. Raises: `invalid_input` when it cannot be used, or is something else."""
         try:
@@ -150,6 +153,7 @@ class Home:
                 "journal",
                 "locks",
                 "reports",
+                "approvals",
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:

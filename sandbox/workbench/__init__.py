@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.errors import SandboxError
-from sandbox.models import Actor
+from sandbox.models import Actor, ApprovalScope
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import Parts, build_parts
@@ -20,9 +20,11 @@ from sandbox.workbench.watch import Watch
 
 if TYPE_CHECKING:
     from sandbox import capabilities, images
+    from sandbox.approvals import Call
     from sandbox.engine.connection import Engine
     from sandbox.git import process, userconfig
     from sandbox.models import (
+        Approval,
         Check,
         CheckRun,
         CloneResult,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         Repository,
         RepositoryRemoval,
         Restored,
+        Risk,
         RunLog,
         RunSummary,
         SearchQuery,
@@ -52,9 +55,11 @@ if TYPE_CHECKING:
         Task,
         Verification,
     )
+    from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
     from sandbox.store import records
     from sandbox.workbench import (
+        approving,
         checking,
         delivery,
         edits,
@@ -79,6 +84,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     process = Lazy("sandbox.git.process")
     userconfig = Lazy("sandbox.git.userconfig")
     records = Lazy("sandbox.store.records")
+    approving = Lazy("sandbox.workbench.approving")
     checking = Lazy("sandbox.workbench.checking")
     delivery = Lazy("sandbox.workbench.delivery")
     edits = Lazy("sandbox.workbench.edits")
@@ -135,6 +141,11 @@ class Workbench:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._parts.close()
+
+    @property
+    def home(self) -> Path:
+        """The directory of this controller's state."""
+        return self._parts.home.root
 
     def clone(self, url: str, *, partial: bool = False) -> CloneResult:
         """Clone a remote into the cache, or fetch what is new, and describe it.
@@ -303,10 +314,15 @@ class Workbench:
         """What a run wrote to one stream, safe to show or `raw` as base64; without an id the newest run's."""
         return history.read_log(self._parts, owner_id, run_id, stream, raw=raw)
 
-    def commit(self, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
-        """Commit the working state on the task's branch. `allow`: new files or folders that look built."""
+    def commit(
+        self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
+    ) -> CommitResult:
+        """Commit the working state on the task's branch. `allow`: new files or folders that look built.
+
+        `expected_tree`: refuse to commit another.
+        """
         with recording.recorded(self._parts, task_id, "commit", {"message": message, "allow": list(allow)}) as done:
-            return done(states.commit(self._parts, task_id, message, allow))
+            return done(states.commit(self._parts, task_id, message, allow, expected_tree))
 
     def snapshot(self, task_id: str, label: str = "") -> Snapshot:
         """Keep the working state; a snapshot that holds it already is returned again."""
@@ -332,10 +348,50 @@ class Workbench:
         """What was done to the task, oldest first, refused operations too."""
         return recording.log(self._parts, task_id)
 
-    def push(self, task_id: str) -> PushResult:
-        """Push the task's commit to its own branch, verified."""
+    def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
+        """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push another."""
         with recording.recorded(self._parts, task_id, "push", {}) as done:
-            return done(delivery.push(self._parts, task_id))
+            return done(delivery.push(self._parts, task_id, expected_commit))
+
+    def approval_decision(self, tool: str, risk: Risk) -> Decision:
+        """What the approval policy says about an agent's tool."""
+        return self._parts.approval_policy.decide(tool, risk)
+
+    def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
+        """An agent's call with the state it would act on; `arguments` are JSON values, validated."""
+        return approving.call_of(self._parts, tool, arguments)
+
+    def use_approval(self, call: Call) -> bool:
+        """Whether a person's approval covers the call; one for a single call is used up by asking."""
+        return approving.use(self._parts, call)
+
+    def request_approval(self, call: Call) -> Approval:
+        """Put the question to a person, who answers with `sandbox approvals approve ID`."""
+        with recording.recorded(self._parts, call.task_id, "ask", dict(call.arguments), names=[call.tool]) as done:
+            return done(approving.ask(self._parts, call))
+
+    def approvals(self, *, everything: bool = False) -> tuple[Approval, ...]:
+        """Open questions and approvals in force; with `everything` also those that are over."""
+        return approving.list_all(self._parts, everything=everything)
+
+    def approval(self, approval_id: str) -> Approval:
+        """One approval. Raises: `not_found`."""
+        return approving.find(self._parts, approval_id)
+
+    def answer_approval(
+        self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
+    ) -> Approval:
+        """A person's decision; `by`: who, and how. Raises: `conflict` when it is decided or expired."""
+        found = approving.find(self._parts, approval_id)
+        operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
+        with recording.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
+            return done(approving.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
+
+    def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
+        """Take an approval or a question back."""
+        found = approving.find(self._parts, approval_id)
+        with recording.recorded(self._parts, found.task_id, "revoke", {"id": approval_id}, names=[found.tool, by]):
+            return approving.revoke(self._parts, approval_id, by)
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept. Checks that run in it are stopped first."""

@@ -18,9 +18,10 @@ from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing
 
 
-def push(parts: Parts, task_id: str) -> PushResult:
-    """Send the task's commit to its branch on the remote and verify it arrived."""
+def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> PushResult:
+    """Send the task's commit to its branch on the remote and verify it arrived. `expected_commit`: the approved one."""
     with editing(parts, task_id) as task:
+        _require_same(task.head_commit, expected_commit)
         repository, git = cache_of(parts, task.repo_id)
         if task.head_commit == task.base_commit:
             raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
@@ -49,6 +50,16 @@ def _send(git: Git, access: Access, task: Task) -> str | None:
     objects.move_ref(git, pushed, task.head_commit, before or nothing)
     git.run("update-ref", "--no-deref", "-d", pushing, task.head_commit)
     return before
+
+
+def _require_same(commit: str, expected: str | None) -> None:
+    if expected not in {None, commit}:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            "The task has another commit since its push was approved",
+            details=f"approved {expected}, found {commit}",
+            hint="Ask for approval again.",
+        )
 
 
 def _forced(git: Git, before: str | None, after: str) -> bool:

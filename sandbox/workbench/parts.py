@@ -16,6 +16,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.git.known import Known
 from sandbox.models import Actor, Host
+from sandbox.policy.approvals import ApprovalPolicy, load_approval_policy
 from sandbox.policy.commit import CommitPolicy, load_commit_policy
 from sandbox.policy.container import ShippedPolicy, load_container_policy
 from sandbox.policy.writes import PathPolicy, load_path_policy
@@ -68,6 +69,12 @@ class Parts:
         """Which paths edits may write: as shipped, with the operator's `$SANDBOX_HOME/policies/paths.toml` on top."""
         name = Path("paths.toml")
         return load_path_policy(resources("policies") / name, self.home.root / "policies" / name)
+
+    @Once
+    def approval_policy(self) -> ApprovalPolicy:
+        """Which calls of agents a person decides about: as shipped, with the operator's on top."""
+        name = Path("approvals.toml")
+        return load_approval_policy(resources("policies") / name, self.home.root / "policies" / name)
 
     @Once
     def commit_policy(self) -> CommitPolicy:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from sandbox.errors import SandboxError
 from sandbox.models import (
     TASK_ID_PATTERN,
+    Approval,
     CheckRun,
     CommitResult,
     JournalEntry,
@@ -184,6 +185,11 @@ def _(result: Verification) -> Evidence:
 @evidence_of.register
 def _(result: Stopped) -> Evidence:
     return Evidence(names=tuple(check.check_id for check in result.stopped))
+
+
+@evidence_of.register
+def _(result: Approval) -> Evidence:
+    return Evidence(names=(result.id, result.state.value, result.scope.value))
 
 
 @evidence_of.register

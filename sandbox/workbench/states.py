@@ -17,6 +17,7 @@ from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import OpenTask, editing, looking
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import with_exact_renames
@@ -79,6 +80,13 @@ def diff(parts: Parts, task_id: str, against: str) -> Diff:
     )
 
 
+def committed(parts: Parts, task: Task) -> tuple[DiffFile, ...]:
+    """What the task's commits changed since its base: the files a push sends."""
+    _, git = cache_of(parts, task.repo_id)
+    found = compare_trees(git, task.base_commit, task.head_commit)
+    return tuple(_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
+
+
 def _compared(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
     """A commit against the head with changes: when it is the head, the difference also shows what was written."""
     outline = changes.outline(len(head))
@@ -112,11 +120,14 @@ def _hashes(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
     return {show_path(path): sha256_of(content) for (path, _), content in zip(present, contents, strict=True)}
 
 
-def commit(parts: Parts, task_id: str, message: str, allow: Sequence[str] = ()) -> CommitResult:
+def commit(
+    parts: Parts, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
+) -> CommitResult:
     """Commit the whole working state on the task's branch.
 
     `allow`: new files or folders to take in although they look built or are large; `.` is all of them.
-    Raises: `nothing_to_commit`, `invalid_input`, `policy_violation` before anything is written.
+    `expected_tree`: what somebody approved.
+    Raises: `nothing_to_commit`, `invalid_input`, `policy_violation`, `conflict`, all before anything is written.
     """
     cleaned = _message(message)
     with editing(parts, task_id) as task, looking(parts, task) as opened:
@@ -130,6 +141,7 @@ def commit(parts: Parts, task_id: str, message: str, allow: Sequence[str] = ()) 
         now = datetime.now(UTC)
         who = identity(parts, now)
         oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, cleaned, who)
+        _require_same(tree, expected_tree)
         _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
@@ -150,6 +162,16 @@ def _move_branch(git: Git, task: Task, commit: str) -> None:
         if tip is None or objects.parent_of(git, tip) != task.head_commit:
             raise
         objects.move_ref(git, branch, commit, tip)
+
+
+def _require_same(tree: str, expected: str | None) -> None:
+    if expected not in {None, tree}:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            "The files have changed since the commit was approved",
+            details=f"approved {expected}, found {tree}",
+            hint="Look at the diff, and ask for approval again.",
+        )
 
 
 def _require_sources(parts: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:

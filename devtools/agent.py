@@ -1,0 +1,94 @@
+"""`sandbox mcp` as a process of its own, over either transport, for the SDK's client."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx2
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+Transport = Literal["stdio", "http"]
+_READY = re.compile(r"serving at (http://\S+/mcp); the bearer token is in (.+)")
+
+
+@dataclass
+class AgentServer:
+    """Serves one home. Over HTTP one process serves all clients, and `pid` is its; over stdio each has its own."""
+
+    home: Path
+    transport: Transport
+    options: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    pid: int = 0
+    _process: subprocess.Popen[str] | None = None
+    _url: str = ""
+    _token: str = ""
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")}
+        return {**kept, **self.env}
+
+    @property
+    def _argv(self) -> list[str]:
+        return ["-m", "sandbox", "--home", str(self.home), "mcp", *self.options]
+
+    def start(self) -> None:
+        """Start the process that serves HTTP; nothing to do over stdio."""
+        if self.transport == "stdio":
+            return
+        self._process = subprocess.Popen(
+            [sys.executable, *self._argv, "--http", "127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+        )
+        assert self._process.stderr is not None
+        found = _READY.match(self._process.stderr.readline())
+        assert found is not None, self._process.stderr.read()
+        self._url, self._token = found[1], Path(found[2]).read_text().strip()
+        self.pid = self._process.pid
+
+    def stop(self) -> None:
+        """End what `start` started."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate(timeout=60)
+            self._process = None
+
+    @property
+    def url(self) -> str:
+        """Where the process serves."""
+        return self._url
+
+    @property
+    def token(self) -> str:
+        """What every request must bring."""
+        return self._token
+
+    @asynccontextmanager
+    async def client(self, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+        """One session. Over stdio a server of its own starts and ends with it."""
+        if self.transport == "stdio":
+            server = StdioServerParameters(command=sys.executable, args=self._argv, env=self._environment)
+            async with Client(stdio_client(server), mode=mode, **options) as found:
+                yield found
+            return
+        headers = {"authorization": f"Bearer {self._token}"}
+        timeout = httpx2.Timeout(60.0, read=300.0)
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+            Client(streamable_http_client(self._url, http_client=http), mode=mode, **options) as found,
+        ):
+            yield found

@@ -1,0 +1,135 @@
+"""Whether a call may go on: the policy, then a person's approval, through the client where it can, else out of band.
+
+A client may answer for its user; who wants certainty sets the tool to `ask` and answers with `sandbox approvals` only,
+by a client without elicitation. What is approved is the call as fingerprinted, on the state it was asked about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import is_version_at_least
+
+from sandbox.agent.outputs import RequestedApproval
+from sandbox.agent.tools import Tool
+from sandbox.approvals import Call
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Approval, ApprovalScope, ApprovalState
+from sandbox.policy.approvals import Decision
+
+if TYPE_CHECKING:
+    from sandbox.agent.server import Agent
+
+BY_CLIENT = "elicitation"
+_IN_RESULT = "2026-07-28"  # from this protocol on, questions travel in results
+_ONCE, _TASK, _DENY = "approve this call", "approve this tool for this task", "deny"
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The call may go on. `state`: the object that was approved, to be refused when it is another by then."""
+
+    state: str | None = None
+
+
+async def require(
+    agent: Agent,
+    tool: Tool,
+    arguments: Any,
+    context: ServerRequestContext[Any, Any],
+    params: types.CallToolRequestParams,
+) -> Allowed | types.InputRequiredResult:
+    """Raises: `approval_denied`, `approval_required` with the id to approve."""
+    if not _must_ask(agent, tool):
+        return Allowed()
+    call = await _thread(agent, partial(_call, agent, tool, arguments))
+    if await _thread(agent, partial(agent.workbench.use_approval, call)):
+        return Allowed(call.state or None)
+    asked = await _thread(agent, partial(agent.workbench.request_approval, call))
+    answer = await _answer(context, params, asked) if _elicits(context) else None
+    if isinstance(answer, types.InputRequiredResult):
+        return answer
+    if answer is None:
+        raise _required(asked)
+    await _thread(agent, partial(_decide, agent, asked, answer))
+    if not await _thread(agent, partial(agent.workbench.use_approval, call)):
+        raise _denied(tool.name, "The person said no")
+    return Allowed(call.state or None)
+
+
+def request(agent: Agent, tool: Tool, arguments: Any) -> RequestedApproval:
+    """Ask before calling. Raises: `approval_denied` when the policy denies the tool."""
+    if not _must_ask(agent, tool):
+        return RequestedApproval(id="", state=ApprovalState.APPROVED)
+    asked = agent.workbench.request_approval(_call(agent, tool, arguments))
+    return RequestedApproval(id=asked.id, state=asked.state)
+
+
+def _must_ask(agent: Agent, tool: Tool) -> bool:
+    decision = agent.workbench.approval_decision(tool.name, tool.risk)
+    if decision is Decision.DENY:
+        raise _denied(tool.name, "The approval policy denies it")
+    return decision is Decision.ASK and agent.approvals != "auto"
+
+
+def _call(agent: Agent, tool: Tool, arguments: Any) -> Call:
+    return agent.workbench.approval_call(tool.name, arguments.model_dump(mode="json"))
+
+
+def _elicits(context: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the client can show a form to its user. A bare `elicitation: {}` means it can; one with only urls not."""
+    capabilities = context.session.client_capabilities
+    offered = capabilities.elicitation if capabilities is not None else None
+    return offered is not None and (offered.form is not None or offered.url is None)
+
+
+async def _answer(
+    context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams, asked: Approval
+) -> types.ElicitResult | types.InputRequiredResult | None:
+    """What the user chose; or the question, for clients that carry it in a result and come back with the answer."""
+    form = types.ElicitRequestFormParams(message="\n".join(asked.question), requested_schema=_form(asked))
+    if not is_version_at_least(context.protocol_version, _IN_RESULT):
+        return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
+    given = (params.input_responses or {}).get(asked.id)  # answers to another question are none to this
+    if isinstance(given, types.ElicitResult):
+        return given
+    return types.InputRequiredResult(input_requests={asked.id: types.ElicitRequest(params=form)})
+
+
+def _form(asked: Approval) -> dict[str, Any]:
+    choices = [_ONCE, *([_TASK] if asked.task_id else []), _DENY]
+    answer = {"type": "string", "title": "Your decision", "enum": choices, "default": _DENY}
+    return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+
+
+def _decide(agent: Agent, asked: Approval, answer: types.ElicitResult) -> None:
+    chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
+    approved = chosen in {_ONCE, _TASK} and not (chosen == _TASK and asked.task_id is None)
+    scope = ApprovalScope.TASK if approved and chosen == _TASK else ApprovalScope.ONCE
+    if answer.action == "cancel":
+        raise _required(asked)  # nobody decided: the question stays open
+    agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
+
+
+def _required(asked: Approval) -> SandboxError:
+    return SandboxError(
+        ErrorCode.APPROVAL_REQUIRED,
+        f"A person has to approve {asked.tool}",
+        details=asked.id,
+        hint=f"They run: sandbox approvals approve {asked.id}. Then make exactly the same call again.",
+    )
+
+
+def _denied(tool: str, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.APPROVAL_DENIED, f"{tool} was not approved", details=why, hint="Go on without it, or ask the person."
+    )
+
+
+async def _thread(agent: Agent, work: Any) -> Any:
+    return await anyio.to_thread.run_sync(work, limiter=agent.threads)

@@ -1,0 +1,145 @@
+"""What each tool takes. Strict: a wrong type, an unknown field or a missing one is `invalid_input`, never a guess."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandbox.models import RepoId, Sha256, TaskId
+
+MAX_TEXT = 8 * 1024**2
+"""Characters of a patch or a file; larger work is done in several calls."""
+
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Line = Annotated[str, Field(max_length=4096)]
+Path = Annotated[str, Field(max_length=4096, description="Relative to the repository's root, with / between names.")]
+Task = Annotated[TaskId, Field(description="The id of a task, from space_repo_create_task or space_repo_list_tasks.")]
+Repository = Annotated[RepoId, Field(description="The id of a repository, from space_repo_list.")]
+
+
+class Input(BaseModel):
+    """Base of every tool's arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Nothing(Input):
+    """No arguments."""
+
+
+class Clone(Input):
+    url: Line = Field(description="https or ssh address of the repository.")
+
+
+class Fetch(Input):
+    url: Line = Field(description="https or ssh address of the repository.")
+    ref: Line = Field("HEAD", description="Branch, tag or full commit id.")
+    subpath: Path | None = Field(None, description="Only this directory of it.")
+
+
+class Map(Input):
+    repo_id: Repository | None = None
+    task_id: Task | None = None
+    token_budget: int = Field(1500, ge=1, le=100_000, description="Most tokens of the map, at 4 characters a token.")
+    include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False)
+
+
+class CreateTask(Input):
+    repo_id: Repository
+    prompt: Annotated[str, Field(max_length=64 * 1024)] = Field(description="What the task is for.")
+    base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
+    workspace_kind: Literal["worktree"] = "worktree"
+
+
+class ListTasks(Input):
+    repo_id: Repository | None = None
+
+
+class CloseTask(Input):
+    task_id: Task
+    delete_worktree: bool = Field(False, description="Remove its files too; refused while they have changes.")
+    discard: bool = Field(False, description="With delete_worktree: lose uncommitted changes.")
+
+
+class OfTask(Input):
+    task_id: Task
+
+
+class Diff(Input):
+    task_id: Task
+    against: Literal["base", "head"] = Field("base", description="The task's base commit, or its last one.")
+
+
+class ReadFile(Input):
+    task_id: Task
+    path: Path
+    start_line: int | None = Field(None, ge=1, description="From 1.")
+    end_line: int | None = Field(None, ge=1, description="Inclusive.")
+
+
+class Search(Input):
+    task_id: Task
+    pattern: Line | None = Field(None, description="Text, or a regular expression with regex=true.")
+    glob: Line | None = Field(None, description="Only these paths; alone: list them.")
+    regex: bool = False
+    max_results: int = Field(200, ge=1, le=2000)
+
+
+class ApplyPatch(Input):
+    task_id: Task
+    patch: Text = Field(description="A unified diff, one or several files, with a/ and b/ prefixes.")
+    expected_hashes: dict[Path, Sha256 | None] = Field(
+        description="For every file the patch touches: the sha256 it was read with, null for a new file."
+    )
+
+
+class EditFile(Input):
+    task_id: Task
+    path: Path
+    old: Text = Field(description="Exact text that occurs exactly once in the file.")
+    new: Text
+    expected_sha256: Sha256 = Field(description="The sha256 the file was read with.")
+
+
+class WriteFile(Input):
+    task_id: Task
+    path: Path
+    content: Text
+    expected_sha256: Sha256 | None = Field(description="The sha256 the file was read with, null for a new file.")
+
+
+class ListChecks(Input):
+    repo_id: Repository | None = None
+    task_id: Task | None = None
+
+
+class RunCheck(Input):
+    task_id: Task
+    check_id: Line = Field(description="From space_repo_list_checks.")
+
+
+class Commit(Input):
+    task_id: Task
+    message: Annotated[str, Field(max_length=64 * 1024)]
+
+
+class TakeSnapshot(Input):
+    task_id: Task
+    label: Annotated[str, Field(max_length=200)] = ""
+
+
+class Restore(Input):
+    task_id: Task
+    snapshot: Line = Field(description="The id of a snapshot, or 'head' or 'base'.")
+
+
+class Fork(Input):
+    task_id: Task
+    snapshot: Line | None = Field(None, description="Default: the working state of now.")
+    prompt: Annotated[str, Field(max_length=64 * 1024)] | None = None
+
+
+class RequestApproval(Input):
+    tool: Line = Field(description="The name of the tool.")
+    arguments: dict[str, Any] = Field(description="Exactly the arguments it will be called with.")

@@ -1,0 +1,87 @@
+"""Resources: a task's journal and the policies in force. Text only, bounded, neutralised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from sandbox.config import resources
+from sandbox.errors import SandboxError
+from sandbox.text import neutral
+from sandbox.workbench import Workbench
+
+MAX_CHARS = 256 * 1024
+"""Of one resource; of a longer one the end."""
+
+_POLICIES = ("approvals", "commit", "container", "paths")
+_JOURNAL = re.compile(r"sandbox://tasks/([a-z0-9-]{1,64})/journal")
+_POLICY = re.compile(r"sandbox://policies/([a-z]{1,20})")
+
+
+async def list_resources(
+    _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+) -> types.ListResourcesResult:
+    """The policies: what there is without knowing an id."""
+    found = [
+        types.Resource(uri=f"sandbox://policies/{name}", name=f"policy {name}", mime_type="application/toml")
+        for name in _POLICIES
+    ]
+    return types.ListResourcesResult(resources=found)
+
+
+async def list_templates(
+    _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+) -> types.ListResourceTemplatesResult:
+    """What is addressed by the id of a task."""
+    journal = types.ResourceTemplate(
+        uri_template="sandbox://tasks/{task_id}/journal",
+        name="journal of a task",
+        description="What was done to it, one JSON line each",
+        mime_type="application/x-ndjson",
+    )
+    return types.ListResourceTemplatesResult(resource_templates=[journal])
+
+
+async def read(
+    workbench: Workbench, home: Path, _context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+) -> types.ReadResourceResult:
+    """One resource. An unknown one is a protocol error."""
+    uri = str(params.uri)
+    try:
+        text = await anyio.to_thread.run_sync(_text_of(workbench, home, uri))
+    except SandboxError as error:
+        raise MCPError(types.INVALID_PARAMS, error.brief) from error
+    cut = (
+        text
+        if len(text) <= MAX_CHARS
+        else f"[the first {len(text) - MAX_CHARS} characters are left out]\n{text[-MAX_CHARS:]}"
+    )
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=cut, mime_type="text/plain")])
+
+
+def _text_of(workbench: Workbench, home: Path, uri: str) -> Callable[[], str]:
+    if found := _JOURNAL.fullmatch(uri):
+        return partial(_journal, workbench, found[1])
+    if (found := _POLICY.fullmatch(uri)) and found[1] in _POLICIES:
+        return partial(_policy, home, found[1])
+    raise MCPError(
+        types.INVALID_PARAMS, "There is no such resource; resources/list and resources/templates/list show all"
+    )
+
+
+def _journal(workbench: Workbench, task_id: str) -> str:
+    return "".join(f"{entry.model_dump_json()}\n" for entry in workbench.log(task_id))
+
+
+def _policy(home: Path, name: str) -> str:
+    """As shipped, and the operator's below it where there is one."""
+    paths = (resources("policies") / f"{name}.toml", home / "policies" / f"{name}.toml")
+    return "\n".join(neutral(path.read_text(encoding="utf-8", errors="replace")) for path in paths if path.is_file())

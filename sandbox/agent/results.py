@@ -1,0 +1,87 @@
+"""Turn what a use-case returned or raised into a tool result: safe to show, within a budget, errors as content.
+
+Guest text stays in the fields the models name; control sequences in it are neutralised, but for the content of a file:
+an edit needs the exact text. A file that holds control characters comes as base64, so that none reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+from pydantic import BaseModel
+
+from sandbox.agent.tools import Tool
+from sandbox.errors import SandboxError
+from sandbox.models import FileContent
+from sandbox.text import neutral
+
+BUDGET_BYTES = 50 * 1024
+_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+_NOTICE_BYTES = 512  # what the notice about a cut may take of the budget
+
+
+def success(tool: Tool, found: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
+    """The result of a call, at most `budget_bytes` of JSON; what was left out is said, and how to get it."""
+    document = _safe(_shielded(found).model_dump(mode="json"))
+    omitted = _shorten(document, tool.shortens, budget_bytes - _NOTICE_BYTES)
+    content = [types.TextContent(type="text", text=_json(document))]
+    if omitted:
+        words = ", ".join(f"{count} of {field}" for field, count in omitted.items())
+        content.append(types.TextContent(type="text", text=f"Left out to keep the answer short: {words}. {tool.more}"))
+    return types.CallToolResult(content=list(content), structured_content=document)
+
+
+def failure(error: SandboxError, home: Path) -> types.CallToolResult:
+    """A typed error as content. Paths of this host are none of an agent's business."""
+    payload = _safe(error.payload())
+    text = _json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME")
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=True
+    )
+
+
+def _shielded(found: BaseModel) -> BaseModel:
+    if not isinstance(found, FileContent) or found.encoding != "utf-8" or not _CONTROL.search(found.content):
+        return found
+    encoded = base64.b64encode(found.content.encode("utf-8", "surrogateescape")).decode()
+    return found.model_copy(update={"content": encoded, "encoding": "base64"})
+
+
+def _safe(value: Any, name: str = "") -> Any:
+    """Every text but a file's content without control sequences."""
+    if isinstance(value, dict):
+        return {key: _safe(entry, key) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_safe(entry, name) for entry in value]
+    return neutral(value) if isinstance(value, str) and name != "content" else value
+
+
+def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> dict[str, int]:
+    """Cut the longest of the fields until the JSON fits; how much of each is gone: characters, or entries."""
+    omitted: dict[str, int] = {}
+    while (excess := len(_json(document)) - most) > 0:
+        field = max(fields, key=lambda f: len(_json(document.get(f))), default=None)
+        if field is None or not document.get(field):
+            break
+        kept = _cut(document[field], excess, tail=field.endswith("_tail"))
+        omitted[field] = omitted.get(field, 0) + len(document[field]) - len(kept)
+        document[field] = kept
+        if "truncated" in document:
+            document["truncated"] = True
+    return omitted
+
+
+def _cut(value: Any, excess: int, *, tail: bool) -> Any:
+    """A shorter one, by at least one element: of a tail the end is kept, of all else the beginning."""
+    size = len(_json(value))
+    keep = max(0, min(len(value) - 1, int(len(value) * (size - excess) / size)))
+    return value[len(value) - keep :] if tail else value[:keep]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))

@@ -1,0 +1,150 @@
+"""Use-cases on approvals: ask, answer, use, revoke. Each decision is journaled with its task."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sandbox import approvals
+from sandbox.approvals import Call
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Approval, ApprovalScope, ApprovalState
+from sandbox.store import approvals as store
+from sandbox.store.records import find_repository, find_task
+from sandbox.workbench import asking
+from sandbox.workbench.parts import Parts
+
+LOCK = "approvals"
+MOST_PENDING = 100
+"""Open questions at once: more than anybody answers, and an agent that loops makes no more."""
+
+
+def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
+    """The call as approvals see it. `arguments`: validated. Raises: `not_found` for a task or repository."""
+    task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
+    if task_id is not None:
+        repo_id = find_task(parts.home, task_id, allow_closed=True).repo_id
+    elif repo_id is not None:
+        find_repository(parts.home, repo_id)
+    state = asking.state_of(parts, tool, task_id)
+    return Call(tool, dict(arguments), parts.approval_policy.version, task_id, repo_id, state)
+
+
+def use(parts: Parts, call: Call) -> bool:
+    """Whether an approval covers the call. One for one call is used up by this, whoever else tries at the same time."""
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        found = [a for a in store.list_all(parts.home) if approvals.covers(a, call, now)]
+        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # what is not used up first
+        if found and found[0].scope is ApprovalScope.ONCE:
+            store.save(parts.home, found[0].model_copy(update={"state": ApprovalState.USED}))
+        return bool(found)
+
+
+def ask(parts: Parts, call: Call) -> Approval:
+    """Put the question about a call; the same one again while it is open.
+
+    Raises: `approval_denied` when it was refused already, until that expires; `quota_exceeded`.
+    """
+    lines = asking.question(parts, call.tool, call.arguments, call.task_id)
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        store.forget_old(parts.home, now)
+        known = store.list_all(parts.home)
+        if (before := approvals.answered(known, call, now)) is not None:
+            return _undenied(before)
+        if sum(approvals.current(a, now).state is ApprovalState.PENDING for a in known) >= MOST_PENDING:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"{MOST_PENDING} approvals are waiting for an answer already",
+                hint="A person answers them: `sandbox approvals list`.",
+            )
+        asked = Approval(
+            id=f"apr-{base64.b32encode(secrets.token_bytes(16)).decode().lower().rstrip('=')}",
+            tool=call.tool,
+            fingerprint=approvals.fingerprint(call),
+            policy=call.policy,
+            arguments=approvals.canonical(call.arguments),
+            task_id=call.task_id,
+            repo_id=call.repo_id,
+            question=lines,
+            created_at=now,
+            expires_at=now + timedelta(seconds=parts.approval_policy.expires_s),
+        )
+        return store.save(parts.home, asked)
+
+
+def answer(
+    parts: Parts, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
+) -> Approval:
+    """A person's decision. Raises: `not_found`, `conflict` when it is decided or expired, `invalid_input`."""
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        found = approvals.current(_find(parts, approval_id), now)
+        if found.state is not ApprovalState.PENDING:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"{approval_id} is {found.state.value} already",
+                hint="The agent asks again when it needs to; `sandbox approvals list` shows what is open.",
+            )
+        _require_scope(found, scope)
+        always = parts.approval_policy.always_expires_s
+        until = found.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
+        state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
+        decided = {"state": state, "scope": scope, "decided_at": now, "decided_by": by, "expires_at": until}
+        return store.save(parts.home, found.model_copy(update=decided))
+
+
+def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
+    """Take an approval back; one that is over stays as it is. Raises: `not_found`."""
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        found = approvals.current(_find(parts, approval_id), now)
+        if found.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
+            return found
+        update = {"state": ApprovalState.REVOKED, "decided_at": now, "decided_by": by}
+        return store.save(parts.home, found.model_copy(update=update))
+
+
+def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
+    """What is open or in force; with `everything` also what is over."""
+    now = datetime.now(UTC)
+    found = [approvals.current(a, now) for a in store.list_all(parts.home)]
+    alive = {ApprovalState.PENDING, ApprovalState.APPROVED}
+    return tuple(a for a in found if everything or a.state in alive)
+
+
+def find(parts: Parts, approval_id: str) -> Approval:
+    """One approval as it is now. Raises: `not_found`."""
+    return approvals.current(_find(parts, approval_id), datetime.now(UTC))
+
+
+def _undenied(approval: Approval) -> Approval:
+    if approval.state is ApprovalState.DENIED:
+        raise SandboxError(
+            ErrorCode.APPROVAL_DENIED,
+            f"{approval.tool} was not approved",
+            details=f"{approval.id}: {approval.decided_by} said no to exactly this call",
+            hint="Go on without it, or change what the person objects to.",
+        )
+    return approval
+
+
+def _find(parts: Parts, approval_id: str) -> Approval:
+    found = store.find(parts.home, approval_id)
+    if found is None:  # no near matches: an id is a secret of who may answer
+        raise SandboxError(
+            ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows what is open."
+        )
+    return found
+
+
+def _require_scope(approval: Approval, scope: ApprovalScope) -> None:
+    missing = {ApprovalScope.TASK: approval.task_id is None, ApprovalScope.REPOSITORY: approval.repo_id is None}
+    if missing.get(scope, False):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"This call is about no {scope.value}, so it can only be approved once"
+        )

@@ -1,0 +1,79 @@
+"""What a person is told before they decide about an agent's call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.models import Change, DiffFile, Task
+from sandbox.policy.paths import RepoPath
+from sandbox.policy.writes import flags_of
+from sandbox.store.records import find_repository, find_task
+from sandbox.text import neutral
+from sandbox.workbench import states
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.tasks import looking
+
+MOST_LINES = 2000
+"""A longer question cannot be approved: nobody would have read it."""
+
+ARGUMENT_CHARS = 500
+COMMIT, PUSH = "space_repo_commit", "space_repo_push"
+
+
+def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
+    """The git object that a call acts on: the commit for what leaves this host, else the working tree."""
+    if task_id is None:
+        return ""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    if tool == PUSH:
+        return task.head_commit
+    with looking(parts, task) as opened:
+        return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+
+
+def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
+    """Lines for a person, whole. Raises: `quota_exceeded` when there would be more than anybody reads."""
+    lines = [f"An agent wants to call {tool}"]
+    lines += [f"  {name}: {_clipped(value)}" for name, value in arguments.items() if value is not None]
+    if task_id is not None:
+        lines += _about_task(parts, tool, find_task(parts.home, task_id, allow_closed=True))
+    if len(lines) > MOST_LINES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The question would have {len(lines)} lines; at most {MOST_LINES} can be asked",
+            hint="Split the work: fewer files at once, or let the person run the command.",
+        )
+    return tuple(lines)
+
+
+def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
+    repository = find_repository(parts.home, task.repo_id)
+    about = [
+        f"repository: {repository.id}, remote {neutral(repository.remote_url)}",
+        f"branch: {neutral(task.branch)}, commit {task.head_commit[:12]}",
+    ]
+    if tool == PUSH:
+        sent = states.committed(parts, task)
+        return [*about, *_files("sends", sent), *_flags(parts, task, [f.path for f in sent])]
+    changes = states.status(parts, task.id).changes
+    return [*about, *_files("uncommitted", changes), *_flags(parts, task, [c.path for c in changes])]
+
+
+def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
+    return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {neutral(f.path)}" for f in files)]
+
+
+def _flags(parts: Parts, task: Task, paths: Sequence[str]) -> list[str]:
+    """CI files, hooks, build scripts, lock files and the like, by the rules of policies/paths.toml."""
+    found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
+    return [f"RISK: {neutral(path)} ({', '.join(flags)})" for path, flags in found if flags]
+
+
+def _clipped(value: Any) -> str:
+    """Arguments are whole in the record; here as much as a person takes in at a glance, and how much more there is."""
+    text = neutral(value if isinstance(value, str) else repr(value))
+    more = f" ... and {len(text) - ARGUMENT_CHARS} more characters" if len(text) > ARGUMENT_CHARS else ""
+    return text[:ARGUMENT_CHARS].replace("\n", "\n    ") + more

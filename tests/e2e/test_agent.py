@@ -1,0 +1,347 @@
+"""A scripted agent: a real client, a real server process, a real git server, and nothing but the tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp.client.client import Client
+
+from devtools.agent import AgentServer, Transport
+from devtools.command import Command
+from devtools.gitserver import GitServer
+
+pytestmark = pytest.mark.xdist_group("gitserver")
+
+MAKEFILE = """\
+build: sum
+sum: sum.c
+\tcc -O0 -o sum sum.c
+test: build
+\ttest "$$(./sum 20 22)" = 42
+slow:
+\tsleep 300
+.PHONY: build test slow
+"""
+BROKEN = """\
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    printf("%d\\n", atoi(argv[1]) - atoi(argv[2]));
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def home(git_server: GitServer, tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    credentials = home / "credentials.toml"
+    credentials.touch(mode=0o600)
+    credentials.write_text(
+        f'[[credential]]\nhost = "{git_server.https_host}"\nusername = "{git_server.username}"\n'
+        f'secret = "{git_server.password}"\nca_file = "{git_server.ca_file}"\n'
+    )
+    return home
+
+
+@pytest.fixture
+def project(git_server: GitServer, tmp_path: Path) -> str:
+    name = f"agent-{uuid.uuid4().hex[:8]}"
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "Makefile").write_text(MAKEFILE)
+    (folder / "sum.c").write_text(BROKEN)
+    (folder / ".gitignore").write_text("/sum\n")
+    git_server.seed("acme", name, folder)
+    return git_server.https_url("acme", name)
+
+
+@pytest.fixture(params=["stdio", "http"])
+def server(request: pytest.FixtureRequest, home: Path) -> Iterator[AgentServer]:
+    transport: Transport = request.param
+    found = AgentServer(home, transport)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+Session = Callable[[Client], Awaitable[None]]
+
+
+def talk(server: AgentServer, *sessions: Session, seconds: float = 240, **options: Any) -> None:
+    """Each session after the other, each with a client of its own."""
+
+    async def run() -> None:
+        with anyio.fail_after(seconds):
+            for session in sessions:
+                async with server.client(**options) as client:
+                    await session(client)
+
+    anyio.run(run)
+
+
+async def ok(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, result.structured_content
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+async def failed(client: Client, name: str, code: str, /, **arguments: Any) -> dict[str, str]:
+    result = await client.call_tool(name, arguments)
+    assert result.is_error, result.structured_content
+    found: dict[str, str] = result.structured_content["error"]
+    assert found["code"] == code, found
+    return found
+
+
+async def approved(client: Client, person: Command, name: str, /, **arguments: Any) -> dict[str, Any]:
+    """A call that a person approves at the command line while the agent waits."""
+    required = await failed(client, name, "approval_required", **arguments)
+    await anyio.to_thread.run_sync(person.ok, "approvals", "approve", required["details"])
+    return await ok(client, name, **arguments)
+
+
+async def repair(client: Client, person: Command, project: str) -> str:
+    """From clone to an edit that should mend it, across somebody else's edit; the id of the task."""
+    repository = (await approved(client, person, "space_repo_clone", url=project))["repository"]["id"]
+    made = await ok(client, "space_repo_create_task", repo_id=repository, prompt="Repair sum")
+    task: str = made["task"]["id"]
+    assert "test" in [c["id"] for c in (await ok(client, "space_repo_list_checks", task_id=task))["checks"]]
+    run = await ok(client, "space_repo_run_check", task_id=task, check_id="test")
+    assert run["verdict"] == "failed"
+    hits = (await ok(client, "space_repo_search", task_id=task, pattern="atoi"))["hits"]
+    assert {h["path"] for h in hits} == {"sum.c"}
+    read = await ok(client, "space_repo_read_file", task_id=task, path="sum.c")
+    other = person.home.parent / "other.c"
+    other.write_text("/* sums */\n" + BROKEN)
+    words = ("file", "write", task, "sum.c", str(other), "--expect", read["sha256"])
+    await anyio.to_thread.run_sync(person.ok, *words)
+    edit = {"task_id": task, "path": "sum.c", "old": ") - atoi", "new": ") + atoi"}
+    await failed(client, "space_repo_edit_file", "stale_hash", **edit, expected_sha256=read["sha256"])
+    read = await ok(client, "space_repo_read_file", task_id=task, path="sum.c")
+    assert "sums" in read["content"]
+    await ok(client, "space_repo_edit_file", **edit, expected_sha256=read["sha256"])
+    return task
+
+
+async def deliver(client: Client, person: Command, task: str) -> dict[str, Any]:
+    """From the edit to a pushed branch, across a person who says no at first; the answer of the push."""
+    diff = await ok(client, "space_repo_diff", task_id=task)
+    assert "+ atoi" in diff["text"]
+    assert [f["path"] for f in diff["files"]] == ["sum.c"]
+    assert (await ok(client, "space_repo_run_check", task_id=task, check_id="test"))["verdict"] == "passed"
+    await ok(client, "space_repo_commit", task_id=task, message="Add, do not subtract")
+    assert (await ok(client, "space_repo_verify", task_id=task))["verified"]
+    required = await failed(client, "space_repo_push", "approval_required", task_id=task)
+    await anyio.to_thread.run_sync(person.ok, "approvals", "deny", required["details"])
+    await failed(client, "space_repo_push", "approval_denied", task_id=task)
+    write = {"path": "NEWS", "content": "sum adds\n", "expected_sha256": None}
+    await ok(client, "space_repo_write_file", task_id=task, **write)
+    await ok(client, "space_repo_commit", task_id=task, message="Tell what changed")
+    assert (await ok(client, "space_repo_verify", task_id=task))["verified"]
+    return await approved(client, person, "space_repo_push", task_id=task)
+
+
+def test_an_agent_takes_a_failing_project_to_a_pushed_verified_branch(
+    server: AgentServer, home: Path, project: str, git_server: GitServer
+) -> None:
+    person, results = Command(home), list[Any]()
+
+    async def first(client: Client) -> None:
+        results.append(await repair(client, person, project))
+
+    async def second(client: Client) -> None:
+        results.append(await deliver(client, person, results[0]))
+
+    talk(server, first)
+    if server.transport == "http":  # the state survives the server
+        os.kill(server.pid, signal.SIGKILL)
+        server.stop()
+        server.start()
+    talk(server, second)
+    pushed = results[1]
+    name = project.rsplit("/", 1)[1].removesuffix(".git")
+    assert git_server.branches("acme", name)[pushed["branch"]] == pushed["commit"]
+
+
+# --- concurrency and abuse
+
+
+@pytest.fixture
+def busy(home: Path, project: str) -> dict[str, str]:
+    """A repository and a task on it, made by a person."""
+    person = Command(home)
+    repository = person.ok("repo", "clone", project)["repository"]["id"]
+    return {"repo_id": repository, "task_id": person.ok("task", "create", repository)["task"]["id"]}
+
+
+def test_fifty_calls_at_once_over_one_session(server: AgentServer, busy: dict[str, str]) -> None:
+    task, answers = busy["task_id"], list[dict[str, Any]]()
+
+    async def one(client: Client, number: int) -> None:
+        if number % 5 == 0:
+            write = {"path": f"new/{number}", "content": f"{number}\n", "expected_sha256": None}
+            answers.append(await ok(client, "space_repo_write_file", task_id=task, **write))
+        else:
+            answers.append(await ok(client, "space_repo_status", task_id=task))
+
+    async def session(client: Client) -> None:
+        async with anyio.create_task_group() as group:
+            for number in range(50):
+                group.start_soon(one, client, number)
+        assert len(answers) == 50
+        assert len((await ok(client, "space_repo_status", task_id=task))["changes"]) == 10
+
+    talk(server, session)
+
+
+def test_ten_sessions_on_one_home(home: Path, busy: dict[str, str]) -> None:
+    server = AgentServer(home, "http")
+    server.start()
+
+    async def one(number: int) -> None:
+        async with server.client(mode="legacy" if number % 2 else "auto") as client:
+            task = (await ok(client, "space_repo_create_task", repo_id=busy["repo_id"], prompt=f"{number}"))["task"][
+                "id"
+            ]
+            write = {"path": "mine", "content": f"{number}\n", "expected_sha256": None}
+            await ok(client, "space_repo_write_file", task_id=task, **write)
+            assert (await ok(client, "space_repo_read_file", task_id=task, path="mine"))["content"] == f"{number}\n"
+
+    async def run() -> None:
+        with anyio.fail_after(240):
+            async with anyio.create_task_group() as group:
+                for number in range(10):
+                    group.start_soon(one, number)
+
+    try:
+        anyio.run(run)
+    finally:
+        server.stop()
+
+
+def test_a_client_that_goes_stops_its_check(
+    server: AgentServer, home: Path, git_server: GitServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "Makefile").write_text("build:\n\ttrue\ntest:\n\techo at work; sleep 600\n.PHONY: build test\n")
+    name = f"slow-{uuid.uuid4().hex[:8]}"
+    git_server.seed("acme", name, folder)
+    person = Command(home)
+    repository = person.ok("repo", "clone", git_server.https_url("acme", name))["repository"]["id"]
+    task = person.ok("task", "create", repository)["task"]["id"]
+    running = anyio.Event()
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        if message and "at work" in message:
+            running.set()
+
+    async def session(client: Client) -> None:
+        async with anyio.create_task_group() as group:
+            call = {"task_id": task, "check_id": "test"}
+            group.start_soon(lambda: client.call_tool("space_repo_run_check", call, progress_callback=progress))
+            await running.wait()
+            group.cancel_scope.cancel()
+
+    talk(server, session)
+
+    async def stopped() -> None:
+        with anyio.fail_after(120):
+            while not any("test killed" in e["names"] for e in person.ok("task", "log", task)["entries"]):
+                await anyio.sleep(0.2)
+
+    anyio.run(stopped)
+    assert person.ok("file", "read", task, "Makefile")["content"].startswith("build:")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"authorization": "Bearer x"}, 401),
+        ({"authorization": "Basic TOKEN"}, 401),
+        ({"authorization": "Bearer TOKEN", "host": "evil.example"}, 421),
+        ({"authorization": "Bearer TOKEN", "host": "127.0.0.1.evil.example"}, 421),
+        ({"authorization": "Bearer TOKEN", "origin": "http://evil.example"}, 403),
+        ({"authorization": "Bearer TOKEN", "origin": "null"}, 403),
+    ],
+)
+def test_n01_n02_strangers_and_rebound_names_are_turned_away(home: Path, headers: dict[str, str], status: int) -> None:
+    server = AgentServer(home, "http")
+    server.start()
+    try:
+        headers = {name: value.replace("TOKEN", server.token) for name, value in headers.items()}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        base = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        with httpx2.Client(timeout=60) as http:
+            assert http.post(server.url, json=body, headers={**base, **headers}).status_code == status
+            if status == 401:
+                for path, method in (("/", "GET"), ("/health", "GET"), ("/mcp", "OPTIONS"), ("/mcp", "DELETE")):
+                    url = server.url.removesuffix("/mcp") + path
+                    assert http.request(method, url, headers=headers).status_code == 401
+            good = {**base, "authorization": f"Bearer {server.token}"}
+            assert http.post(server.url, json=body, headers=good).status_code < 500, "the control"
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{" * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"jsonrpc": "2.0", "id": NaN, "method": "ping"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "\\ud800"}}',
+        b"\xff\xfe",
+        b"",
+        b" " * (17 * 1024**2),
+    ],
+    ids=["open", "deep", "nan", "surrogate", "bytes", "empty", "large"],
+)
+def test_n12_bodies_that_are_no_requests_are_refused(home: Path, body: bytes) -> None:
+    server = AgentServer(home, "http")
+    server.start()
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    try:
+        with httpx2.Client(timeout=60, headers={**headers, "authorization": f"Bearer {server.token}"}) as http:
+            answer = http.post(server.url, content=body)
+            assert 400 <= answer.status_code < 500
+            assert "Traceback" not in answer.text
+            assert http.post(server.url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}).status_code < 500
+    finally:
+        server.stop()
+
+
+def test_n06_other_machines_need_a_token_file_of_their_own(home: Path) -> None:
+    ended = Command(home)("mcp", "--http", "0.0.0.0:0", "--json")
+    assert (ended.code, ended.error["code"]) == (2, "invalid_input")
+    assert "--token-file" in ended.error["hint"]
+    shared = home.parent / "token"
+    shared.write_text("x" * 40)
+    shared.chmod(0o644)
+    ended = Command(home)("mcp", "--http", "127.0.0.1:0", "--token-file", str(shared), "--json")
+    assert (ended.code, ended.error["code"]) == (3, "policy_violation")
+
+
+@pytest.mark.parametrize("client", ["claude", "cursor", "vscode", "codex"])
+def test_the_snippet_for_a_client_starts_this_sandbox(home: Path, client: str) -> None:
+    snippet = Command(home).ok("mcp", "config", client)["snippet"]
+    assert str(home) in snippet
+    if client != "codex":
+        (servers,) = json.loads(snippet).values()
+        assert servers["space-sandbox"]["args"][-1] == "mcp"

@@ -1,0 +1,64 @@
+"""The protocol's own suite against our server, both of its lines: every scenario that needs no fixture tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools import conformance
+from devtools.requirement import unavailable
+
+pytestmark = pytest.mark.xdist_group("conformance")
+
+SCENARIOS = {
+    "0.1": ("server-initialize", "ping", "tools-list", "server-sse-multiple-streams", "resources-list", "prompts-list",
+            "dns-rebinding-protection"),
+    "0.2": ("server-initialize", "server-session-lifecycle", "ping", "tools-list", "server-sse-multiple-streams",
+            "resources-list", "sep-2164-resource-not-found", "prompts-list", "dns-rebinding-protection", "caching",
+            "http-header-validation", "input-required-result-missing-input-response",
+            "input-required-result-unsupported-methods", "input-required-result-ignore-extra-params",
+            "input-required-result-validate-input"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Our server, without the token that the suite cannot send."""
+    if not conformance.installed():
+        unavailable("no conformance suite: scripts/setup tools")
+    home = tmp_path_factory.mktemp("conformance") / "home"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "devtools.conformance.server", str(home)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")},
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize(("line", "name"), [(line, name) for line, names in SCENARIOS.items() for name in names])
+def test_conforms(url: str, line: str, name: str) -> None:
+    passed, failed, output = conformance.scenario(line, url, name)
+    assert (passed > 0, failed) == (True, 0), output
+
+
+def test_the_inspector_lists_and_calls_tools(tmp_path: Path) -> None:
+    if not conformance.installed():
+        unavailable("no Inspector: scripts/setup tools")
+    server = (sys.executable, "-m", "sandbox", "--home", str(tmp_path / "home"), "mcp")
+    tools = json.loads(conformance.inspect(*server, "--method", "tools/list"))["tools"]
+    assert "space_repo_clone" in {tool["name"] for tool in tools}
+    called = json.loads(conformance.inspect(*server, "--method", "tools/call", "--tool-name", "space_repo_list"))
+    assert called["structuredContent"] == {"repositories": []}

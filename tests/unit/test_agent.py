@@ -1,0 +1,374 @@
+"""The MCP server with the SDK's own client, in process, over both protocol generations. Ids: THREATS I, N."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+
+from sandbox.agent.results import failure, success
+from sandbox.agent.server import Agent, make_server
+from sandbox.agent.tools import TOOLS, Preset
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import FileContent, SearchHit, SearchResult, SearchSkipped
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream
+from tests.unit.desk import Desk
+
+GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+BOOTSTRAP = {"space_repo_clone", "space_repo_fetch", "space_repo_list", "space_agent_request_tool_approval"}
+IN_DESIGN = BOOTSTRAP | {
+    f"space_repo_{name}"
+    for name in (
+        "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
+        "edit_file", "write_file", "list_checks", "run_check", "verify", "commit", "push", "snapshot", "restore",
+        "fork_task",
+    )
+}  # fmt: skip
+"""Section 9 of the design, but for pull requests."""
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    with desk.workbench:
+        yield desk
+
+
+def talk(agent: Agent, session: Callable[[Client], Awaitable[None]], mode: str = "auto", **client: Any) -> None:
+    async def run() -> None:
+        with anyio.fail_after(60):
+            async with Client(make_server(agent), mode=mode, **client) as found:
+                await session(found)
+
+    anyio.run(run)
+
+
+def agent_of(desk: Desk, **options: Any) -> Agent:
+    return Agent(desk.workbench, desk.home, **{"approvals": "auto", **options})
+
+
+async def failed(client: Client, name: str, /, **arguments: Any) -> dict[str, str]:
+    result = await client.call_tool(name, arguments)
+    assert result.is_error
+    assert set(result.structured_content) == {"error"}
+    found: dict[str, str] = result.structured_content["error"]
+    assert set(found) == {"code", "brief", "details", "hint"}
+    return found
+
+
+async def ok(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, result.structured_content
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+# --- what is listed
+
+
+def test_the_table_is_the_designs() -> None:
+    assert set(TOOLS) == IN_DESIGN
+
+
+@GENERATIONS
+def test_only_bootstrap_tools_are_there_without_a_repository(tmp_path: Path, mode: str) -> None:
+    async def session(client: Client) -> None:
+        assert {t.name for t in (await client.list_tools()).tools} == BOOTSTRAP
+        with pytest.raises(MCPError, match="no tool"):
+            await client.call_tool("space_repo_list_tasks", {})
+
+    with Workbench(tmp_path / "home", environ={}) as workbench:
+        talk(Agent(workbench, tmp_path / "home"), session, mode)
+
+
+@GENERATIONS
+def test_all_tools_appear_with_the_first_repository_without_a_new_session(
+    upstream: Upstream, tmp_path: Path, mode: str
+) -> None:
+    upstream.write("f", b"x\n")
+    upstream.commit()
+    heard: list[str] = []
+
+    async def listen(message: object) -> None:
+        heard.append(type(message).__name__)
+
+    async def session(client: Client) -> None:
+        assert len((await client.list_tools()).tools) == len(BOOTSTRAP)
+        await ok(client, "space_repo_clone", url=str(upstream.root))
+        assert len((await client.list_tools()).tools) == len(TOOLS)
+        if mode == "legacy":
+            assert "ToolListChangedNotification" in heard
+
+    with Workbench(tmp_path / "home", environ={}, allow_file=True) as workbench:
+        talk(Agent(workbench, tmp_path / "home", "auto"), session, mode, message_handler=listen)
+
+
+@GENERATIONS
+def test_every_tool_has_schemas_and_annotations(desk: Desk, mode: str) -> None:
+    async def session(client: Client) -> None:
+        for tool in (await client.list_tools()).tools:
+            row = TOOLS[tool.name]
+            assert tool.input_schema["additionalProperties"] is False
+            assert tool.output_schema
+            assert tool.annotations
+            assert tool.annotations.read_only_hint == row.read_only
+            assert tool.annotations.destructive_hint == row.destructive
+            assert tool.annotations.open_world_hint == row.open_world
+            assert len(tool.description or "") > 20
+
+    talk(agent_of(desk), session, mode)
+
+
+def test_all_tools_on_demand(tmp_path: Path) -> None:
+    async def session(client: Client) -> None:
+        assert {t.name for t in (await client.list_tools()).tools} == set(TOOLS)
+
+    with Workbench(tmp_path / "home", environ={}) as workbench:
+        talk(Agent(workbench, tmp_path / "home", every_tool=True), session)
+
+
+def test_n16_nothing_of_a_repository_gets_into_descriptions() -> None:
+    assert all(tool.preset in Preset and tool.description.isascii() for tool in TOOLS.values())
+
+
+# --- calls
+
+
+@GENERATIONS
+def test_read_edit_and_stale_hash(desk: Desk, mode: str) -> None:
+    async def session(client: Client) -> None:
+        task = desk.task.id
+        read = await ok(client, "space_repo_read_file", task_id=task, path="f")
+        edit = {"task_id": task, "path": "f", "old": "one", "new": "1", "expected_sha256": read["sha256"]}
+        done = await ok(client, "space_repo_edit_file", **edit)
+        assert done["files"][0]["sha256_before"] == read["sha256"]
+        assert (await failed(client, "space_repo_edit_file", **edit))["code"] == "stale_hash"
+        assert (await ok(client, "space_repo_status", task_id=task))["dirty"]
+        assert "+1" in (await ok(client, "space_repo_diff", task_id=task))["text"]
+        hits = (await ok(client, "space_repo_search", task_id=task, pattern="two"))["hits"]
+        assert hits == [{"path": "f", "line": 2, "text": "two", "cut": False}]
+        kept = await ok(client, "space_repo_snapshot", task_id=task, label="here")
+        assert (await ok(client, "space_repo_commit", task_id=task, message="m"))["tree"] == kept["tree"]
+        fork = await ok(client, "space_repo_fork_task", task_id=task)
+        assert fork["task"]["forked_from"] == task
+        assert not (await ok(client, "space_repo_restore", task_id=task, snapshot="head"))["dirty"]
+        patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n"
+        await ok(client, "space_repo_apply_patch", task_id=task, patch=patch, expected_hashes={"new": None})
+        await ok(client, "space_repo_write_file", task_id=task, path="more", content="y\n", expected_sha256=None)
+        assert len((await ok(client, "space_repo_list_tasks"))["tasks"]) == 2
+        closed = await ok(client, "space_repo_close_task", task_id=fork["task"]["id"])
+        assert closed["task"]["status"] == "closed"
+
+    talk(agent_of(desk), session, mode)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("space_repo_status", {}),
+        ("space_repo_status", {"task_id": 3}),
+        ("space_repo_status", {"task_id": None}),
+        ("space_repo_status", {"task_id": ["task"]}),
+        ("space_repo_status", {"task_id": "../task"}),
+        ("space_repo_status", {"task_id": "x" * 100_000}),
+        ("space_repo_status", {"task_id": "task-00000000-0000-0000-0000-000000000000", "extra": 1}),
+        ("space_repo_map", {}),
+        ("space_repo_map", {"token_budget": True, "repo_id": "r"}),
+        ("space_repo_map", {"token_budget": 10**40, "repo_id": "r"}),
+        ("space_repo_map", {"token_budget": 1.5, "repo_id": "r"}),
+        ("space_repo_clone", {"url": "\0"}),
+        ("space_repo_clone", {"url": "-oProxyCommand=x"}),
+        ("space_repo_list", {"x": {"y": [[[[[[]]]]]]}}),
+    ],
+)
+def test_n12_wrong_arguments_are_typed_errors(desk: Desk, tool: str, arguments: dict[str, Any]) -> None:
+    async def session(client: Client) -> None:
+        found = await failed(client, tool, **arguments)
+        assert found["code"] in {"invalid_input", "not_found"}
+        assert "Traceback" not in json.dumps(found)
+
+    talk(agent_of(desk), session)
+
+
+def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None:
+    async def session(client: Client) -> None:
+        absent = "task-00000000-0000-4000-8000-000000000000"
+        for tool in ("space_repo_status", "space_repo_diff", "space_repo_push", "space_repo_verify"):
+            assert (await failed(client, tool, task_id=absent))["code"] == "not_found"
+
+    talk(agent_of(desk), session)
+
+
+def test_n15_errors_tell_no_paths_of_this_host(desk: Desk) -> None:
+    error = SandboxError(ErrorCode.INTERNAL, f"no {desk.home}/x", details=f"{desk.home}/config.toml\x1b[2J")
+    text = failure(error, desk.home).model_dump_json()
+    assert str(desk.home) not in text
+    assert "$SANDBOX_HOME/config.toml" in text
+    assert "u001b" not in text
+
+
+def test_a_defect_is_told_without_its_trace(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError(f"secret of {desk.home}")
+
+    async def session(client: Client) -> None:
+        found = await failed(client, "space_repo_list")
+        assert (found["code"], found["details"]) == ("internal", "")
+
+    agent = agent_of(desk, every_tool=True)
+    monkeypatch.setattr(Workbench, "repositories", fail)
+    talk(agent, session)
+
+
+# --- approvals
+
+
+@GENERATIONS
+@pytest.mark.parametrize("answer", ["approve this call", "deny"])
+def test_the_clients_user_is_asked(desk: Desk, mode: str, answer: str) -> None:
+    asked: list[str] = []
+
+    async def elicit(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"answer": answer})
+
+    async def session(client: Client) -> None:
+        task = desk.workbench.create_task(desk.repo_id, "t").id
+        if answer == "deny":
+            found = await failed(client, "space_repo_close_task", task_id=task)
+            assert found["code"] == "approval_denied"
+            assert (await failed(client, "space_repo_close_task", task_id=task))["code"] == "approval_denied"
+        else:
+            await ok(client, "space_repo_close_task", task_id=task)
+        assert len(asked) == 1
+        assert task in asked[0]
+
+    talk(agent_of(desk, approvals="policy"), session, mode, elicitation_callback=elicit)
+
+
+@GENERATIONS
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_no_answer_is_no_approval(desk: Desk, mode: str, action: Any) -> None:
+    async def elicit(_context: object, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action=action)
+
+    async def session(client: Client) -> None:
+        found = await failed(client, "space_repo_close_task", task_id=desk.task.id)
+        assert found["code"] == {"decline": "approval_denied", "cancel": "approval_required"}[action]
+        assert desk.workbench.task(desk.task.id).status == "working"
+
+    talk(agent_of(desk, approvals="policy"), session, mode, elicitation_callback=elicit)
+
+
+@GENERATIONS
+def test_without_elicitation_a_person_answers_out_of_band(desk: Desk, mode: str) -> None:
+    async def session(client: Client) -> None:
+        arguments = {"task_id": desk.task.id}
+        required = await failed(client, "space_repo_close_task", **arguments)
+        assert required["code"] == "approval_required"
+        asked = await ok(client, "space_agent_request_tool_approval", tool="space_repo_close_task", arguments=arguments)
+        assert asked == {"id": required["details"], "state": "pending"}
+        desk.workbench.answer_approval(asked["id"], approved=True, by="a person")
+        changed = await failed(client, "space_repo_close_task", **arguments, discard=True)
+        assert changed["code"] == "approval_required"
+        await ok(client, "space_repo_close_task", **arguments)
+
+    talk(agent_of(desk, approvals="policy"), session, mode)
+
+
+def test_the_policy_denies_even_for_trusted_automation(desk: Desk) -> None:
+    (desk.home / "policies").mkdir()
+    (desk.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_status = "deny"\n')
+
+    async def session(client: Client) -> None:
+        assert (await failed(client, "space_repo_status", task_id=desk.task.id))["code"] == "approval_denied"
+
+    with Workbench(desk.home, environ={}) as workbench:
+        talk(Agent(workbench, desk.home, "auto"), session)
+
+
+# --- results
+
+
+def content_of(text: str) -> FileContent:
+    return FileContent(
+        path="f", sha256="sha256:" + "0" * 64, size=len(text), content=text, encoding="utf-8",
+        start_line=1, end_line=1, total_lines=1, truncated=False,
+    )  # fmt: skip
+
+
+def hits_of(count: int) -> SearchResult:
+    hits = tuple(SearchHit(path="f", line=n + 1, text="x" * 100) for n in range(count))
+    skipped = SearchSkipped(binary=0, too_large=0, ignored=None)
+    return SearchResult(hits=hits, files=("f",), truncated=False, stopped_by=None, skipped=skipped)
+
+
+def size_of(result: types.CallToolResult) -> int:
+    return len(json.dumps(result.structured_content, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize("budget", [2_000, 10_000, 50_000])
+def test_a_result_keeps_to_its_budget_and_says_how_to_get_the_rest(budget: int) -> None:
+    for name, found in (("space_repo_read_file", content_of("é" * 60_000)), ("space_repo_search", hits_of(900))):
+        result = success(TOOLS[name], found, budget)
+        assert size_of(result) <= budget
+        assert result.structured_content["truncated"]
+        assert TOOLS[name].more in result.content[-1].model_dump()["text"]
+
+
+def test_a_small_result_is_whole() -> None:
+    result = success(TOOLS["space_repo_search"], hits_of(3))
+    assert len(result.content) == 1
+    assert len(result.structured_content["hits"]) == 3
+
+
+def test_i12_control_sequences_reach_no_terminal() -> None:
+    hit = SearchHit(path="f\x1b[31m", line=1, text="a\x1b]0;title\x07b\u202e")
+    found = hits_of(0).model_copy(update={"hits": (hit,)})
+    text = success(TOOLS["space_repo_search"], found).model_dump_json()
+    assert not any(bad in text for bad in ("\\u001b", "\x1b", "\\u0007", "\u202e"))
+
+
+def test_a_file_with_control_characters_comes_as_base64() -> None:
+    document = success(TOOLS["space_repo_read_file"], content_of("a\x1b[2Jb")).structured_content
+    assert document["encoding"] == "base64"
+    assert base64.b64decode(document["content"]) == b"a\x1b[2Jb"
+    plain = success(TOOLS["space_repo_read_file"], content_of("a\tb\r\n\u202e")).structured_content
+    assert plain["content"] == "a\tb\r\n\u202e", "an edit needs the exact text"
+
+
+# --- prompt and resources
+
+
+@GENERATIONS
+def test_prompt_and_resources(desk: Desk, mode: str) -> None:
+    async def session(client: Client) -> None:
+        assert [p.name for p in (await client.list_prompts()).prompts] == ["repository-workbench"]
+        found = await client.get_prompt("repository-workbench", {"owner": desk.task.id})
+        text = found.messages[0].content.model_dump()["text"]
+        assert "Checks of " + desk.task.id in text
+        named = set(re.findall(r"space_repo_[a-z_]+", text)) - {"space_repo_"}
+        assert named <= set(TOOLS)
+        uris = [str(r.uri) for r in (await client.list_resources()).resources]
+        assert "sandbox://policies/approvals" in uris
+        for uri in uris:
+            assert "=" in (await client.read_resource(uri)).contents[0].model_dump()["text"]
+        journal = await client.read_resource(f"sandbox://tasks/{desk.task.id}/journal")
+        assert '"create"' in journal.contents[0].model_dump()["text"]
+        for bad in ("sandbox://policies/../config", "sandbox://tasks/../../x/journal", "file:///etc/hostname", "x"):
+            with pytest.raises(MCPError):
+                await client.read_resource(bad)
+        with pytest.raises(MCPError):
+            await client.get_prompt("other")
+
+    talk(agent_of(desk), session, mode)

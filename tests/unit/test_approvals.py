@@ -1,0 +1,324 @@
+"""Approvals of agents' calls: bound to exactly one call, used once, never by another. Ids: THREATS N09 to N11."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.approvals import Call, canonical, fingerprint
+from sandbox.config import resources
+from sandbox.errors import ErrorCode
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task
+from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
+from sandbox.store import approvals as store
+from sandbox.store.home import Home
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream, refused
+from tests.unit.desk import Desk
+
+PUSH, COMMIT = "space_repo_push", "space_repo_commit"
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    with desk.workbench:
+        yield desk
+
+
+def call_of(desk: Desk, tool: str = COMMIT, task: Task | None = None, **arguments: Any) -> Call:
+    return desk.workbench.approval_call(tool, {"task_id": (task or desk.task).id, **arguments})
+
+
+def approved(desk: Desk, call: Call, scope: ApprovalScope = ApprovalScope.ONCE) -> Approval:
+    asked = desk.workbench.request_approval(call)
+    return desk.workbench.answer_approval(asked.id, approved=True, by="a person", scope=scope)
+
+
+# --- the policy
+
+
+def test_the_shipped_policy_asks_about_what_leaves_the_host() -> None:
+    policy = load_approval_policy(resources("policies") / "approvals.toml", Path("/nonexistent/approvals.toml"))
+    assert policy.decide("space_repo_push", Risk.FILESYSTEM_WRITE) is Decision.ASK
+    assert policy.decide("space_repo_clone", Risk.FILESYSTEM_WRITE) is Decision.ASK
+    assert policy.decide("space_repo_edit_file", Risk.FILESYSTEM_WRITE) is Decision.ALLOW
+
+
+def test_a_decision_that_is_missing_denies() -> None:
+    assert ApprovalPolicy().decide("anything", Risk.FILESYSTEM_READ) is Decision.DENY
+
+
+def test_the_operator_overrides_by_key(tmp_path: Path) -> None:
+    own = tmp_path / "approvals.toml"
+    own.write_text('[tools]\nspace_repo_clone = "allow"\nspace_repo_commit = "deny"\n[risk]\nshell = "ask"\n')
+    policy = load_approval_policy(resources("policies") / "approvals.toml", own)
+    assert policy.decide("space_repo_clone", Risk.FILESYSTEM_WRITE) is Decision.ALLOW
+    assert policy.decide("space_repo_commit", Risk.FILESYSTEM_WRITE) is Decision.DENY
+    assert policy.decide("space_repo_run_check", Risk.SHELL) is Decision.ASK
+    assert policy.decide("space_repo_push", Risk.FILESYSTEM_WRITE) is Decision.ASK
+
+
+@pytest.mark.parametrize(
+    "text", ["[risk]\nshell = 'perhaps'\n", "[riks]\n", "not toml", "risk = 3\n", "expires_s = 0\n"]
+)
+def test_a_policy_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
+    own = tmp_path / "approvals.toml"
+    own.write_text(text)
+    with refused(ErrorCode.POLICY_VIOLATION):
+        load_approval_policy(resources("policies") / "approvals.toml", own)
+
+
+# --- fingerprints
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_ARGUMENTS = st.dictionaries(st.text(max_size=6), _VALUES, max_size=4)
+
+
+@given(_ARGUMENTS)
+def test_the_order_of_keys_makes_no_other_call(arguments: dict[str, Any]) -> None:
+    backwards = dict(reversed(arguments.items()))
+    assert fingerprint(Call("t", arguments, "p")) == fingerprint(Call("t", backwards, "p"))
+
+
+@given(_ARGUMENTS, _ARGUMENTS)
+def test_other_arguments_make_another_call(one: dict[str, Any], other: dict[str, Any]) -> None:
+    same = canonical(one) == canonical(other)
+    assert (fingerprint(Call("t", one, "p")) == fingerprint(Call("t", other, "p"))) == same
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Call("u", {"a": 1}, "p", "task", "repo", "tree"),
+        Call("t", {"a": 2}, "p", "task", "repo", "tree"),
+        Call("t", {"a": True}, "p", "task", "repo", "tree"),
+        Call("t", {"a": "1"}, "p", "task", "repo", "tree"),
+        Call("t", {"a": 1, "b": None}, "p", "task", "repo", "tree"),
+        Call("t", {"a": 1}, "q", "task", "repo", "tree"),
+        Call("t", {"a": 1}, "p", "other", "repo", "tree"),
+        Call("t", {"a": 1}, "p", "task", "other", "tree"),
+        Call("t", {"a": 1}, "p", "task", "repo", "other"),
+    ],
+    ids=["tool", "value", "type", "text", "argument", "policy", "task", "repository", "state"],
+)
+def test_n09_a_fingerprint_binds_everything(other: Call) -> None:
+    assert fingerprint(other) != fingerprint(Call("t", {"a": 1}, "p", "task", "repo", "tree"))
+
+
+# --- the attacks
+
+
+def test_an_approved_call_goes_on_once(desk: Desk) -> None:
+    call = call_of(desk, message="m")
+    assert not desk.workbench.use_approval(call)
+    done = approved(desk, call)
+    assert desk.workbench.use_approval(call_of(desk, message="m"))
+    assert desk.workbench.approval(done.id).state is ApprovalState.USED
+    assert not desk.workbench.use_approval(call), "a replay"
+
+
+def test_n09_changed_arguments_are_not_approved(desk: Desk) -> None:
+    approved(desk, call_of(desk, message="m"))
+    assert not desk.workbench.use_approval(call_of(desk, message="n"))
+    assert not desk.workbench.use_approval(call_of(desk, message="m "))
+    assert desk.workbench.use_approval(call_of(desk, message="m")), "the control"
+
+
+def test_n09_another_task_is_not_approved(desk: Desk) -> None:
+    other = desk.workbench.create_task(desk.repo_id, "other")
+    approved(desk, call_of(desk, message="m"))
+    assert not desk.workbench.use_approval(call_of(desk, task=other, message="m"))
+
+
+def test_n09_another_tool_is_not_approved(desk: Desk) -> None:
+    approved(desk, call_of(desk, COMMIT, message="m"), ApprovalScope.TASK)
+    assert not desk.workbench.use_approval(call_of(desk, PUSH, message="m"))
+
+
+def test_n10_files_that_change_after_the_question_are_not_approved(desk: Desk) -> None:
+    desk.write("f", b"shown to the person\n")
+    approved(desk, call_of(desk, message="m"))
+    desk.write("f", b"swapped\n")
+    assert not desk.workbench.use_approval(call_of(desk, message="m"))
+
+
+def test_n10_files_that_change_between_approval_and_commit_are_not_committed(desk: Desk) -> None:
+    desk.write("f", b"shown to the person\n")
+    call = call_of(desk, message="m")
+    approved(desk, call)
+    assert desk.workbench.use_approval(call)
+    desk.write("f", b"swapped\n")
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.commit(desk.task.id, "m", expected_tree=call.state)
+    assert desk.workbench.task(desk.task.id).head_commit == desk.task.head_commit
+    desk.write("f", b"shown to the person\n")
+    assert desk.workbench.commit(desk.task.id, "m", expected_tree=call.state).tree == call.state
+
+
+def test_f17_another_commit_than_the_approved_one_is_not_pushed(desk: Desk) -> None:
+    desk.write("f", b"one\n")
+    first = desk.workbench.commit(desk.task.id, "one").commit
+    call = call_of(desk, PUSH)
+    assert call.state == first
+    approved(desk, call)
+    assert desk.workbench.use_approval(call)
+    desk.write("f", b"two\n")
+    desk.workbench.commit(desk.task.id, "two")
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.push(desk.task.id, expected_commit=call.state)
+
+
+def test_n09_of_many_at_once_exactly_one_uses_an_approval(desk: Desk) -> None:
+    call = call_of(desk, message="m")
+    approved(desk, call)
+    won: list[bool] = []
+    threads = [threading.Thread(target=lambda: won.append(desk.workbench.use_approval(call))) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(won) == [False] * 15 + [True]
+
+
+def test_n09_an_expired_approval_is_none(desk: Desk) -> None:
+    call = call_of(desk, message="m")
+    done = approved(desk, call)
+    store.save(Home(desk.home), done.model_copy(update={"expires_at": done.created_at}))
+    assert not desk.workbench.use_approval(call)
+    assert desk.workbench.approval(done.id).state is ApprovalState.EXPIRED
+    asked = desk.workbench.request_approval(call)
+    store.save(Home(desk.home), asked.model_copy(update={"expires_at": asked.created_at - timedelta(seconds=1)}))
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.answer_approval(asked.id, approved=True, by="a person")
+
+
+def test_n09_an_approval_under_another_policy_is_none(desk: Desk) -> None:
+    approved(desk, call_of(desk, message="m"), ApprovalScope.TASK)
+    (desk.home / "policies").mkdir()
+    (desk.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_commit = "ask"\n')
+    with Workbench(desk.home, environ={}) as later:
+        assert not later.use_approval(later.approval_call(COMMIT, {"task_id": desk.task.id, "message": "m"}))
+
+
+@pytest.mark.parametrize("guess", ["apr-" + "a" * 26, "apr-", "", "../tasks/x", "apr-" + "A" * 26, "apr-*", "x" * 5000])
+def test_n09_a_guessed_id_is_no_approval(desk: Desk, guess: str) -> None:
+    asked = desk.workbench.request_approval(call_of(desk, message="m"))
+    for act in _answers(desk, guess):
+        with refused(ErrorCode.NOT_FOUND) as found:
+            act()
+        assert asked.id not in found.value.details + found.value.brief, "nothing near is told"
+
+
+def _answers(desk: Desk, approval_id: str) -> list[Callable[[], object]]:
+    workbench = desk.workbench
+    return [
+        lambda: workbench.answer_approval(approval_id, approved=True, by="x"),
+        lambda: workbench.revoke_approval(approval_id, by="x"),
+        lambda: workbench.approval(approval_id),
+    ]
+
+
+def test_a_decision_is_made_once(desk: Desk) -> None:
+    asked = desk.workbench.request_approval(call_of(desk, message="m"))
+    desk.workbench.answer_approval(asked.id, approved=False, by="a person")
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.answer_approval(asked.id, approved=True, by="somebody else")
+    with refused(ErrorCode.APPROVAL_DENIED):
+        desk.workbench.request_approval(call_of(desk, message="m"))
+
+
+def test_a_question_is_put_once(desk: Desk) -> None:
+    one, other = (desk.workbench.request_approval(call_of(desk, message="m")) for _ in range(2))
+    assert one.id == other.id
+    assert [a.id for a in desk.workbench.approvals()] == [one.id]
+
+
+def test_a_revoked_approval_is_none(desk: Desk) -> None:
+    call = call_of(desk, message="m")
+    done = approved(desk, call, ApprovalScope.TASK)
+    assert desk.workbench.use_approval(call_of(desk, message="anything"))
+    desk.workbench.revoke_approval(done.id, by="a person")
+    assert not desk.workbench.use_approval(call)
+
+
+def test_scopes(desk: Desk) -> None:
+    other = desk.workbench.create_task(desk.repo_id, "other")
+    approved(desk, call_of(desk, message="m"), ApprovalScope.TASK)
+    assert all(desk.workbench.use_approval(call_of(desk, message=text)) for text in "abc")
+    assert not desk.workbench.use_approval(call_of(desk, task=other, message="a"))
+    approved(desk, call_of(desk, message="n"), ApprovalScope.REPOSITORY)
+    assert desk.workbench.use_approval(call_of(desk, task=other, message="a"))
+
+
+def test_a_call_about_no_task_is_approved_once_only(desk: Desk) -> None:
+    call = desk.workbench.approval_call("space_repo_clone", {"url": "https://example.com/a/b"})
+    asked = desk.workbench.request_approval(call)
+    for scope in (ApprovalScope.TASK, ApprovalScope.REPOSITORY):
+        with refused(ErrorCode.INVALID_INPUT):
+            desk.workbench.answer_approval(asked.id, approved=True, by="a person", scope=scope)
+
+
+# --- what the person sees, and what is kept
+
+
+def test_n11_the_question_shows_remote_branch_files_and_risks(desk: Desk) -> None:
+    desk.write("f", b"changed\n")
+    desk.write("Makefile", b"all:\n")
+    desk.write(".github/workflows/ci.yml", b"on: push\n")
+    desk.write("evil\x1b[2Jname", b"x")
+    desk.workbench.commit(desk.task.id, "m")
+    text = "\n".join(desk.workbench.request_approval(call_of(desk, PUSH)).question)
+    assert str(desk.upstream.root) in text
+    assert desk.task.branch in text
+    assert "sends: 4 file(s)" in text
+    assert "RISK: .github/workflows/ci.yml (ci" in text
+    assert "\x1b" not in text
+
+
+def test_n11_a_question_too_long_to_read_cannot_be_put(desk: Desk) -> None:
+    for n in range(2001):
+        desk.write(f"many/{n}", b"x")
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        desk.workbench.request_approval(call_of(desk, message="m"))
+
+
+def test_decisions_are_journaled_with_who(desk: Desk) -> None:
+    approved(desk, call_of(desk, message="m"))
+    entries = desk.workbench.log(desk.task.id)
+    assert [e.operation for e in entries] == ["create", "ask", "approve"]
+    assert "a person" in entries[-1].names
+
+
+def test_an_agent_that_loops_asks_no_more_than_so_many(desk: Desk) -> None:
+    for n in range(100):
+        desk.workbench.request_approval(desk.workbench.approval_call("space_repo_clone", {"url": f"https://h/{n}"}))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        desk.workbench.request_approval(desk.workbench.approval_call("space_repo_clone", {"url": "https://h/more"}))
+
+
+def test_a_damaged_record_is_skipped(desk: Desk) -> None:
+    done = approved(desk, call_of(desk, message="m"))
+    Home(desk.home).approval(done.id).write_text("{")
+    assert desk.workbench.approvals(everything=True) == ()
+    assert not desk.workbench.use_approval(call_of(desk, message="m"))
+
+
+def test_only_what_is_over_for_a_month_is_forgotten(desk: Desk) -> None:
+    done = approved(desk, call_of(desk, message="m"))
+    home = Home(desk.home)
+    store.forget_old(home, done.expires_at + timedelta(days=29))
+    assert store.find(home, done.id) is not None
+    store.forget_old(home, done.expires_at + timedelta(days=31))
+    assert store.find(home, done.id) is None
