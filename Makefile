@@ -7,7 +7,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.9
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test bench format lock clean
+.PHONY: help setup venv engine demo check lint unit test bench format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,12 @@ bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for
 format: venv ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
+
+reference: venv ## Write docs/reference/ from docstrings and schemas
+	@$(BIN)/python -m devtools.reference
+
+docs: reference ## Build the documentation as a site in build/site
+	@$(BIN)/zensical build --strict
 
 lock: venv ## Pin the newest allowed dependencies in requirements.lock
 	@test -x .tool_cache/uv/bin/uv || { $(BIN)/python -m venv .tool_cache/uv && .tool_cache/uv/bin/pip install --quiet uv==$(UV_VERSION); }

@@ -1,0 +1,194 @@
+"""Write docs/reference/ from docstrings, signatures and schemas; `--check` only says what differs.
+
+Pages are never edited by hand, and a test runs the check: the reference cannot drift.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import BaseModel
+
+from sandbox import config, models
+from sandbox.agent.tools import TOOLS
+from sandbox.cli.app import cli
+from sandbox.errors import ErrorCode
+from sandbox.workbench import Workbench
+
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+_NOTE = "<!-- Written by `python -m devtools.reference`; edit the docstrings instead. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """File name to content of every page."""
+    found = {
+        "tools.md": _tools(),
+        "python.md": _python(),
+        "models.md": _models(),
+        "settings.md": _settings(),
+        "commands.md": _commands(),
+        "errors.md": _errors(),
+    }
+    index = "".join(f"- [{_title(text)}]({name})\n" for name, text in sorted(found.items()))
+    return {name: _NOTE + text for name, text in {**found, "index.md": f"# Reference\n\n{index}"}.items()}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or with `--check` name those that are not as they should be."""
+    FOLDER.mkdir(exist_ok=True)
+    wanted = pages()
+    here = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    wrong = sorted(name for name in wanted.keys() | here.keys() if wanted.get(name) != here.get(name))
+    if "--check" in arguments:
+        sys.stdout.write(
+            "".join(f"docs/reference/{name} is not what the code says: make reference\n" for name in wrong)
+        )
+        return 1 if wrong else 0
+    for name in here.keys() - wanted.keys():
+        (FOLDER / name).unlink()
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+def _title(text: str) -> str:
+    return text.splitlines()[0].removeprefix("# ")
+
+
+def _tools() -> str:
+    parts = ["# Tools for agents\n\nSee [agents](../agents.md). Fields of results are in [models](models.md).\n"]
+    for tool in TOOLS.values():
+        words = [tool.preset.value, f"risk `{tool.risk.value}`"]
+        words += [word for word, is_so in (("destructive", tool.destructive), ("open world", tool.open_world)) if is_so]
+        parts.append(
+            f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.returns.__name__}`.\n"
+        )
+        parts.append(_schema_table(tool.takes))
+    return "".join(parts)
+
+
+def _schema_table(model: type[BaseModel]) -> str:
+    schema = model.model_json_schema()
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    rows = []
+    for name, shape in properties.items():
+        default = "required" if name in required else f"default `{_plain(shape.get('default'))}`"
+        rows.append(f"| `{name}` | {_shape(shape, schema)} | {default} | {shape.get('description', '')} |")
+    return _table(("argument", "type", "", "meaning"), rows)
+
+
+def _shape(shape: dict[str, Any], schema: dict[str, Any]) -> str:
+    """A JSON schema in a few words."""
+    if "$ref" in shape:
+        return _shape(schema["$defs"][shape["$ref"].rsplit("/", 1)[1]], schema)
+    if "anyOf" in shape:
+        return " or ".join(_shape(one, schema) for one in shape["anyOf"])
+    if "enum" in shape:
+        return ", ".join(f"`{value}`" for value in shape["enum"])
+    if "const" in shape:
+        return f"`{shape['const']}`"
+    if shape.get("type") == "array":
+        return f"list of {_shape(shape.get('items', {}), schema)}"
+    return str(shape.get("type", "any"))
+
+
+def _plain(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _python() -> str:
+    parts = [f"# Python\n\n`from sandbox import Workbench`\n\n{inspect.getdoc(Workbench)}\n"]
+    methods = [(n, m) for n, m in vars(Workbench).items() if not n.startswith("_") or n == "__init__"]
+    for name, member in methods:
+        function = member.fget if isinstance(member, property) else member
+        if not callable(function):
+            continue
+        shown = "Workbench" if name == "__init__" else name
+        parts.append(f"\n## `{shown}`\n\n```python\n{shown}{_signature(function)}\n```\n\n{inspect.getdoc(function)}\n")
+    return "".join(parts)
+
+
+def _signature(function: Callable[..., object]) -> str:
+    """One parameter a line where it is long."""
+    signature = inspect.signature(function)
+    parameters = [p for name, p in signature.parameters.items() if name != "self"]
+    text = str(signature.replace(parameters=parameters)).replace("'", "")
+    if len(text) < 80:
+        return text
+    words, star = [], False
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
+            words.append("*")
+            star = True
+        words.append(str(parameter).replace("'", ""))
+    inside = "".join(f"    {word},\n" for word in words)
+    return f"(\n{inside}) -> {str(signature.return_annotation).replace(chr(39), '')}"
+
+
+def _models() -> str:
+    parts = ["# Models\n\nWhat methods and tools take and return, and what `--json` prints. Every one is frozen.\n"]
+    for name, member in sorted(vars(models).items()):
+        if inspect.isclass(member) and issubclass(member, models.Model) and member is not models.Model:
+            parts.append(f"\n## `{name}`\n\n{inspect.getdoc(member)}\n{_fields(member)}")
+    return "".join(parts)
+
+
+def _fields(model: type[BaseModel]) -> str:
+    schema = model.model_json_schema(mode="serialization")
+    rows = [f"| `{name}` | {_shape(shape, schema)} |" for name, shape in schema.get("properties", {}).items()]
+    return _table(("field", "type"), rows)
+
+
+def _settings() -> str:
+    parts = ["# Settings\n\nKeys of `config.toml`; see [configuration](../configuration.md).\n"]
+    for section, field in config.Settings.model_fields.items():
+        one = inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel)
+        model: type[BaseModel] = field.annotation if one else config.ProfileSettings  # type: ignore[assignment]  # as said
+        name = section if one else f"{section}.<name>"
+        parts.append(f"\n## `[{name}]`\n\n{inspect.getdoc(model)}\n{_schema_table(model)}")
+    return "".join(parts)
+
+
+def _commands() -> str:
+    parts = ["# Commands\n\nWhat `--help` says; see [the command line](../cli.md).\n"]
+    for path, command in _leaves(cli, ()):
+        context = click.Context(
+            command, info_name=" ".join(("sandbox", *path)), max_content_width=100, terminal_width=100
+        )
+        parts.append(f"\n## `sandbox {' '.join(path)}`\n\n```\n{command.get_help(context)}\n```\n")
+    return "".join(parts)
+
+
+def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    if path and command.invoke_without_command:
+        yield path, command
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        if found is not None:
+            yield from _leaves(found, (*path, name))
+
+
+def _errors() -> str:
+    codes = importlib.import_module("sandbox.cli.app")._EXIT_CODES
+    rows = [f"| `{code.value}` | {codes.get(code, 5)} |" for code in ErrorCode]
+    return f"# Errors\n\nCodes are stable; the text is not.\n{_table(('code', 'exit code of the command'), rows)}"
+
+
+def _table(head: Sequence[str], rows: Sequence[str]) -> str:
+    if not rows:
+        return ""
+    return f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}\n" + "".join(f"{row}\n" for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

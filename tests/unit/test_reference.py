@@ -1,0 +1,44 @@
+"""The reference is what the code says, and the documentation builds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devtools import reference
+from sandbox.agent.tools import TOOLS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_reference_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_page_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(reference.FOLDER, tmp_path / "reference")
+    monkeypatch.setattr(reference, "FOLDER", tmp_path / "reference")
+    (tmp_path / "reference" / "tools.md").write_text("older")
+    assert reference.main(["--check"]) == 1
+    assert reference.main([]) == 0
+    assert reference.main(["--check"]) == 0
+
+
+def test_every_tool_has_a_section() -> None:
+    text = (reference.FOLDER / "tools.md").read_text()
+    assert all(f"## `{name}`" in text for name in TOOLS)
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    for name in ("docs", "zensical.toml"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    zensical = Path(sys.executable).with_name("zensical")
+    built = subprocess.run([zensical, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert (tmp_path / "build" / "site" / "reference" / "tools" / "index.html").is_file()
