@@ -12,8 +12,9 @@ from sandbox.policy.paths import RepoPath
 from sandbox.policy.writes import flags_of
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import neutral
-from sandbox.workbench import states
+from sandbox.workbench import gates, running, states
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import looking
 
 MOST_LINES = 2000
@@ -57,9 +58,22 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
     ]
     if tool == PUSH:
         sent = states.committed(parts, task)
+        about.append(_verified(parts, task))
         return [*about, *_files("sends", sent), *_flags(parts, task, [f.path for f in sent])]
     changes = states.status(parts, task.id).changes
     return [*about, *_files("uncommitted", changes), *_flags(parts, task, [c.path for c in changes])]
+
+
+def _verified(parts: Parts, task: Task) -> str:
+    """Whether clean rooms have passed what is sent; a question can be put without an engine too."""
+    profile = running.task_profile(parts, task)
+    if not profile.checks:
+        return f"verified: no, the profile '{profile.name}' has no checks"
+    try:
+        missing = gates.unverified(parts, profile, objects.tree_of(cache_of(parts, task.repo_id)[1], task.head_commit))
+    except SandboxError as error:
+        return f"verified: unknown ({error.code.value})"
+    return f"verified: NO, nothing has passed {', '.join(missing)}" if missing else "verified: yes, every check passed"
 
 
 def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:

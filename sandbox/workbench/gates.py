@@ -26,7 +26,7 @@ def require_open(parts: Parts, task: Task, step: Step) -> None:
         return
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
     profile = running.task_profile(parts, task)
-    missing = tuple(_unverified(parts, profile, tree))
+    missing = unverified(parts, profile, tree)
     if missing or not profile.checks:
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
@@ -41,6 +41,11 @@ _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 
 
 def _hint(task: Task) -> str:
     return f"sandbox verify {task.id}"
+
+
+def unverified(parts: Parts, profile: Profile, tree: str) -> tuple[str, ...]:
+    """Checks of the profile that no clean room has passed on this tree, as of now. Raises: as `require_open`."""
+    return tuple(_unverified(parts, profile, tree))
 
 
 def _unverified(parts: Parts, profile: Profile, tree: str) -> Iterator[str]:

@@ -123,6 +123,8 @@ async def repair(client: Client, person: Command, project: str) -> str:
     assert "test" in [c["id"] for c in (await ok(client, "space_repo_list_checks", task_id=task))["checks"]]
     run = await ok(client, "space_repo_run_check", task_id=task, check_id="test")
     assert run["verdict"] == "failed"
+    output = await client.read_resource(f"sandbox://tasks/{task}/runs/{run['run_id']}/stdout")
+    assert "sum 20 22" in output.contents[0].model_dump()["text"]
     hits = (await ok(client, "space_repo_search", task_id=task, pattern="atoi"))["hits"]
     assert {h["path"] for h in hits} == {"sum.c"}
     read = await ok(client, "space_repo_read_file", task_id=task, path="sum.c")
@@ -173,6 +175,10 @@ def test_an_agent_takes_a_failing_project_to_a_pushed_verified_branch(
         server.stop()
         server.start()
     talk(server, second)
+    (asked,) = (
+        a for a in person.ok("approvals", "list", "--all")["approvals"] if a["state"] == "used" and "push" in a["tool"]
+    )
+    assert "verified: yes, every check passed" in asked["question"]
     pushed = results[1]
     name = project.rsplit("/", 1)[1].removesuffix(".git")
     assert git_server.branches("acme", name)[pushed["branch"]] == pushed["commit"]
