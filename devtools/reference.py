@@ -158,11 +158,21 @@ def _settings() -> str:
 def _commands() -> str:
     parts = ["# Commands\n\nWhat `--help` says; see [the command line](../cli.md).\n"]
     for path, command in _leaves(cli, ()):
-        context = click.Context(
-            command, info_name=" ".join(("sandbox", *path)), max_content_width=100, terminal_width=100
-        )
+        context = _context(command, " ".join(("sandbox", *path)))
         parts.append(f"\n## `sandbox {' '.join(path)}`\n\n```\n{command.get_help(context)}\n```\n")
     return "".join(parts)
+
+
+def _context(command: click.Command, name: str) -> click.Context:
+    """As the command line makes it: click keeps the help option of the first context that a command sees."""
+    settings = cli.context_settings
+    return click.Context(
+        command,
+        info_name=name,
+        help_option_names=settings["help_option_names"],
+        max_content_width=settings["max_content_width"],
+        terminal_width=settings["max_content_width"],
+    )
 
 
 def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
@@ -171,7 +181,7 @@ def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[tup
         return
     if path and command.invoke_without_command:
         yield path, command
-    context = click.Context(command)
+    context = _context(command, "")
     for name in command.list_commands(context):
         found = command.get_command(context, name)
         if found is not None:
