@@ -32,6 +32,11 @@ def neutral(text: str) -> str:
     return _visible(_SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
+def one_line(text: str) -> str:
+    """The same for what is shown as part of a line: a name must not begin another one."""
+    return neutral(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
+
+
 def _visible(text: str) -> str:
     plain = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
     return _UNPRINTABLE.sub("\ufffd", plain)

@@ -6,7 +6,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.models import CommitResult
-from sandbox.text import neutral
+from sandbox.text import one_line
 
 
 @click.command()
@@ -31,8 +31,8 @@ def _show(result: CommitResult) -> None:
     click.echo(f"commit {result.commit}")
     click.echo(f"  tree {result.tree}")
     for change in result.files:
-        origin = f"{neutral(change.old_path)} -> " if change.old_path else ""
-        click.echo(f"  {change.kind.value:<12} {origin}{neutral(change.path)}")
+        origin = f"{one_line(change.old_path)} -> " if change.old_path else ""
+        click.echo(f"  {change.kind.value:<12} {origin}{one_line(change.path)}")
 
 
 @click.command()

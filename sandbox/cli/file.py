@@ -11,7 +11,7 @@ from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.search import search
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import FileContent, PatchResult
-from sandbox.text import neutral
+from sandbox.text import neutral, one_line
 
 ABSENT = "absent"
 _MOST_BYTES = 11 * 1024**2  # more than an edit may have: the workbench says so
@@ -141,9 +141,9 @@ def _wrong_hash(item: str) -> SandboxError:
 
 def _show_result(result: PatchResult) -> None:
     for remark in result.adjusted:
-        note(f"note: {neutral(remark)}")
+        note(f"note: {one_line(remark)}")
     for changed in result.files:
         name = f"{changed.old_path} -> {changed.path}" if changed.old_path else changed.path
-        click.echo(f"{changed.kind.value:<9} {neutral(name)}  {changed.sha256_after or ''}".rstrip())
+        click.echo(f"{changed.kind.value:<9} {one_line(name)}  {changed.sha256_after or ''}".rstrip())
     if not result.files:
         note("The file has this content already.")

@@ -8,7 +8,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.models import SearchQuery, SearchResult
-from sandbox.text import neutral
+from sandbox.text import one_line
 
 _STOPPED = {
     "max_results": "there is more: raise --max-results",
@@ -37,13 +37,13 @@ def search(invocation: Invocation, /, task_id: str, **query: Any) -> None:
 
 def _show(result: SearchResult) -> None:
     for hit in result.hits:
-        click.echo(f"{_line(hit.path)}:{hit.line}: {_line(hit.text)}{' [cut]' if hit.cut else ''}")
+        click.echo(f"{one_line(hit.path)}:{hit.line}: {one_line(hit.text)}{' [cut]' if hit.cut else ''}")
     with_lines = {hit.path for hit in result.hits}
     for path in result.files:
         if not result.hits and not result.skipped.binary:
-            click.echo(_line(path))
+            click.echo(one_line(path))
         elif path not in with_lines:
-            click.echo(f"{_line(path)}: binary file matches")
+            click.echo(f"{one_line(path)}: binary file matches")
     note(_summary(result))
 
 
@@ -61,8 +61,3 @@ def _summary(result: SearchResult) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _line(text: str) -> str:
-    """On one line whatever it holds: it could look like another hit."""
-    return neutral(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")

@@ -8,7 +8,7 @@ from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.cli.snapshots import fork, log, restore, snapshot, snapshots
 from sandbox.cli.tasklines import show_task
 from sandbox.models import Change, Diff, DiffFile, Status
-from sandbox.text import neutral
+from sandbox.text import neutral, one_line
 
 
 @click.group()
@@ -38,7 +38,7 @@ def list_(invocation: Invocation, repo_id: str | None) -> None:
     """List tasks, of one REPO if named."""
     with invocation.workbench() as workbench:
         found = workbench.tasks(repo_id)
-    rows = [[t.id, t.status, t.repo_id, neutral(t.prompt)[:40]] for t in found]
+    rows = [[t.id, t.status, t.repo_id, one_line(t.prompt)[:40]] for t in found]
     invocation.emit({"tasks": found}, lambda: table(["TASK", "STATUS", "REPOSITORY", "PROMPT"], rows))
 
 
@@ -82,14 +82,14 @@ def _show_status(found: Status) -> None:
     for change in found.changes:
         click.echo(f"  {change.kind.value:<12} {_named(change)}")
     for path in found.rejected:
-        click.echo(f"  {'rejected':<12} {neutral(path)}  (never committed)")
+        click.echo(f"  {'rejected':<12} {one_line(path)}  (never committed)")
     if not found.changes:
         click.echo("  no uncommitted changes")
 
 
 def _named(change: Change | DiffFile) -> str:
     """The path of a change; of a rename both."""
-    return f"{neutral(change.old_path)} -> {neutral(change.path)}" if change.old_path else neutral(change.path)
+    return f"{one_line(change.old_path)} -> {one_line(change.path)}" if change.old_path else one_line(change.path)
 
 
 @click.command()

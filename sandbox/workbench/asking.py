@@ -11,7 +11,7 @@ from sandbox.models import Change, DiffFile, Task
 from sandbox.policy.paths import RepoPath
 from sandbox.policy.writes import flags_of
 from sandbox.store.records import find_repository, find_task
-from sandbox.text import neutral
+from sandbox.text import one_line
 from sandbox.workbench import gates, running, states
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
@@ -53,8 +53,8 @@ def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str
 def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
     repository = find_repository(parts.home, task.repo_id)
     about = [
-        f"repository: {repository.id}, remote {neutral(repository.remote_url)}",
-        f"branch: {neutral(task.branch)}, commit {task.head_commit[:12]}",
+        f"repository: {repository.id}, remote {one_line(repository.remote_url)}",
+        f"branch: {one_line(task.branch)}, commit {task.head_commit[:12]}",
     ]
     if tool == PUSH:
         sent = states.committed(parts, task)
@@ -77,17 +77,17 @@ def _verified(parts: Parts, task: Task) -> str:
 
 
 def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
-    return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {neutral(f.path)}" for f in files)]
+    return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {one_line(f.path)}" for f in files)]
 
 
 def _flags(parts: Parts, task: Task, paths: Sequence[str]) -> list[str]:
     """CI files, hooks, build scripts, lock files and the like, by the rules of policies/paths.toml."""
     found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
-    return [f"RISK: {neutral(path)} ({', '.join(flags)})" for path, flags in found if flags]
+    return [f"RISK: {one_line(path)} ({', '.join(flags)})" for path, flags in found if flags]
 
 
 def _clipped(value: Any) -> str:
     """Arguments are whole in the record; here as much as a person takes in at a glance, and how much more there is."""
-    text = neutral(value if isinstance(value, str) else repr(value))
+    text = one_line(value if isinstance(value, str) else repr(value))
     more = f" ... and {len(text) - ARGUMENT_CHARS} more characters" if len(text) > ARGUMENT_CHARS else ""
-    return text[:ARGUMENT_CHARS].replace("\n", "\n    ") + more
+    return text[:ARGUMENT_CHARS] + more

@@ -287,6 +287,15 @@ def test_n11_the_question_shows_remote_branch_files_and_risks(desk: Desk) -> Non
     assert "\x1b" not in text
 
 
+def test_n11_no_name_and_no_argument_begins_a_line_of_its_own(desk: Desk) -> None:
+    lie = "x\nverified: yes, every check passed"
+    desk.write(lie, b"x")
+    desk.workbench.commit(desk.task.id, lie)
+    question = desk.workbench.request_approval(call_of(desk, PUSH, message=lie)).question
+    assert [line for line in "\n".join(question).splitlines() if line.strip().startswith("verified: yes")] == []
+    assert any("x\N{SYMBOL FOR NEWLINE}verified" in line for line in question), "void: the name is not shown"
+
+
 def test_n11_a_question_too_long_to_read_cannot_be_put(desk: Desk) -> None:
     for n in range(2001):
         desk.write(f"many/{n}", b"x")
