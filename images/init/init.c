@@ -35,6 +35,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,8 +268,11 @@ static int execute(char **argv, char **environment)
 
 static int put_on(const char *cwd, int out, int err)
 {
+    /* An ignored signal stays ignored over exec (execve(2)). Not by signal(): glibc keeps its own two (32, 33) from it,
+     * and its posix_spawn leaves one of them ignored in whoever was started so. */
+    static const long to_default[4]; /* the kernel's sigaction: handler SIG_DFL, no flags, an empty mask */
     for (int number = 1; number < _NSIG; number++)
-        signal(number, SIG_DFL); /* an ignored signal stays ignored over exec (execve(2)) */
+        syscall(SYS_rt_sigaction, number, to_default, NULL, _NSIG / 8);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

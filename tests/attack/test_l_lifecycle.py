@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +207,8 @@ def wedged(path: Path, real: str, hang_at: bytes) -> Iterator[list[bytes]]:
         def back() -> None:
             while data := _received(upstream):
                 client.sendall(data)
+            with suppress(OSError):  # closed by then
+                client.shutdown(socket.SHUT_WR)
 
         threading.Thread(target=back, daemon=True).start()
         while data := _received(client):

@@ -255,7 +255,7 @@ def test_mount_table_shows_our_mounts_read_only_where_they_must_be(lab: Lab) -> 
 
 
 GIT_MASK = """
-cd /workspace; export LC_ALL=C
+exec 2>&1; cd /workspace; export LC_ALL=C
 rm -f .git; echo rm=$?
 (echo x > .git); echo write=$?
 mv .git x; echo mv=$?
