@@ -133,6 +133,20 @@ class Check(Model):
     risk: Risk = Risk.SHELL
 
 
+class Suggestion(Model):
+    """The checks that a repository suggests at its default branch. `sha256`: of the file, None when there is none.
+
+    `trusted`: they are used, in every base commit whose file has this hash. `profile`: what they add to.
+    """
+
+    repo_id: RepoId
+    path: str
+    sha256: Sha256 | None
+    trusted: bool
+    profile: str
+    checks: tuple[Check, ...]
+
+
 class Verdict(StrEnum):
     """What the guest did."""
 

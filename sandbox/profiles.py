@@ -20,6 +20,9 @@ GENERIC = "generic"
 MARKER_BYTES = 256 * 1024
 """How much of a marker file is looked at."""
 
+SUGGESTIONS = ".sandbox/checks.toml"
+"""Where a repository suggests checks of its own: read from base commits only, and used only as far as trusted."""
+
 ReadBase = Callable[[str], bytes | None]
 """Content of a regular file of the base commit, or None."""
 
@@ -116,6 +119,29 @@ def _load(path: Path, workspace: PurePosixPath) -> Profile:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, f"The profile {path.name} cannot be used", details=f"{path}: {error}"
+        ) from error
+
+
+class _Suggestions(_Shape):
+    checks: tuple[Check, ...] = Field(default=(), alias="check")
+
+
+def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
+    """The profile and the checks that a repository suggests; these may require the profile's own.
+
+    Raises: `invalid_input` for content that is no such file, or that has a check by a name the profile has.
+    """
+    try:
+        text = content.decode("utf-8").replace("<worktree>", str(workspace))
+        added = _Suggestions.model_validate(tomllib.loads(text)).checks
+        ids = [c.id for c in (*profile.checks, *added)]
+        if taken := sorted({name for name in ids if ids.count(name) > 1}):
+            raise ValueError(f"with the profile '{profile.name}' there is {', '.join(taken)} already")
+        kept = {name: value for name, value in profile if name != "checks"}
+        return Profile.model_validate({**kept, "check": (*profile.checks, *added)})
+    except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"The checks suggested in {SUGGESTIONS} cannot be used", details=str(error)[:1000]
         ) from error
 
 

@@ -55,6 +55,7 @@ _COMMANDS = {
     "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
+    "trust": ("sandbox.cli.trust:trust", "Use the checks that a repository suggests."),
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
     "gc": ("sandbox.cli.gc:gc", "Do away with what killed controllers left."),
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer what agents ask to do."),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.person import person
 from sandbox.models import Approval, ApprovalScope
 
 
@@ -50,7 +48,7 @@ def show(invocation: Invocation, approval_id: str) -> None:
 def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
     """Let the agent make the call that ID asks about: exactly that one, unless --for says more."""
     with invocation.workbench() as workbench:
-        found = workbench.answer_approval(approval_id, approved=True, by=_person(), scope=ApprovalScope(scope))
+        found = workbench.answer_approval(approval_id, approved=True, by=person(), scope=ApprovalScope(scope))
     invocation.emit({"approval": found}, lambda: _show(found))
 
 
@@ -61,7 +59,7 @@ def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
 def deny(invocation: Invocation, approval_id: str) -> None:
     """Refuse the call that ID asks about."""
     with invocation.workbench() as workbench:
-        found = workbench.answer_approval(approval_id, approved=False, by=_person())
+        found = workbench.answer_approval(approval_id, approved=False, by=person())
     invocation.emit({"approval": found}, lambda: _show(found))
 
 
@@ -72,14 +70,8 @@ def deny(invocation: Invocation, approval_id: str) -> None:
 def revoke(invocation: Invocation, approval_id: str) -> None:
     """Take the approval ID back."""
     with invocation.workbench() as workbench:
-        found = workbench.revoke_approval(approval_id, by=_person())
+        found = workbench.revoke_approval(approval_id, by=person())
     invocation.emit({"approval": found}, lambda: _show(found))
-
-
-def _person() -> str:
-    """Who answers: the user of this process, and who they were before sudo."""
-    before = os.environ.get("SUDO_USER", "")
-    return f"{getpass.getuser()}{f' (sudo by {before})' if before else ''} at the command line"
 
 
 def _show(found: Approval) -> None:

@@ -135,6 +135,10 @@ class Home:
     def approval(self, approval_id: str) -> Path:
         return self.repositories / "approvals" / f"{approval_id}.json"
 
+    def trusted(self, repo_id: str) -> Path:
+        """Which suggestions of a repository the operator trusts: one empty file each, named by their hash."""
+        return self.repositories / "trust" / repo_id
+
     def prepare(self) -> None:
         """Make the home, private to us. Raises: `invalid_input` when it cannot be used, or is something else."""
         try:
@@ -154,6 +158,7 @@ class Home:
                 "locks",
                 "reports",
                 "approvals",
+                "trust",
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:

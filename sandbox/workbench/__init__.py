@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Status,
         Stopped,
         StreamName,
+        Suggestion,
         Task,
         Verification,
     )
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         states,
         stopping,
         tasks,
+        trusting,
         verifying,
     )
 else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
@@ -101,6 +103,7 @@ else:  # loaded at their first use: a command pays for the parts it needs (docs/
     states = Lazy("sandbox.workbench.states")
     stopping = Lazy("sandbox.workbench.stopping")
     tasks = Lazy("sandbox.workbench.tasks")
+    trusting = Lazy("sandbox.workbench.trusting")
     verifying = Lazy("sandbox.workbench.verifying")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
@@ -185,6 +188,18 @@ class Workbench:
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`."""
         return repositories.named_profile(self._parts, name)
+
+    def suggestion(self, repo_id: str) -> Suggestion:
+        """The checks that a repository suggests, and whether they are used."""
+        return trusting.suggestion(self._parts, repo_id)
+
+    def trust(self, repo_id: str, sha256: str, *, by: str) -> Suggestion:
+        """Use the suggested checks whose file has this hash. Raises: `stale_hash` when it is another by now."""
+        return trusting.trust(self._parts, repo_id, sha256, by)
+
+    def distrust(self, repo_id: str) -> Suggestion:
+        """Use nothing that a repository suggests."""
+        return trusting.distrust(self._parts, repo_id)
 
     def create_task(self, repo_id: str, prompt: str = "", base_branch: str | None = None) -> Task:
         """A new task with its own branch and worktree."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
+from sandbox.files.tree import sha256_of
 from sandbox.git.objects import SYMLINK, TreeEntry, list_tree, read_blobs, tree_of
 from sandbox.git.process import Git
 from sandbox.policy.paths import show_path
-from sandbox.profiles import MARKER_BYTES, Profile, detect
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, detect, with_suggestions
 from sandbox.store.home import read_json, write_json
+from sandbox.store.trust import is_trusted
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.facts import BaseFacts, gather_facts
 from sandbox.workspaces.layout import Base
@@ -34,8 +37,12 @@ def base_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Base:
 
 
 def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
-    """The profile whose markers a commit carries."""
-    return detect(parts.profiles, facts_of(parts, repo_id, git, commit).marker)
+    """The profile whose markers a commit carries, with what the commit suggests where the operator trusts it."""
+    facts = facts_of(parts, repo_id, git, commit)
+    profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    if suggested is None or not is_trusted(parts.home, repo_id, sha256_of(suggested)):
+        return profile
+    return with_suggestions(profile, suggested, PurePosixPath(parts.policy.container.mounts.workspace))
 
 
 def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
@@ -67,7 +74,7 @@ def _gathered(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFac
 
 
 def _wanted(parts: Parts) -> set[str]:
-    return {name for profile in parts.profiles.values() for name in profile.markers}
+    return {name for profile in parts.profiles.values() for name in profile.markers} | {SUGGESTIONS}
 
 
 def _stored(parts: Parts, repo_id: str, commit: str) -> BaseFacts | None:

@@ -30,7 +30,7 @@ from sandbox.workbench.starting import at_work
 from sandbox.workbench.tasks import EDIT_WAIT_S, close, looking
 from sandbox.workbench.worktrees import remove_worktree, site_of
 
-_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs")
+_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust")
 _BRANCHES = "--branches=space-agent/*"
 _PUSHED = "--glob=refs/sandbox/*/pushed"
 
