@@ -147,6 +147,12 @@ class CommitSettings(_Section):
     max_file_bytes: PositiveInt = 5 * 1024**2
 
 
+class AgentSettings(_Section):
+    """`result_bytes`: of one result of a tool as JSON; reached: the longest fields are cut, and it says so."""
+
+    result_bytes: int = Field(default=50 * 1024, ge=4096, le=16 * 1024**2)
+
+
 class Settings(_Section):
     """All settings of one controller."""
 
@@ -162,6 +168,7 @@ class Settings(_Section):
     credentials: CredentialSettings = CredentialSettings()
     author: AuthorSettings = AuthorSettings()
     commit: CommitSettings = CommitSettings()
+    agent: AgentSettings = AgentSettings()
 
 
 def default_home(environ: Mapping[str, str]) -> Path:

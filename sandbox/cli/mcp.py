@@ -38,7 +38,13 @@ def mcp(ctx: click.Context, address: str | None, token_file: Path | None, tools:
 
     invocation = ctx.ensure_object(Invocation)
     with invocation.agent_workbench() as workbench:
-        agent = Agent(workbench, workbench.home, approvals, tools == "all")  # type: ignore[arg-type]  # click chose
+        agent = Agent(
+            workbench,
+            workbench.home,
+            approvals,  # type: ignore[arg-type]  # click chose
+            tools == "all",
+            workbench.settings.agent.result_bytes,
+        )
         if address is None:
             serve_stdio(agent)
         else:

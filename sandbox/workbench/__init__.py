@@ -21,6 +21,7 @@ from sandbox.workbench.watch import Watch
 if TYPE_CHECKING:
     from sandbox import capabilities, images
     from sandbox.approvals import Call
+    from sandbox.config import Settings
     from sandbox.engine.connection import Engine
     from sandbox.git import process, userconfig
     from sandbox.models import (
@@ -149,6 +150,11 @@ class Workbench:
     def home(self) -> Path:
         """The directory of this controller's state."""
         return self._parts.home.root
+
+    @property
+    def settings(self) -> Settings:
+        """What this controller was configured with."""
+        return self._parts.settings
 
     def clone(self, url: str, *, partial: bool = False) -> CloneResult:
         """Clone a remote into the cache, or fetch what is new, and describe it.

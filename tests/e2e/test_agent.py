@@ -351,3 +351,18 @@ def test_the_snippet_for_a_client_starts_this_sandbox(home: Path, client: str) -
     if client != "codex":
         (servers,) = json.loads(snippet).values()
         assert servers["space-sandbox"]["args"][-1] == "mcp"
+
+
+def test_the_budget_of_results_is_a_setting(home: Path, busy: dict[str, str]) -> None:
+    server = AgentServer(home, "stdio", env={"SANDBOX_AGENT_RESULT_BYTES": "5000"})
+
+    async def session(client: Client) -> None:
+        task = busy["task_id"]
+        write = {"path": "long", "content": "x" * 20_000, "expected_sha256": None}
+        await ok(client, "space_repo_write_file", task_id=task, **write)
+        result = await client.call_tool("space_repo_read_file", {"task_id": task, "path": "long"})
+        assert result.structured_content["truncated"]
+        assert len(json.dumps(result.structured_content, separators=(",", ":"))) <= 5000
+        assert "start_line" in result.content[-1].model_dump()["text"]
+
+    talk(server, session)
