@@ -56,14 +56,14 @@ def supervisor(site: Site, policy: ShippedPolicy, courier: Courier, image: str =
     """
     digest = resolve(site, image)
     path = site.home.supervisors / digest.removeprefix("sha256:") / "init"
-    if not _usable(path):
+    if not is_usable(path):
         with site.home.locked("supervisor"):
-            if not _usable(path):
+            if not is_usable(path):
                 _make(site, policy, courier, digest, path)
     return path
 
 
-def _usable(path: Path) -> bool:
+def is_usable(path: Path) -> bool:
     """One stat: a whole file as we publish them, whose mode and owner nobody has changed."""
     try:
         seen = path.lstat()

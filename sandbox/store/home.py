@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Home:
 
     root: Path
 
-    @property
+    @cached_property
     def repositories(self) -> Path:
         return self.root / "repositories"
 
@@ -216,20 +217,29 @@ GIT_MASK = b"gitdir: /nonexistent/managed-by-space-sandbox\n"
 """Bytes of a worktree's `.git` file: ours, constant, and leading nowhere."""
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write beside, fsync, rename, fsync the directory: readers see the old bytes or the new ones, never a part."""
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: bool = True) -> None:
+    """Write beside, fsync, rename, fsync the directory: readers see the old bytes or the new ones, never a part.
+
+    Without `synced` a power failure can lose it; a `kill -9` cannot.
+    """
     fd, beside = make_claimed(path, mode)
     try:
         with os.fdopen(fd, "wb") as stream:
             stream.write(content)
             stream.flush()
-            os.fsync(fd)
+            if synced:
+                os.fsync(fd)
             beside.replace(path)  # held until it has its name: what nobody holds is swept
     except BaseException:
         with suppress(OSError):
             beside.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if synced:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
     finally:
@@ -248,10 +258,10 @@ def _foreign(root: Path) -> list[str]:
     return sorted({entry.name for entry in root.iterdir()} - _PREPARED) if root.exists() else []
 
 
-def write_json(path: Path, document: dict[str, Any]) -> None:
+def write_json(path: Path, document: dict[str, Any], *, synced: bool = True) -> None:
     """Atomically write a document with its schema version."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, ensure_ascii=True)
-    write_atomically(path, text.encode() + b"\n")
+    write_atomically(path, text.encode() + b"\n", synced=synced)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -112,8 +112,11 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
 
 
 def save_run(home: Home, owner_id: str, run: CheckRun) -> None:
-    """Keep a finished run's record beside its logs."""
-    write_json(home.logs(owner_id) / f"{run.run_id}.json", run.model_dump(mode="json"))
+    """Keep a finished run's record beside its logs.
+
+    That of a clean room is on disk then; one of a task's own files, which decides nothing, a power failure can lose.
+    """
+    write_json(home.logs(owner_id) / f"{run.run_id}.json", run.model_dump(mode="json"), synced=run.clean_room)
 
 
 def _load_task(path: Path) -> Task | None:

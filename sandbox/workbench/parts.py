@@ -57,6 +57,7 @@ class Parts:
     runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
     first_uses: threading.RLock = field(default_factory=threading.RLock)
     _engines: list[connection.Engine] = field(default_factory=list)
+    supervisors: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime, as first found
     _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
 
     @Once

@@ -14,7 +14,7 @@ from sandbox.engine.options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images import resolve
-from sandbox.images.supervisor import Courier, supervisor
+from sandbox.images.supervisor import Courier, is_usable, supervisor
 from sandbox.models import Check, CheckRun, Task
 from sandbox.profiles import Profile
 from sandbox.store.records import near, save_run
@@ -95,7 +95,6 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
             hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
         )
     runtime = runtime_of(parts, profile.name)
-    courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
     return Guest(
         image_digest=image_of(parts, profile),
         runtime=runtime,
@@ -104,8 +103,17 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
         hosts=parts.hosts,
         instance=parts.instance,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(supervisor(parts.image_site, parts.policy, courier), parts.settings.container.idle_s),
+        supervisor=Supervisor(_supervisor(parts, runtime), parts.settings.container.idle_s),
     )
+
+
+def _supervisor(parts: Parts, runtime: str) -> Path:
+    """PID 1's binary: one for the life of a controller, whatever is built meanwhile, so the engine is asked once."""
+    known = parts.supervisors.get(runtime)
+    if known is None or not is_usable(known):
+        courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
+        known = parts.supervisors[runtime] = supervisor(parts.image_site, parts.policy, courier)
+    return known
 
 
 def image_of(parts: Parts, profile: Profile) -> str:
