@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 
 # CSI, OSC (ended by BEL or ST), DCS/SOS/PM/APC strings, and two-character escapes: ECMA-48. The parameters of a CSI are
 # bounded, so that whoever shows a stream piece by piece knows how much may still be one.
@@ -35,6 +36,24 @@ def neutral(text: str) -> str:
 def one_line(text: str) -> str:
     """The same for what is shown as part of a line: a name must not begin another one."""
     return neutral(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
+
+
+def spelled_out(text: str) -> str:
+    """Text for a person who decides about it, on one line: nothing is left out, and what cannot be seen is written.
+
+    Unlike `neutral`, whose reader loses nothing by what it drops.
+    """
+    return "".join(c if _is_seen(c) else f"\\u{{{ord(c):x}}}" for c in text.replace("\\", "\\\\"))
+
+
+def _is_seen(character: str) -> bool:
+    """ASCII, and letters, digits, marks and symbols of other scripts that take up room of their own."""
+    if character.isascii():
+        return character.isprintable()
+    return character.isprintable() and unicodedata.category(character) not in {"Mn", "Me"} and character not in _BLANK
+
+
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols that look like nothing
 
 
 def _visible(text: str) -> str:

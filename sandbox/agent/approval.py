@@ -108,7 +108,8 @@ def _form(asked: Approval) -> dict[str, Any]:
 
 
 def _decide(agent: Agent, asked: Approval, answer: types.ElicitResult) -> None:
-    chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
+    given = (answer.content or {}).get("answer") if answer.action == "accept" else None
+    chosen = given if isinstance(given, str) else ""
     approved = chosen in {_ONCE, _TASK} and not (chosen == _TASK and asked.task_id is None)
     scope = ApprovalScope.TASK if approved and chosen == _TASK else ApprovalScope.ONCE
     if answer.action == "cancel":

@@ -11,6 +11,7 @@ from sandbox.models import RepoId, Sha256, TaskId
 MAX_TEXT = 8 * 1024**2
 """Characters of a patch or a file; larger work is done in several calls."""
 
+Prompt = Annotated[str, Field(max_length=4000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Line = Annotated[str, Field(max_length=4096)]
 Path = Annotated[str, Field(max_length=4096, description="Relative to the repository's root, with / between names.")]
@@ -47,7 +48,7 @@ class Map(Input):
 
 class CreateTask(Input):
     repo_id: Repository
-    prompt: Annotated[str, Field(max_length=64 * 1024)] = Field(description="What the task is for.")
+    prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
     workspace_kind: Literal["worktree"] = "worktree"
 
@@ -137,7 +138,7 @@ class Restore(Input):
 class Fork(Input):
     task_id: Task
     snapshot: Line | None = Field(None, description="Default: the working state of now.")
-    prompt: Annotated[str, Field(max_length=64 * 1024)] | None = None
+    prompt: Prompt | None = None
 
 
 class RequestApproval(Input):

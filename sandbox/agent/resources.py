@@ -71,7 +71,13 @@ async def read(
         if len(text) <= MAX_CHARS
         else f"[the first {len(text) - MAX_CHARS} characters are left out]\n{text[-MAX_CHARS:]}"
     )
-    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=cut, mime_type="text/plain")])
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=cut, mime_type=_type_of(uri))])
+
+
+def _type_of(uri: str) -> str:
+    if uri.startswith("sandbox://policies/"):
+        return "application/toml"
+    return "application/x-ndjson" if uri.endswith("/journal") else "text/plain"
 
 
 def _text_of(workbench: Workbench, home: Path, uri: str) -> Callable[[], str]:

@@ -36,12 +36,12 @@ from sandbox.agent.outputs import RequestedApproval
 from sandbox.agent.results import BUDGET_BYTES, failure, success
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, CheckRun
+from sandbox.models import Check, CheckRun, Risk
 from sandbox.text import shown
 from sandbox.workbench import Watch, Workbench
 
 THREADS = 16
-"""Calls that run at once; more wait."""
+"""Calls that run at once, and checks; more wait."""
 
 PROGRESS_S = 0.5
 PROGRESS_CHARS = 200
@@ -65,15 +65,30 @@ class Agent:
     budget_bytes: int = BUDGET_BYTES
     bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
     threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
+    check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
 
     def offers(self, preset: Preset) -> bool:
         """Whether the tools of a preset are there now. Reads one small file at most."""
         return preset is Preset.BOOTSTRAP or self.every_tool or bool(self.workbench.repositories())
 
 
+class _Announcing(Server[Any]):
+    """Says on every transport that its list of tools changes; those of the SDK that make sessions ask without."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """As the SDK, with changing tools by default."""
+        announced = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(announced, experimental_capabilities, extensions)
+
+
 def make_server(agent: Agent) -> Server[Any]:
     """The server of one agent surface, for any transport."""
-    return Server(
+    return _Announcing(
         "space-sandbox",
         version=__version__,
         title="Space Sandbox",
@@ -88,11 +103,6 @@ def make_server(agent: Agent) -> Server[Any]:
         on_read_resource=partial(resources.read, agent.workbench, agent.home),
         on_subscriptions_listen=ListenHandler(agent.bus),
     )
-
-
-def options(server: Server[Any]) -> InitializationOptions:
-    """What the server says of itself: its list of tools changes."""
-    return server.create_initialization_options(NotificationOptions(tools_changed=True))
 
 
 async def _list_tools(
@@ -174,7 +184,9 @@ async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, stat
     request = Request(agent.workbench, arguments, _watch(context, cancelled), state)
     async with anyio.create_task_group() as group:
         group.start_soon(_tell_when_cancelled, cancelled)
-        outcome = await anyio.to_thread.run_sync(_attempt, tool, request, limiter=agent.threads)  # waits when cancelled
+        # Checks have threads of their own: however many run, a status is answered. Waits when it is cancelled.
+        threads = agent.check_threads if tool.risk is Risk.SHELL else agent.threads
+        outcome = await anyio.to_thread.run_sync(_attempt, tool, request, limiter=threads)
         group.cancel_scope.cancel()
     if isinstance(outcome, Exception):
         raise outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 from mcp.server.stdio import stdio_server
 
-from sandbox.agent.server import Agent, make_server, options
+from sandbox.agent.server import Agent, make_server
 
 
 def serve_stdio(agent: Agent) -> None:
@@ -16,4 +16,4 @@ def serve_stdio(agent: Agent) -> None:
 async def _serve(agent: Agent) -> None:
     server = make_server(agent)
     async with stdio_server() as (read, write):
-        await server.run(read, write, options(server))
+        await server.run(read, write, server.create_initialization_options())

@@ -18,6 +18,10 @@ from sandbox.workbench import Watch, Workbench
 REQUEST_APPROVAL = "space_agent_request_tool_approval"
 
 
+LISTED_PROMPT = 200
+"""Characters of each prompt in a list of tasks."""
+
+
 class Preset(StrEnum):
     """Groups of tools. All but the first are listed only once there is a repository."""
 
@@ -77,7 +81,8 @@ def _search(request: Request) -> BaseModel:
 
 
 def _list_tasks(request: Request) -> BaseModel:
-    return outputs.Tasks(tasks=request.workbench.tasks(request.arguments.repo_id)[::-1])  # newest first: the cut is old
+    found = request.workbench.tasks(request.arguments.repo_id)[::-1]  # newest first: the cut is old
+    return outputs.Tasks(tasks=tuple(t.model_copy(update={"prompt": t.prompt[:LISTED_PROMPT]}) for t in found))
 
 
 def _run_check(request: Request) -> BaseModel:

@@ -50,7 +50,7 @@ def select(only: Sequence[str] = ()) -> tuple[Entry, ...]:
             ErrorCode.INVALID_INPUT,
             f"There is no attack '{unknown[0]}'",
             details=f"Sections: {', '.join(sorted({e.section for e in ENTRIES}))}",
-            hint="`sandbox doctor --attack --json` and docs/attack.md name all of them.",
+            hint="docs/threats.md names all of them; a section is one letter, as in `--only K`.",
         )
     return tuple(e for e in ENTRIES if not wanted or e.section in wanted or e.id in wanted)
 

@@ -281,10 +281,17 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return dict(document)
 
 
+_MOVE_AWAY = "Move the file away to go on without it; nothing else depends on it."
+_RECORD = (
+    "Restore it from a copy. Without it nobody knows of what it tells: `gc` keeps a task's changes in a ref first."
+)
+
+
 def _damaged(path: Path, why: str) -> SandboxError:
+    is_record = path.name == "registry.json" or path.name.startswith("task-")
     return SandboxError(
         ErrorCode.INTERNAL,
         f"The state file {path.name} cannot be used",
         details=f"{path}: {why}",
-        hint="Move the file away to go on without it; nothing else depends on it.",
+        hint=_RECORD if is_record else _MOVE_AWAY,
     )

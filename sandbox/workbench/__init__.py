@@ -122,7 +122,7 @@ class Workbench:
 
     def __init__(
         self,
-        home: Path | None = None,
+        home: Path | str | None = None,
         *,
         environ: Mapping[str, str] | None = None,
         settings: Mapping[str, Any] | None = None,

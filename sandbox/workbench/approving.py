@@ -23,8 +23,13 @@ MOST_PENDING = 100
 
 
 def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
-    """The call as approvals see it. `arguments`: validated. Raises: `not_found` for a task or repository."""
+    """The call as approvals see it. `arguments`: validated.
+
+    Raises: `not_found` for a task or repository, and what a remote that would be refused raises.
+    """
     task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
+    if (url := arguments.get("url")) is not None:
+        parts.remote(url)  # nobody is asked about what would be refused
     if task_id is not None:
         repo_id = find_task(parts.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
@@ -99,12 +104,16 @@ def answer(
 
 
 def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
-    """Take an approval back; one that is over stays as it is. Raises: `not_found`."""
+    """Take an approval or an open question back. Raises: `not_found`, `conflict` when it is over already."""
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)
         found = approvals.current(_find(parts, approval_id), now)
         if found.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
-            return found
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"{approval_id} is {found.state.value} already",
+                hint="Nothing is left to take back.",
+            )
         update = {"state": ApprovalState.REVOKED, "decided_at": now, "decided_by": by}
         return store.save(parts.home, found.model_copy(update=update))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from sandbox.models import Change, DiffFile, Task
 from sandbox.policy.paths import RepoPath
 from sandbox.policy.writes import flags_of
 from sandbox.store.records import find_repository, find_task
-from sandbox.text import one_line
+from sandbox.text import spelled_out
 from sandbox.workbench import gates, running, states
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
@@ -20,7 +21,7 @@ from sandbox.workbench.tasks import looking
 MOST_LINES = 2000
 """A longer question cannot be approved: nobody would have read it."""
 
-ARGUMENT_CHARS = 500
+MOST_CHARS = 256 * 1024
 COMMIT, PUSH = "space_repo_commit", "space_repo_push"
 
 
@@ -38,13 +39,15 @@ def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
 def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
     """Lines for a person, whole. Raises: `quota_exceeded` when there would be more than anybody reads."""
     lines = [f"An agent wants to call {tool}"]
-    lines += [f"  {name}: {_clipped(value)}" for name, value in arguments.items() if value is not None]
+    lines += [line for name, value in arguments.items() if value is not None for line in _argument(name, value)]
     if task_id is not None:
         lines += _about_task(parts, tool, find_task(parts.home, task_id, allow_closed=True))
-    if len(lines) > MOST_LINES:
+    size = sum(map(len, lines))
+    if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
-            f"The question would have {len(lines)} lines; at most {MOST_LINES} can be asked",
+            f"The question would have {len(lines)} lines, {size} characters: more than anybody reads",
+            details=f"at most {MOST_LINES} lines and {MOST_CHARS} characters are asked",
             hint="Split the work: fewer files at once, or let the person run the command.",
         )
     return tuple(lines)
@@ -53,15 +56,15 @@ def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str
 def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
     repository = find_repository(parts.home, task.repo_id)
     about = [
-        f"repository: {repository.id}, remote {one_line(repository.remote_url)}",
-        f"branch: {one_line(task.branch)}, commit {task.head_commit[:12]}",
+        f"repository: {repository.id}, remote {_told(repository.remote_url)}",
+        f"branch: {_told(task.branch)}, commit {task.head_commit[:12]}",
     ]
     if tool == PUSH:
         sent = states.committed(parts, task)
         about.append(_verified(parts, task))
-        return [*about, *_files("sends", sent), *_flags(parts, task, [f.path for f in sent])]
+        return [*about, *_files("sends", sent), *_flags(parts, task, sent)]
     changes = states.status(parts, task.id).changes
-    return [*about, *_files("uncommitted", changes), *_flags(parts, task, [c.path for c in changes])]
+    return [*about, *_files("uncommitted", changes), *_flags(parts, task, changes)]
 
 
 def _verified(parts: Parts, task: Task) -> str:
@@ -77,17 +80,29 @@ def _verified(parts: Parts, task: Task) -> str:
 
 
 def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
-    return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {one_line(f.path)}" for f in files)]
+    return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {_named(f)}" for f in files)]
 
 
-def _flags(parts: Parts, task: Task, paths: Sequence[str]) -> list[str]:
+def _named(file: Change | DiffFile) -> str:
+    """Both names of a rename: what is no longer there matters as much."""
+    return f"{_told(file.old_path)} -> {_told(file.path)}" if file.old_path else _told(file.path)
+
+
+def _flags(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
     """CI files, hooks, build scripts, lock files and the like, by the rules of policies/paths.toml."""
+    paths = [path for f in files for path in (f.old_path, f.path) if path is not None]
     found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
-    return [f"RISK: {one_line(path)} ({', '.join(flags)})" for path, flags in found if flags]
+    return [f"RISK: {_told(path)} ({', '.join(flags)})" for path, flags in found if flags]
 
 
-def _clipped(value: Any) -> str:
-    """Arguments are whole in the record; here as much as a person takes in at a glance, and how much more there is."""
-    text = one_line(value if isinstance(value, str) else repr(value))
-    more = f" ... and {len(text) - ARGUMENT_CHARS} more characters" if len(text) > ARGUMENT_CHARS else ""
-    return text[:ARGUMENT_CHARS] + more
+def _argument(name: str, value: Any) -> list[str]:
+    """All of it: nobody approves what they were not shown."""
+    lines = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split("\n")
+    return (
+        [f"  {name}: {_told(lines[0])}"] if len(lines) == 1 else [f"  {name}:", *(f"    | {_told(x)}" for x in lines)]
+    )
+
+
+def _told(text: str) -> str:
+    """Whole, and with a word where letters may not be the ones they look like."""
+    return spelled_out(text) + ("" if text.isascii() else "  [not all ASCII]")

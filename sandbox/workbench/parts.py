@@ -230,7 +230,7 @@ class Parts:
 
 
 def build_parts(
-    home: Path | None,
+    home: Path | str | None,
     environ: Mapping[str, str],
     flags: Mapping[str, Any] | None = None,
     *,
@@ -240,7 +240,7 @@ def build_parts(
 ) -> Parts:
     """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
     require_openat2()
-    root = (home or default_home(environ)).expanduser().absolute()
+    root = Path(home or default_home(environ)).expanduser().absolute()
     place = Home(root)
     place.prepare()
     return Parts(place, load_settings(root, environ, flags), environ, allow_file, progress, actor)

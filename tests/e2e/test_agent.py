@@ -353,6 +353,15 @@ def test_the_snippet_for_a_client_starts_this_sandbox(home: Path, client: str) -
         assert servers["space-sandbox"]["args"][-1] == "mcp"
 
 
+def test_every_transport_says_that_its_tools_change(server: AgentServer) -> None:
+    async def session(client: Client) -> None:
+        tools = client.server_capabilities.tools
+        assert tools is not None
+        assert tools.list_changed
+
+    talk(server, session, mode="legacy")
+
+
 def test_the_budget_of_results_is_a_setting(home: Path, busy: dict[str, str]) -> None:
     server = AgentServer(home, "stdio", env={"SANDBOX_AGENT_RESULT_BYTES": "5000"})
 

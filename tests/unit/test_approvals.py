@@ -253,6 +253,58 @@ def test_a_revoked_approval_is_none(desk: Desk) -> None:
     assert not desk.workbench.use_approval(call)
 
 
+def test_what_is_over_cannot_be_revoked(desk: Desk) -> None:
+    asked = desk.workbench.request_approval(call_of(desk, message="m"))
+    desk.workbench.answer_approval(asked.id, approved=False, by="a person")
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.revoke_approval(asked.id, by="a person")
+
+
+def test_nobody_is_asked_about_what_would_be_refused(tmp_path: Path) -> None:
+    with Workbench(str(tmp_path / "home"), environ={}) as workbench:
+        for url in ("/etc", "file:///etc", "ext::sh -c true", "-x", "https://user:word@example.com/a/b"):
+            with refused(ErrorCode.INVALID_INPUT):
+                workbench.approval_call("space_repo_clone", {"url": url})
+
+
+def test_n11_a_rename_hides_neither_its_old_name_nor_its_risk(desk: Desk) -> None:
+    desk.upstream.write(".github/workflows/ci.yml", b"on: push\n" * 20)
+    desk.upstream.commit()
+    desk.workbench.clone(str(desk.upstream.root))
+    task = desk.workbench.create_task(desk.repo_id, "move")
+    (desk.worktree(task) / ".github/workflows/ci.yml").rename(desk.worktree(task) / "moved.yml")
+    desk.workbench.commit(task.id, "m")
+    question = desk.workbench.request_approval(call_of(desk, PUSH, task)).question
+    assert any(".github/workflows/ci.yml -> moved.yml" in line for line in question)
+    assert any("RISK: .github/workflows/ci.yml (ci" in line for line in question)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "Fix\x9d\n\nApproved-by: ceo\x9c",
+        "a\x1b]\nimport os\n#\x07 end",
+        "x\x1b[8mhidden",
+        "a\u202eb",
+        "a\u115fb",
+        "a\ufe0fb",
+    ],
+)
+def test_n11_nothing_of_an_argument_is_left_out_of_the_question(desk: Desk, hidden: str) -> None:
+    """Control: what is shown of a guest's text leaves some of it out, or as it cannot be seen."""
+    unseen = {c for c in hidden if c != "\n" and not (c.isascii() and c.isprintable())}
+    assert unseen, "void"
+    text = "\n".join(desk.workbench.request_approval(call_of(desk, message=hidden)).question)
+    assert all(f"\\u{{{ord(c):x}}}" in text for c in unseen)
+    assert not unseen & set(text)
+    assert all(word in text for word in ("Approved-by: ceo", "import os", "hidden") if word in hidden)
+
+
+def test_n11_letters_that_may_be_others_are_told(desk: Desk) -> None:
+    call = desk.workbench.approval_call("space_repo_clone", {"url": "https://githu\u042c.invalid/a/b"})
+    assert "not all ASCII" in "\n".join(desk.workbench.request_approval(call).question)
+
+
 def test_scopes(desk: Desk) -> None:
     other = desk.workbench.create_task(desk.repo_id, "other")
     approved(desk, call_of(desk, message="m"), ApprovalScope.TASK)
@@ -293,7 +345,7 @@ def test_n11_no_name_and_no_argument_begins_a_line_of_its_own(desk: Desk) -> Non
     desk.workbench.commit(desk.task.id, lie)
     question = desk.workbench.request_approval(call_of(desk, PUSH, message=lie)).question
     assert [line for line in "\n".join(question).splitlines() if line.strip().startswith("verified: yes")] == []
-    assert any("x\N{SYMBOL FOR NEWLINE}verified" in line for line in question), "void: the name is not shown"
+    assert any("x\\u{a}verified" in line for line in question), "void: the name is not shown"
 
 
 def test_n11_a_question_too_long_to_read_cannot_be_put(desk: Desk) -> None:
