@@ -1,0 +1,61 @@
+"""Checks: what may be run, and what it may use."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from sandbox.models.ids import CheckId, RepoId, Sha256
+from sandbox.models.model import Model
+
+
+class Limits(Model):
+    """What one check may use. Each line says what happens when the limit is reached."""
+
+    memory_bytes: PositiveInt = 4 * 1024**3  # the kernel kills: Verdict.OOM_KILLED
+    cpus: PositiveFloat = 2.0  # the scheduler throttles
+    pids: PositiveInt = 512  # fork fails inside the guest
+    file_bytes: PositiveInt = 4 * 1024**3  # writes to one file fail (SIGXFSZ)
+    open_files: PositiveInt = 4096  # open fails inside the guest
+    tmp_bytes: PositiveInt = 512 * 1024**2  # writes to /tmp fail (ENOSPC)
+    home_bytes: PositiveInt = 128 * 1024**2  # writes to the home directory fail (ENOSPC)
+    output_bytes: PositiveInt = 10 * 1024**2  # per stream: the middle is dropped, truncated=True
+    disk_bytes: PositiveInt = 10 * 1024**3  # of its files: it is stopped, Verdict.DISK_LIMIT
+    disk_files: PositiveInt = 500_000  # as above
+
+
+class Risk(StrEnum):
+    """What a tool or check can touch; drives approvals."""
+
+    FILESYSTEM_READ = "filesystem-read"
+    FILESYSTEM_WRITE = "filesystem-write"
+    SHELL = "shell"
+
+
+class Check(Model):
+    """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment."""
+
+    id: CheckId
+    label: str
+    argv: tuple[str, ...] = Field(min_length=1)
+    cwd: str = "."
+    env: dict[str, str] = Field(default_factory=dict)
+    timeout_s: PositiveFloat = 300.0
+    limits: Limits = Limits()
+    requires: tuple[CheckId, ...] = ()
+    risk: Risk = Risk.SHELL
+
+
+class Suggestion(Model):
+    """The checks that a repository suggests at its default branch. `sha256`: of the file, None when there is none.
+
+    `trusted`: they are used, in every base commit whose file has this hash. `profile`: what they add to.
+    """
+
+    repo_id: RepoId
+    path: str
+    sha256: Sha256 | None
+    trusted: bool
+    profile: str
+    checks: tuple[Check, ...]

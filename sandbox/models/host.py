@@ -1,0 +1,49 @@
+"""What this host has: images, credentials, and what `doctor` finds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from sandbox.models.model import Model
+
+
+class ImageInfo(Model):
+    """One image of ours and whether the engine has it. `stale`: its recipe changed since it was built."""
+
+    name: str
+    tag: str
+    present: bool
+    stale: bool
+    digest: str | None = None
+    size_bytes: int | None = None
+    created_at: str | None = None
+
+
+class CredentialInfo(Model):
+    """A stored credential without its secret. `kind`: what it authenticates with. `store`: where the secret is."""
+
+    host: str
+    kind: Literal["secret", "ssh_key", "ca_only"]
+    username: str = ""
+    ssh_key: Path | None = None
+    ca_file: Path | None = None
+    store: Literal["file", "keyring"] = "file"
+
+
+class ProbeLevel(StrEnum):
+    """Severity of a doctor line."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Probe(Model):
+    """One line of `sandbox doctor`."""
+
+    name: str
+    level: ProbeLevel
+    value: str
+    hint: str = ""

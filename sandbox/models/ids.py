@@ -1,0 +1,21 @@
+"""Names of things: tasks, repositories, snapshots, checks, git objects, contents."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+TASK_ID_PATTERN = r"^task-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+SLUG_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,199}$"
+
+ObjectId = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
+"""A full git object id, SHA-1 or SHA-256."""
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+"""Content hash of a whole file."""
+
+TaskId = Annotated[str, StringConstraints(pattern=TASK_ID_PATTERN)]
+RepoId = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
+SnapshotId = Annotated[str, StringConstraints(pattern=r"^snap-[0-9a-f]{13}-[0-9a-f]{6}$")]
+CheckId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]

@@ -1,0 +1,47 @@
+"""Repositories, and what registering and removing one answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from sandbox.models.context import Context
+from sandbox.models.ids import RepoId
+from sandbox.models.model import Model
+
+
+class Host(StrEnum):
+    """The kind of forge a remote lives on."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    UNKNOWN = "unknown"
+
+
+class Repository(Model):
+    """A registered remote with its cache clone. `remote_url` never holds credentials."""
+
+    id: RepoId
+    remote_url: str
+    host: Host
+    hostname: str
+    owner: str
+    name: str
+    default_branch: str
+    profile: str
+    created_at: datetime
+
+
+class CloneResult(Model):
+    """The answer of `repo clone`."""
+
+    repository: Repository
+    context: Context
+
+
+class RepositoryRemoval(Model):
+    """The answer of `repo remove`. `lost`: work that existed only here and went with it, in words."""
+
+    repo_id: RepoId
+    remote_url: str | None
+    lost: tuple[str, ...]

@@ -1,0 +1,51 @@
+"""Tasks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+from sandbox.models.ids import ObjectId, RepoId, TaskId
+from sandbox.models.model import Model
+
+
+class TaskStatus(StrEnum):
+    """`working -> committed -> pushed -> pr-open -> merged`; `closed` from any."""
+
+    WORKING = "working"
+    COMMITTED = "committed"
+    PUSHED = "pushed"
+    PR_OPEN = "pr-open"
+    MERGED = "merged"
+    CLOSED = "closed"
+
+
+class WorkspaceKind(StrEnum):
+    """How a task keeps its files; DESIGN section 7."""
+
+    LOCAL = "local"
+    WORKTREE = "worktree"
+    CLONE = "clone"
+    TREE = "tree"
+
+
+class Task(Model):
+    """One piece of work on one repository."""
+
+    id: TaskId
+    repo_id: RepoId
+    prompt: str
+    base_branch: str
+    branch: str
+    base_commit: ObjectId
+    workspace_kind: WorkspaceKind
+    worktree_path: Path | None
+    status: TaskStatus
+    head_commit: ObjectId
+    pr_url: str | None = None
+    forked_from: TaskId | None = None
+    created_at: datetime
+    committed_at: datetime | None = None
+    pushed_at: datetime | None = None
+    closed_at: datetime | None = None
