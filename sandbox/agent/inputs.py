@@ -51,6 +51,9 @@ class CreateTask(Input):
     prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
     workspace_kind: Literal["worktree"] = "worktree"
+    from_snapshot: Line | None = Field(
+        None, description="Instead of base_branch: go on from this snapshot, of any task of the repository."
+    )
 
 
 class ListTasks(Input):

@@ -130,7 +130,10 @@ _ROWS = (
     Tool(
         "space_repo_create_task", Preset.DISCOVER, _WRITE, inputs.CreateTask, outputs.OneTask,
         lambda r: outputs.OneTask(
-            task=r.workbench.create_task(r.arguments.repo_id, r.arguments.prompt, r.arguments.base_branch)
+            task=r.workbench.create_task(
+                r.arguments.repo_id, r.arguments.prompt, r.arguments.base_branch,
+                from_snapshot=r.arguments.from_snapshot,
+            )
         ),
         "A new task: a branch and files of its own, to read, edit, check, commit and push.",
     ),

@@ -21,12 +21,15 @@ def task() -> None:
 @click.option("--prompt", default="", help="What the task is for; part of its branch name.")
 @click.option("--base", "base_branch", help="Branch, tag or commit to start from; default: the default branch.")
 @click.option("--kind", type=click.Choice(["worktree"]), default="worktree", help="How the task keeps its files.")
+@click.option("--from-snapshot", help="Go on from this snapshot of any task of REPO; instead of --base.")
 @global_options
 @click.pass_obj
-def create(invocation: Invocation, repo_id: str, prompt: str, base_branch: str | None, kind: str) -> None:
+def create(
+    invocation: Invocation, repo_id: str, prompt: str, base_branch: str | None, kind: str, from_snapshot: str | None
+) -> None:
     """Create a task on REPO with its own branch and worktree."""
     with invocation.workbench() as workbench:
-        made = workbench.create_task(repo_id, prompt, base_branch)
+        made = workbench.create_task(repo_id, prompt, base_branch, from_snapshot=from_snapshot)
     invocation.emit({"task": made}, lambda: show_task(made))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, ApprovalScope
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.options import VerifyOptions
@@ -207,11 +207,25 @@ class Workbench:
         """Use nothing that a repository suggests."""
         return trusting.distrust(self._parts, repo_id)
 
-    def create_task(self, repo_id: str, prompt: str = "", base_branch: str | None = None) -> Task:
-        """A new task with its own branch and worktree."""
-        arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch}
-        with recording.recorded(self._parts, None, "create", arguments) as done:
-            return done(tasks.create(self._parts, repo_id, prompt, base_branch))
+    def create_task(
+        self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
+    ) -> Task:
+        """A new task with its own branch and worktree; with `from_snapshot` it goes on from that state.
+
+        `from_snapshot`: the id of a snapshot of any task of the repository, which says the base branch too. Raises:
+        `invalid_input` when both are given.
+        """
+        arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
+        with recording.recorded(self._parts, None, "create", arguments, names=[from_snapshot or ""]) as done:
+            if from_snapshot is None:
+                return done(tasks.create(self._parts, repo_id, prompt, base_branch))
+            if base_branch is not None:
+                raise SandboxError(
+                    ErrorCode.INVALID_INPUT,
+                    "A snapshot says what its base branch is",
+                    hint="Give either the base branch or the snapshot.",
+                )
+            return done(snapshots.create_from(self._parts, repo_id, from_snapshot, prompt))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, of one repository if named."""

@@ -22,7 +22,7 @@ MOST_LINES = 2000
 """A longer question cannot be approved: nobody would have read it."""
 
 MOST_CHARS = 256 * 1024
-COMMIT, PUSH = "space_repo_commit", "space_repo_push"
+PUSH = "space_repo_push"
 
 
 def state_of(parts: Parts, tool: str, task_id: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Use-cases on kept states: snapshot, restore, fork. Each state is a git tree, so each costs what changed.
+"""Use-cases on kept states: snapshot, restore, fork, start from. Each state is a git tree, so each costs what changed.
 
 A snapshot is a commit of the working state on the task's head, under `refs/sandbox/<task>/snapshots/<id>` in the cache
 clone. Pushes name one commit and one branch, so these refs never leave this host.
@@ -146,6 +146,19 @@ def fork(parts: Parts, task_id: str, snapshot_id: str | None = None, prompt: str
     with editing(parts, task_id) as task, looking(parts, task) as opened:
         tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
         return _forked(parts, task, task.head_commit, tree, prompt)
+
+
+def create_from(parts: Parts, repo_id: str, snapshot_id: str, prompt: str) -> Task:
+    """A new task of the repository that goes on from a snapshot of any of its tasks, closed ones too.
+
+    Raises: `not_found`, for a snapshot of another repository too.
+    """
+    git = cache_of(parts, repo_id)[1]
+    listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
+    owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
+    if snapshot_id not in owners:
+        raise near("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows a task's own.")
+    return fork(parts, owners[snapshot_id], snapshot_id, prompt)
 
 
 def _forked(parts: Parts, task: Task, head: str, tree: str, prompt: str | None) -> Task:

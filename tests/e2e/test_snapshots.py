@@ -63,6 +63,10 @@ def test_states_are_kept_restored_forked_and_never_pushed(
     assert (fork["forked_from"], fork["prompt"]) == (task["id"], "Another way")
     assert (Path(fork["worktree_path"]) / "f").read_text() == "a draft\n"
 
+    words = ("task", "create", repository["id"], "--from-snapshot", taken["id"])
+    assert sandbox.ok(*words)["task"]["forked_from"] == task["id"]
+    assert sandbox(*words, "--base", "main", "--json").error["code"] == "invalid_input"
+
     (file.parent / "x.o").write_bytes(b"o")
     refused = sandbox("commit", task["id"], "-m", "Final", "--json")
     assert (refused.code, refused.error["code"]) == (3, "policy_violation")

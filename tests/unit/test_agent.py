@@ -166,7 +166,11 @@ def test_read_edit_and_stale_hash(desk: Desk, mode: str) -> None:
         patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n"
         await ok(client, "space_repo_apply_patch", task_id=task, patch=patch, expected_hashes={"new": None})
         await ok(client, "space_repo_write_file", task_id=task, path="more", content="y\n", expected_sha256=None)
-        assert len((await ok(client, "space_repo_list_tasks"))["tasks"]) == 2
+        again = {"repo_id": desk.repo_id, "prompt": "again", "from_snapshot": kept["id"]}
+        assert (await ok(client, "space_repo_create_task", **again))["task"]["forked_from"] == task
+        both = await failed(client, "space_repo_create_task", **again, base_branch="main")
+        assert both["code"] == "invalid_input"
+        assert len((await ok(client, "space_repo_list_tasks"))["tasks"]) == 3
         closed = await ok(client, "space_repo_close_task", task_id=fork["task"]["id"])
         assert closed["task"]["status"] == "closed"
 

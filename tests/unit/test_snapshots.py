@@ -464,6 +464,34 @@ def test_a_fork_of_a_snapshot_starts_at_the_head_it_was_taken_on(desk: Desk) -> 
     assert forked.prompt == desk.task.prompt
 
 
+def test_a_task_starts_from_a_snapshot_of_any_task_of_the_repository(desk: Desk) -> None:
+    desk.write("f", b"2\n")
+    taken = desk.workbench.snapshot(desk.task.id)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    made = desk.workbench.create_task(desk.repo_id, "Again", from_snapshot=taken.id)
+    assert (made.prompt, made.forked_from, made.base_branch) == ("Again", desk.task.id, desk.task.base_branch)
+    assert (desk.worktree(made) / "f").read_bytes() == b"2\n"
+    assert [(e.operation, taken.id in e.names) for e in desk.workbench.log(made.id)] == [("create", True)]
+
+
+def test_a_task_starts_from_no_snapshot_of_another_repository_and_from_one_thing_only(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """Control: the test above."""
+    taken = desk.workbench.snapshot(desk.task.id)
+    other = initialised(tmp_path / "other")
+    other.write("f", b"1\n")
+    other.commit()
+    elsewhere = desk.workbench.clone(str(other.root)).repository.id
+    before = desk.workbench.tasks()
+    for name in (taken.id, "*", "snap-*", taken.commit, f"../{desk.task.id}/snapshots/{taken.id}", ""):
+        with refused(ErrorCode.NOT_FOUND):
+            desk.workbench.create_task(elsewhere, from_snapshot=name)
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.create_task(desk.repo_id, base_branch="main", from_snapshot=taken.id)
+    assert desk.workbench.tasks() == before
+
+
 # --- any state, any changes
 
 NAMES = ["f", "run", "link", "d/y", "d/e/x", "d/e", "new", "n/a/m", "n/a", "\u00fc b"]
