@@ -16,6 +16,7 @@ from sandbox.models.ids import SLUG_PATTERN, TASK_ID_PATTERN, CheckId, ObjectId,
 from sandbox.models.journal import Actor, JournalEntry
 from sandbox.models.leftovers import Leftover, Reconciliation, Tidying
 from sandbox.models.model import Model
+from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
 from sandbox.models.repositories import CloneResult, Host, Repository, RepositoryRemoval
 from sandbox.models.runs import (
     CheckRun,
@@ -49,6 +50,9 @@ __all__ = [
     "Check",
     "CheckId",
     "CheckRun",
+    "CiCheck",
+    "CiState",
+    "CiVerdict",
     "CloneResult",
     "CommitResult",
     "Context",
@@ -69,6 +73,9 @@ __all__ = [
     "PatchedFile",
     "Probe",
     "ProbeLevel",
+    "PullRequest",
+    "PullRequestStatus",
+    "PullState",
     "PushResult",
     "Readme",
     "Reconciliation",

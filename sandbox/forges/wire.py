@@ -1,0 +1,148 @@
+"""What goes over the wire to a forge: bounded in time and size, to one host, with nothing added by the environment.
+
+Both client libraries speak through `requests`; they get a session of ours.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import requests
+import tenacity
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
+
+from sandbox.credentials import Credential
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_ANSWER_BYTES
+
+ATTEMPTS = 3
+MAX_PAUSE_S = 30.0
+"""A longer pause that a forge asks for is not waited for here: the error's hint names it."""
+
+_CHUNK = 64 * 1024
+_ResultT = TypeVar("_ResultT")
+
+
+class ForgeFailure(SandboxError):
+    """A failure that may pass. `wait_s`: the pause that the forge asked for, 0 when it did not say."""
+
+    def __init__(self, error: SandboxError, wait_s: float = 0.0) -> None:
+        super().__init__(error.code, error.brief, details=error.details, hint=error.hint)
+        self.wait_s = wait_s
+
+
+def session_for(credential: Credential) -> requests.Session:
+    """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count."""
+    session = requests.Session()
+    session.auth = _as_it_is  # any other value than None keeps `requests` from looking into ~/.netrc
+    session.verify = str(credential.ca_file) if credential.ca_file else True
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, _Bounded())
+    return session
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+class _Bounded(HTTPAdapter):
+    """Reads each answer whole, within a deadline and a size: a timeout of `requests` is only that of one read."""
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        kwargs |= {"stream": True, "timeout": (10.0, CALL_TIMEOUT_S)}
+        response = super().send(request, *args, **kwargs)
+        try:
+            response.raw = io.BytesIO(_read(response, deadline))
+        finally:
+            response.close()
+        _require_answer(request, response)
+        return response
+
+
+def _read(response: requests.Response, deadline: float) -> bytes:
+    kept = bytearray()
+    try:
+        for chunk in response.raw.stream(_CHUNK, decode_content=True):
+            kept += chunk
+            if len(kept) > MAX_ANSWER_BYTES:
+                raise SandboxError(ErrorCode.FORGE_ERROR, f"The forge's answer is larger than {MAX_ANSWER_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise _too_slow()
+    except HTTPError as error:  # cut off, or not what its headers say
+        raise requests.ConnectionError(str(error)) from error
+    return bytes(kept)
+
+
+def _require_answer(request: requests.PreparedRequest, response: requests.Response) -> None:
+    """A redirect is told, not followed: whoever it names would get our request, and the project would be another one.
+
+    202 to a question means `not yet`; a client library would ask again for ever.
+    """
+    if response.status_code in {301, 302, 303, 307, 308}:
+        raise SandboxError(
+            ErrorCode.FORGE_ERROR,
+            "The forge says that this project is elsewhere",
+            details=f"HTTP {response.status_code} to {response.headers.get('location', '?')[:500]}",
+            hint="When it was renamed or moved, clone it by its new URL.",
+        )
+    if response.status_code == 202 and request.method == "GET":
+        raise ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, "The forge has no answer yet", hint="Try again later."))
+
+
+def reading(ask: Callable[[], _ResultT]) -> _ResultT:
+    """A question, repeated while the forge or the network fails, and after the pause it asks for."""
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=_pause,
+        retry=tenacity.retry_if_exception(_worth_another_try),
+        reraise=True,
+    )
+    return attempts(ask)
+
+
+_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    return max(float(_BACKOFF(state)), error.wait_s if isinstance(error, ForgeFailure) else 0.0)
+
+
+def _worth_another_try(error: BaseException) -> bool:
+    return isinstance(error, ForgeFailure) and error.wait_s <= MAX_PAUSE_S
+
+
+def network_failure(error: requests.RequestException, hostname: str) -> SandboxError:
+    """Why no answer came. A failure of TLS lasts; any other may pass."""
+    if isinstance(error, requests.exceptions.SSLError):
+        return SandboxError(
+            ErrorCode.NETWORK_ERROR,
+            f"The certificate of {hostname} is not trusted",
+            details=_short(error),
+            hint="For a private CA: sandbox credentials set HOST --ca-file FILE.",
+        )
+    if isinstance(error, requests.Timeout):
+        return ForgeFailure(_too_slow())
+    return ForgeFailure(
+        SandboxError(
+            ErrorCode.NETWORK_ERROR,
+            f"{hostname} did not answer",
+            details=_short(error),
+            hint="Check the network, then try again: nothing is lost.",
+        )
+    )
+
+
+def _too_slow() -> SandboxError:
+    return SandboxError(
+        ErrorCode.TIMEOUT, f"The forge did not answer within {CALL_TIMEOUT_S:.0f} s", hint="Try again later."
+    )
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
