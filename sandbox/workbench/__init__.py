@@ -12,100 +12,57 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, ApprovalScope
+from sandbox.models import (
+    Actor,
+    Approval,
+    ApprovalScope,
+    Check,
+    CheckRun,
+    CloneResult,
+    CommitResult,
+    CredentialInfo,
+    Diff,
+    FetchResult,
+    FileContent,
+    ImageInfo,
+    JournalEntry,
+    PatchResult,
+    Probe,
+    PushResult,
+    Reconciliation,
+    RepoMap,
+    Repository,
+    RepositoryRemoval,
+    Restored,
+    Risk,
+    RunLog,
+    RunSummary,
+    SearchQuery,
+    SearchResult,
+    Snapshot,
+    Status,
+    Stopped,
+    StreamName,
+    Suggestion,
+    Task,
+    Verification,
+)
+from sandbox.workbench import usecases as use
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.options import VerifyOptions
-from sandbox.workbench.parts import Parts, build_parts
+from sandbox.workbench.parts import build_parts
 from sandbox.workbench.watch import Watch
 
 if TYPE_CHECKING:
-    from sandbox import capabilities, images
+    from sandbox import images
     from sandbox.approvals import Call
     from sandbox.config import Settings
-    from sandbox.engine.connection import Engine
-    from sandbox.git import process, userconfig
-    from sandbox.models import (
-        Approval,
-        Check,
-        CheckRun,
-        CloneResult,
-        CommitResult,
-        CredentialInfo,
-        Diff,
-        FetchResult,
-        FileContent,
-        ImageInfo,
-        JournalEntry,
-        PatchResult,
-        Probe,
-        PushResult,
-        Reconciliation,
-        RepoMap,
-        Repository,
-        RepositoryRemoval,
-        Restored,
-        Risk,
-        RunLog,
-        RunSummary,
-        SearchQuery,
-        SearchResult,
-        Snapshot,
-        Status,
-        Stopped,
-        StreamName,
-        Suggestion,
-        Task,
-        Verification,
-    )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
     from sandbox.store import records
-    from sandbox.workbench import (
-        approving,
-        checking,
-        delivery,
-        edits,
-        history,
-        keys,
-        mapping,
-        reading,
-        reconciling,
-        recording,
-        removal,
-        repositories,
-        searching,
-        snapshots,
-        states,
-        stopping,
-        tasks,
-        trusting,
-        verifying,
-    )
-else:  # loaded at their first use: a command pays for the parts it needs (docs/adr/0003)
-    capabilities = Lazy("sandbox.capabilities")
+else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = Lazy("sandbox.images")
-    process = Lazy("sandbox.git.process")
-    userconfig = Lazy("sandbox.git.userconfig")
     records = Lazy("sandbox.store.records")
-    approving = Lazy("sandbox.workbench.approving")
-    checking = Lazy("sandbox.workbench.checking")
-    delivery = Lazy("sandbox.workbench.delivery")
-    edits = Lazy("sandbox.workbench.edits")
-    history = Lazy("sandbox.workbench.history")
-    keys = Lazy("sandbox.workbench.keys")
-    mapping = Lazy("sandbox.workbench.mapping")
-    reading = Lazy("sandbox.workbench.reading")
-    reconciling = Lazy("sandbox.workbench.reconciling")
-    recording = Lazy("sandbox.workbench.recording")
-    removal = Lazy("sandbox.workbench.removal")
-    repositories = Lazy("sandbox.workbench.repositories")
-    searching = Lazy("sandbox.workbench.searching")
-    snapshots = Lazy("sandbox.workbench.snapshots")
-    states = Lazy("sandbox.workbench.states")
-    stopping = Lazy("sandbox.workbench.stopping")
-    tasks = Lazy("sandbox.workbench.tasks")
-    trusting = Lazy("sandbox.workbench.trusting")
-    verifying = Lazy("sandbox.workbench.verifying")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
@@ -161,19 +118,19 @@ class Workbench:
 
         `partial`: a new clone leaves out the contents of files until a task, fetch or run needs them.
         """
-        return repositories.clone(self._parts, url, partial=partial)
+        return use.repositories.clone(self._parts, url, partial=partial)
 
     def materialize(self, repo_id: str) -> Repository:
         """Bring everything that a partial clone left out."""
-        return repositories.materialize(self._parts, repo_id)
+        return use.repositories.materialize(self._parts, repo_id)
 
     def fetch(self, url: str, ref: str = "HEAD", subpath: str | None = None) -> FetchResult:
         """An immutable checkout of a ref, or of one directory of it, with its envelope."""
-        return repositories.fetch(self._parts, url, ref, subpath)
+        return use.repositories.fetch(self._parts, url, ref, subpath)
 
     def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
         """The symbols that matter most in a repository or a task's last commit."""
-        return mapping.map_symbols(self._parts, owner_id, token_budget, include_globs)
+        return use.mapping.map_symbols(self._parts, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
         """All registered repositories."""
@@ -185,7 +142,7 @@ class Workbench:
 
     def remove_repository(self, repo_id: str, *, discard: bool = False) -> RepositoryRemoval:
         """Forget a repository and delete its cache clone; with `discard` also work that exists nowhere else."""
-        return removal.remove(self._parts, repo_id, discard=discard)
+        return use.removal.remove(self._parts, repo_id, discard=discard)
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name."""
@@ -193,19 +150,19 @@ class Workbench:
 
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`."""
-        return repositories.named_profile(self._parts, name)
+        return use.repositories.named_profile(self._parts, name)
 
     def suggestion(self, repo_id: str) -> Suggestion:
         """The checks that a repository suggests, and whether they are used."""
-        return trusting.suggestion(self._parts, repo_id)
+        return use.trusting.suggestion(self._parts, repo_id)
 
     def trust(self, repo_id: str, sha256: str, *, by: str) -> Suggestion:
         """Use the suggested checks whose file has this hash. Raises: `stale_hash` when it is another by now."""
-        return trusting.trust(self._parts, repo_id, sha256, by)
+        return use.trusting.trust(self._parts, repo_id, sha256, by)
 
     def distrust(self, repo_id: str) -> Suggestion:
         """Use nothing that a repository suggests."""
-        return trusting.distrust(self._parts, repo_id)
+        return use.trusting.distrust(self._parts, repo_id)
 
     def create_task(
         self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
@@ -216,16 +173,16 @@ class Workbench:
         `invalid_input` when both are given.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
-        with recording.recorded(self._parts, None, "create", arguments, names=[from_snapshot or ""]) as done:
+        with use.recording.recorded(self._parts, None, "create", arguments, names=[from_snapshot or ""]) as done:
             if from_snapshot is None:
-                return done(tasks.create(self._parts, repo_id, prompt, base_branch))
+                return done(use.tasks.create(self._parts, repo_id, prompt, base_branch))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
                     "A snapshot says what its base branch is",
                     hint="Give either the base branch or the snapshot.",
                 )
-            return done(snapshots.create_from(self._parts, repo_id, from_snapshot, prompt))
+            return done(use.snapshots.create_from(self._parts, repo_id, from_snapshot, prompt))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, of one repository if named."""
@@ -247,25 +204,25 @@ class Workbench:
         max_bytes: int = 10 * 1024**2,
     ) -> FileContent:
         """A file of the task, or a range of its lines; at most `max_bytes` of them, then `truncated`."""
-        return reading.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
+        return use.reading.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
 
     def search(self, task_id: str, query: SearchQuery) -> SearchResult:
         """Lines of the task's files that match, or paths for a glob alone."""
-        return searching.search(self._parts, task_id, query)
+        return use.searching.search(self._parts, task_id, query)
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""
         arguments = {"patch": patch, "expected_hashes": dict(expected_hashes)}
-        with recording.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
-            return done(edits.patch(self._parts, task_id, patch, expected_hashes))
+        with use.recording.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
+            return done(use.edits.patch(self._parts, task_id, patch, expected_hashes))
 
     def edit_file(
         self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
     ) -> PatchResult:
         """Replace the one occurrence of `old`, exact bytes (text is UTF-8); none or several are `patch_rejected`."""
         arguments = {"path": path, "old": old, "new": new, "expected_sha256": expected_sha256}
-        with recording.recorded(self._parts, task_id, "edit", arguments, names=[path]) as done:
-            return done(edits.edit_file(self._parts, task_id, path, old, new, expected_sha256))
+        with use.recording.recorded(self._parts, task_id, "edit", arguments, names=[path]) as done:
+            return done(use.edits.edit_file(self._parts, task_id, path, old, new, expected_sha256))
 
     def write_file(
         self,
@@ -278,24 +235,24 @@ class Workbench:
     ) -> PatchResult:
         """Replace a whole file; with no expected hash make a new one. `executable` None: as it was."""
         arguments = {"path": path, "content": content, "expected_sha256": expected_sha256, "executable": executable}
-        with recording.recorded(self._parts, task_id, "write", arguments, names=[path]) as done:
-            return done(edits.write_file(self._parts, task_id, path, content, expected_sha256, executable))
+        with use.recording.recorded(self._parts, task_id, "write", arguments, names=[path]) as done:
+            return done(use.edits.write_file(self._parts, task_id, path, content, expected_sha256, executable))
 
     def base_hash(self, task_id: str, path: str) -> str | None:
         """Hash a file had in the task's last commit, None when it was not there; the worktree is not read."""
-        return edits.base_hash(self._parts, task_id, path)
+        return use.edits.base_hash(self._parts, task_id, path)
 
     def status(self, task_id: str) -> Status:
         """What the task changed since its last commit."""
-        return states.status(self._parts, task_id)
+        return use.states.status(self._parts, task_id)
 
     def diff(self, task_id: str, against: str = "base") -> Diff:
         """The working state against the task's `base` or `head` commit."""
-        return states.diff(self._parts, task_id, against)
+        return use.states.diff(self._parts, task_id, against)
 
     def checks(self, owner_id: str) -> tuple[Check, ...]:
         """Checks of a task or a repository."""
-        return checking.list_checks(self._parts, owner_id)
+        return use.checking.list_checks(self._parts, owner_id)
 
     def run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
@@ -306,24 +263,24 @@ class Workbench:
         """
         arguments = {"ids": list(check_ids)}
         with (
-            stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
-            recording.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done,
+            use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
+            use.recording.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done,
         ):
-            return done(checking.run_checks(self._parts.under(runtime), task_id, check_ids, heard))
+            return done(use.checking.run_checks(self._parts.under(runtime), task_id, check_ids, heard))
 
     def stop_checks(self, task_id: str) -> Stopped:
         """Stop what runs or waits in a task, clean rooms too, whoever runs it; says what it was, also when nothing."""
-        with recording.recorded(self._parts, task_id, "stop", {}) as done:
-            return done(stopping.stop_checks(self._parts, task_id))
+        with use.recording.recorded(self._parts, task_id, "stop", {}) as done:
+            return done(use.stopping.stop_checks(self._parts, task_id))
 
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
         """Run all checks over the exact committed tree in clean rooms, or answer what they said of it before."""
         how = options or VerifyOptions()
         with (
-            stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
-            recording.recorded(self._parts, task_id, "verify", {}) as done,
+            use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
+            use.recording.recorded(self._parts, task_id, "verify", {}) as done,
         ):
-            return done(verifying.verify(self._parts.under(how.runtime), task_id, heard, how))
+            return done(use.verifying.verify(self._parts.under(how.runtime), task_id, heard, how))
 
     def run(
         self,
@@ -337,17 +294,17 @@ class Workbench:
         """The main job: clone, check out, verify in clean rooms."""
         how = options or VerifyOptions()
         parts = self._parts.under(how.runtime)
-        return verifying.run_url(parts, (url, ref), check_ids, profile, watch or Watch(), how)
+        return use.verifying.run_url(parts, (url, ref), check_ids, profile, watch or Watch(), how)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
         """The last runs of a task's checks, or of a repository's (`run`), newest first."""
-        return history.list_runs(self._parts, owner_id, most)
+        return use.history.list_runs(self._parts, owner_id, most)
 
     def run_log(
         self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
     ) -> RunLog:
         """What a run wrote to one stream, safe to show or `raw` as base64; without an id the newest run's."""
-        return history.read_log(self._parts, owner_id, run_id, stream, raw=raw)
+        return use.history.read_log(self._parts, owner_id, run_id, stream, raw=raw)
 
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
@@ -356,37 +313,37 @@ class Workbench:
 
         `expected_tree`: refuse to commit another.
         """
-        with recording.recorded(self._parts, task_id, "commit", {"message": message, "allow": list(allow)}) as done:
-            return done(states.commit(self._parts, task_id, message, allow, expected_tree))
+        with use.recording.recorded(self._parts, task_id, "commit", {"message": message, "allow": list(allow)}) as done:
+            return done(use.states.commit(self._parts, task_id, message, allow, expected_tree))
 
     def snapshot(self, task_id: str, label: str = "") -> Snapshot:
         """Keep the working state; a snapshot that holds it already is returned again."""
-        with recording.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
-            return done(snapshots.take(self._parts, task_id, label))
+        with use.recording.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
+            return done(use.snapshots.take(self._parts, task_id, label))
 
     def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
         """The task's snapshots, oldest first."""
-        return snapshots.list_all(self._parts, task_id)
+        return use.snapshots.list_all(self._parts, task_id)
 
     def restore(self, task_id: str, snapshot: str) -> Restored:
         """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the state before is kept."""
-        with recording.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
-            return done(snapshots.restore(self._parts, task_id, snapshot))
+        with use.recording.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
+            return done(use.snapshots.restore(self._parts, task_id, snapshot))
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
         """A new task that goes on from a snapshot, or from the working state of now."""
         arguments = {"snapshot": snapshot, "prompt": prompt}
-        with recording.recorded(self._parts, task_id, "fork", arguments, names=[snapshot or ""]) as done:
-            return done(snapshots.fork(self._parts, task_id, snapshot, prompt))
+        with use.recording.recorded(self._parts, task_id, "fork", arguments, names=[snapshot or ""]) as done:
+            return done(use.snapshots.fork(self._parts, task_id, snapshot, prompt))
 
     def log(self, task_id: str) -> tuple[JournalEntry, ...]:
         """What was done to the task, oldest first, refused operations too."""
-        return recording.log(self._parts, task_id)
+        return use.recording.log(self._parts, task_id)
 
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push another."""
-        with recording.recorded(self._parts, task_id, "push", {}) as done:
-            return done(delivery.push(self._parts, task_id, expected_commit))
+        with use.recording.recorded(self._parts, task_id, "push", {}) as done:
+            return done(use.delivery.push(self._parts, task_id, expected_commit))
 
     def approval_decision(self, tool: str, risk: Risk) -> Decision:
         """What the approval policy says about an agent's tool."""
@@ -394,45 +351,46 @@ class Workbench:
 
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
         """An agent's call with the state it would act on; `arguments` are JSON values, validated."""
-        return approving.call_of(self._parts, tool, arguments)
+        return use.approving.call_of(self._parts, tool, arguments)
 
     def use_approval(self, call: Call) -> bool:
         """Whether a person's approval covers the call; one for a single call is used up by asking."""
-        return approving.use(self._parts, call)
+        return use.approving.use(self._parts, call)
 
     def request_approval(self, call: Call) -> Approval:
         """Put the question to a person, who answers with `sandbox approvals approve ID`."""
-        with recording.recorded(self._parts, call.task_id, "ask", dict(call.arguments), names=[call.tool]) as done:
-            return done(approving.ask(self._parts, call))
+        with use.recording.recorded(self._parts, call.task_id, "ask", dict(call.arguments), names=[call.tool]) as done:
+            return done(use.approving.ask(self._parts, call))
 
     def approvals(self, *, everything: bool = False) -> tuple[Approval, ...]:
         """Open questions and approvals in force; with `everything` also those that are over."""
-        return approving.list_all(self._parts, everything=everything)
+        return use.approving.list_all(self._parts, everything=everything)
 
     def approval(self, approval_id: str) -> Approval:
         """One approval. Raises: `not_found`."""
-        return approving.find(self._parts, approval_id)
+        return use.approving.find(self._parts, approval_id)
 
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
     ) -> Approval:
         """A person's decision; `by`: who, and how. Raises: `conflict` when it is decided or expired."""
-        found = approving.find(self._parts, approval_id)
+        found = use.approving.find(self._parts, approval_id)
         operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
-        with recording.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
-            return done(approving.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
+        with use.recording.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
+            return done(use.approving.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
 
     def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
         """Take an approval or a question back."""
-        found = approving.find(self._parts, approval_id)
-        with recording.recorded(self._parts, found.task_id, "revoke", {"id": approval_id}, names=[found.tool, by]):
-            return approving.revoke(self._parts, approval_id, by)
+        found = use.approving.find(self._parts, approval_id)
+        with use.recording.recorded(self._parts, found.task_id, "revoke", {"id": approval_id}, names=[found.tool, by]):
+            return use.approving.revoke(self._parts, approval_id, by)
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept. Checks that run in it are stopped first."""
-        with recording.recorded(self._parts, task_id, "close", {"delete": delete_worktree, "discard": discard}) as done:
-            stopping.stop_checks(self._parts, task_id)
-            return done(tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard))
+        arguments = {"delete": delete_worktree, "discard": discard}
+        with use.recording.recorded(self._parts, task_id, "close", arguments) as done:
+            use.stopping.stop_checks(self._parts, task_id)
+            return done(use.tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard))
 
     def set_credential(
         self,
@@ -444,15 +402,15 @@ class Workbench:
         ca_file: Path | None = None,
     ) -> CredentialInfo:
         """Store how to authenticate to `host`; see docs/credentials.md."""
-        return keys.put(self._parts, host=host, username=username, secret=secret, ssh_key=ssh_key, ca_file=ca_file)
+        return use.keys.put(self._parts, host=host, username=username, secret=secret, ssh_key=ssh_key, ca_file=ca_file)
 
     def credentials(self) -> tuple[CredentialInfo, ...]:
         """Stored credentials, without their secrets."""
-        return keys.list_all(self._parts)
+        return use.keys.list_all(self._parts)
 
     def remove_credential(self, host: str) -> CredentialInfo:
         """Forget a stored credential. Raises: `not_found`."""
-        return keys.remove(self._parts, host)
+        return use.keys.remove(self._parts, host)
 
     def images(self) -> tuple[ImageInfo, ...]:
         """Our images, and whether the engine has them."""
@@ -473,26 +431,8 @@ class Workbench:
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
         """Do away with what killed controllers left; with `dry_run` only tell. Work is kept under a ref first."""
-        return reconciling.collect(self._parts, dry_run=dry_run)
+        return use.reconciling.collect(self._parts, dry_run=dry_run)
 
     def doctor(self) -> tuple[Probe, ...]:
         """What this host offers and lacks. Never raises."""
-        parts = self._parts
-        engine, found = _engine_and_images(parts)
-        git = parts.settings.git.executable
-        probes = capabilities.doctor(
-            engine,
-            parts.settings,
-            parts.home.root,
-            policy=parts.policy.container,
-            images=found,
-            git_version=process.git_version(parts.home.root, git),
-        )
-        return (*probes, capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git)))
-
-
-def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
-    try:
-        return parts.engine, images.list_images(parts.image_site)
-    except SandboxError as error:
-        return error, ()
+        return use.diagnosing.doctor(self._parts)

@@ -1,0 +1,32 @@
+"""What this host offers and lacks: facts of the engine, the images and git, put before `sandbox.capabilities`."""
+
+from __future__ import annotations
+
+from sandbox import capabilities, images
+from sandbox.engine.connection import Engine
+from sandbox.errors import SandboxError
+from sandbox.git import process, userconfig
+from sandbox.models import ImageInfo, Probe
+from sandbox.workbench.parts import Parts
+
+
+def doctor(parts: Parts) -> tuple[Probe, ...]:
+    """Every line, in the order to read them. Never raises."""
+    engine, found = _engine_and_images(parts)
+    git = parts.settings.git.executable
+    probes = capabilities.doctor(
+        engine,
+        parts.settings,
+        parts.home.root,
+        policy=parts.policy.container,
+        images=found,
+        git_version=process.git_version(parts.home.root, git),
+    )
+    return (*probes, capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git)))
+
+
+def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
+    try:
+        return parts.engine, images.list_images(parts.image_site)
+    except SandboxError as error:
+        return error, ()
