@@ -6,6 +6,7 @@ Unknown keys are errors. Variables are `SANDBOX_<SECTION>_<KEY>`, e.g. `SANDBOX_
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,9 +25,18 @@ from pydantic import (
 )
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes, reason
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+_PREFIX = "SANDBOX_"
+_NO_SETTINGS = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
+_NEAR = 0.8  # of 1, as difflib measures it
+_ELSEWHERE = {
+    "LIMITS_": "Limits belong to a check: its profile sets them (docs/profiles.md).",
+    "PROFILE": "Of a profile there are SANDBOX_PROFILES_<NAME>_IMAGE and SANDBOX_PROFILES_<NAME>_RUNTIME.",
+}
 
 
 class _Section(BaseModel):
@@ -180,12 +190,14 @@ def default_home(environ: Mapping[str, str]) -> Path:
 def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
     """Merge file, variables and flags (a nested mapping of the same shape).
 
-    Raises: `invalid_input` naming the file or variable and the offending key.
+    Raises: `invalid_input` naming the file or variable and the offending key, or a variable that is nearly one of ours.
     """
-    data = _read_file(home / "config.toml")
-    for section, key, value in _from_environment(environ):
-        nested: dict[str, Any] = {key: value}
-        for part in reversed(section):
+    path = home / "config.toml"
+    data = _read_file(path)
+    variables = _from_environment(environ)
+    for key, name in variables.items():
+        nested: dict[str, Any] = {key[-1]: environ[name]}
+        for part in reversed(key[:-1]):
             nested = {part: nested}
         _merge(data, nested)
     _merge(data, flags or {})
@@ -193,17 +205,17 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
         return Settings.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"Configuration key '{where}': {_reason(first)}",
-            details=str(home / "config.toml"),
-            hint="docs/configuration.md lists every key.",
-        ) from error
+        raise _wrong(first, variables.get(tuple(map(str, first["loc"])), str(path))) from error
 
 
-def _reason(error: ErrorDetails) -> str:
-    return "there is no such key" if error["type"] == "extra_forbidden" else error["msg"]
+def _wrong(error: ErrorDetails, source: str) -> SandboxError:
+    """`source`: the file or variable that says it."""
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"Configuration key '{'.'.join(map(str, error['loc']))}': {reason(error)}",
+        details=f"Set by {source}",
+        hint="docs/configuration.md lists every key.",
+    )
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -213,22 +225,54 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"Cannot read the configuration {path}", details=str(error)
+            ErrorCode.INVALID_INPUT, f"Cannot read the configuration {path}", details=mistakes(error)
         ) from error
 
 
-def _from_environment(environ: Mapping[str, str]) -> list[tuple[tuple[str, ...], str, str]]:
-    found: list[tuple[tuple[str, ...], str, str]] = []
-    for name, value in sorted(environ.items()):
-        parts = name.lower().split("_")
-        if len(parts) < 3 or parts[0] != "sandbox" or parts[1] not in Settings.model_fields:
+def _from_environment(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Which variable sets which key, whether there is such a key or not."""
+    found: dict[tuple[str, ...], str] = {}
+    for name in sorted(environ):
+        if not name.upper().startswith(_PREFIX) or name in _NO_SETTINGS:
             continue
-        if parts[1] == "profiles":
-            if len(parts) > 3:
-                found.append((("profiles", "-".join(parts[2:-1])), parts[-1], value))
+        key = _key_of(name)
+        if key is None:
+            _require_foreign(name)
         else:
-            found.append(((parts[1],), "_".join(parts[2:]), value))
+            found[key] = name
     return found
+
+
+def _key_of(name: str) -> tuple[str, ...] | None:
+    """None for a variable that is in no section of ours."""
+    section, *rest = name.lower().removeprefix(_PREFIX.lower()).split("_")
+    if not rest or section not in Settings.model_fields:
+        return None
+    if section != "profiles":
+        return section, "_".join(rest)
+    return ("profiles", "-".join(rest[:-1]), rest[-1]) if len(rest) > 1 else None
+
+
+def _require_foreign(name: str) -> None:
+    """Other programs have variables that begin like ours; one that is nearly ours is a slip of the pen."""
+    said = name.upper().removeprefix(_PREFIX)
+    why = next((text for start, text in _ELSEWHERE.items() if said.startswith(start)), "")
+    near = difflib.get_close_matches(said, _known_names(), n=3, cutoff=_NEAR)
+    if why or near:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The variable {name} sets nothing",
+            details=why or f"Did you mean: {', '.join(_PREFIX + meant for meant in near)}?",
+            hint=f"docs/configuration.md lists every key; or take {name} out of the environment.",
+        )
+
+
+def _known_names() -> list[str]:
+    names = [name.removeprefix(_PREFIX) for name in _NO_SETTINGS]
+    for section, field in Settings.model_fields.items():
+        keys = getattr(field.annotation, "model_fields", {})
+        names += [f"{section}_{key}".upper() for key in keys]
+    return names
 
 
 def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:

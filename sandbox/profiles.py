@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.models import Check
 
 GENERIC = "generic"
@@ -22,6 +23,8 @@ MARKER_BYTES = 256 * 1024
 
 SUGGESTIONS = ".sandbox/checks.toml"
 """Where a repository suggests checks of its own: read from base commits only, and used only as far as trusted."""
+
+_HINT = "docs/profiles.md lists every key."
 
 ReadBase = Callable[[str], bytes | None]
 """Content of a regular file of the base commit, or None."""
@@ -118,7 +121,7 @@ def _load(path: Path, workspace: PurePosixPath) -> Profile:
         return Profile.model_validate({**tomllib.loads(text), "name": path.stem})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"The profile {path.name} cannot be used", details=f"{path}: {error}"
+            ErrorCode.INVALID_INPUT, f"The profile {path} cannot be used", details=mistakes(error), hint=_HINT
         ) from error
 
 
@@ -141,7 +144,10 @@ def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath)
         return Profile.model_validate({**kept, "check": (*profile.checks, *added)})
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"The checks suggested in {SUGGESTIONS} cannot be used", details=str(error)[:1000]
+            ErrorCode.INVALID_INPUT,
+            f"The checks suggested in {SUGGESTIONS} cannot be used",
+            details=mistakes(error),
+            hint=_HINT,
         ) from error
 
 

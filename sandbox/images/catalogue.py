@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sandbox.config import resources
 from sandbox.engine.images import context_files, is_executable
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.store.home import Home
 
 PREFIX = "space-sandbox/"
@@ -71,7 +72,7 @@ def read_recipe(folder: Path) -> Recipe:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         read = _RecipeFile.model_validate(tomllib.loads(text))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot use the recipe {path}", details=str(error)) from error
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot use the recipe {path}", details=mistakes(error)) from error
     return Recipe(name, folder, read.parent, read.description, read.wheelhouse)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.models import Risk
 
 
@@ -54,7 +55,7 @@ def load_approval_policy(shipped: Path, operators: Path) -> ApprovalPolicy:
     try:
         return ApprovalPolicy.model_validate(merged)
     except ValidationError as error:
-        raise _unusable(operators, str(error)) from error
+        raise _unusable(operators if operators.exists() else shipped, error) from error
 
 
 def _read(path: Path, *, required: bool) -> dict[str, object]:
@@ -62,11 +63,16 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         if required:
-            raise _unusable(path, str(error)) from error
+            raise _unusable(path, error) from error
         return {}
     except (OSError, ValueError) as error:
-        raise _unusable(path, str(error)) from error
+        raise _unusable(path, error) from error
 
 
-def _unusable(path: Path, why: str) -> SandboxError:
-    return SandboxError(ErrorCode.POLICY_VIOLATION, f"The approval policy {path} cannot be used", details=why[:1000])
+def _unusable(path: Path, error: Exception) -> SandboxError:
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION,
+        f"The approval policy {path} cannot be used",
+        details=mistakes(error),
+        hint="docs/agents.md tells what it may say.",
+    )

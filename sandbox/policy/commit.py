@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.policy.paths import check_path
 
 EVERYTHING = "."
@@ -50,7 +51,7 @@ def load_commit_policy(folder: Path) -> CommitPolicy:
         list(map(bytes.fromhex, policy.magic.values()))
     except (OSError, ValueError, ValidationError) as error:
         raise SandboxError(
-            ErrorCode.POLICY_VIOLATION, f"The commit policy in {folder} cannot be used", details=str(error)
+            ErrorCode.POLICY_VIOLATION, f"The commit policy in {folder} cannot be used", details=mistakes(error)
         ) from error
     return policy
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.models import Limits
 
 
@@ -75,7 +76,7 @@ def load_container_policy(folder: Path) -> ShippedPolicy:
         seccomp: Any = json.loads((folder / Path(policy.seccomp).name).read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, ValidationError, json.JSONDecodeError) as error:
         raise SandboxError(
-            ErrorCode.POLICY_VIOLATION, f"The container policy in {folder} cannot be used", details=str(error)
+            ErrorCode.POLICY_VIOLATION, f"The container policy in {folder} cannot be used", details=mistakes(error)
         ) from error
     if not isinstance(seccomp, dict) or seccomp.get("defaultAction") != "SCMP_ACT_ERRNO":
         raise SandboxError(

@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.policy.globs import Glob, Pattern, PatternSet, parse_pattern
 from sandbox.policy.paths import MAX_COMPONENT_BYTES, RepoPath, check_path, fold_name, path_bytes, refusal
 
@@ -167,7 +168,10 @@ def _load(path: Path, code: ErrorCode) -> PathPolicy:
         return PathPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SandboxError(
-            code, f"The path policy {path} cannot be used", details=str(error), hint="docs/paths.md lists every key."
+            code,
+            f"The path policy {path} cannot be used",
+            details=mistakes(error),
+            hint="docs/paths.md lists every key.",
         ) from error
 
 

@@ -79,6 +79,45 @@ def test_a_wrong_key_is_named(tmp_path: Path, text: str, environ: dict[str, str]
     assert f"'{key}'" in caught.value.brief
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("SANDBOX_ENGINE_HOTS", "x", "there is no such key"),
+        ("SANDBOX_ENGINE_TIMEOUT_S", "soon", "should be a valid number, not 'soon'"),
+        ("SANDBOX_PROFILES_PYTHON_IMAGES", "x", "there is no such key"),
+    ],
+)
+def test_a_wrong_variable_is_named_and_not_the_file(tmp_path: Path, variable: str, value: str, expected: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, "[engine]\ntimeout_s = 7\n"), {variable: value})
+    assert expected in caught.value.brief
+    assert caught.value.details == f"Set by {variable}"
+
+
+def test_a_wrong_key_of_the_file_names_the_file_beside_variables(tmp_path: Path) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, "[engine]\ntimeout_s = 0\n"), {"SANDBOX_ENGINE_HOST": "x"})
+    assert caught.value.details == f"Set by {tmp_path / 'config.toml'}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("SANDBOX_ENGIN_HOST", "SANDBOX_ENGINE_HOST"),
+        ("SANDBOX_IMAGE_BASE", "SANDBOX_IMAGES_BASE"),
+        ("SANDBOX_HOMES", "SANDBOX_HOME"),
+        ("SANDBOX_LIMITS_MEMORY_BYTES", "docs/profiles.md"),
+        ("SANDBOX_PROFILE_PYTHON_IMAGE", "SANDBOX_PROFILES_<NAME>_IMAGE"),
+        ("SANDBOX_PROFILES_IMAGE", "SANDBOX_PROFILES_<NAME>_IMAGE"),
+    ],
+)
+def test_a_variable_that_is_nearly_ours_is_refused(tmp_path: Path, variable: str, meant: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(tmp_path, {variable: "x"})
+    assert variable in caught.value.brief
+    assert meant in caught.value.details
+
+
 def test_an_unknown_key_is_called_one(tmp_path: Path) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         load_settings(config(tmp_path, "[remotes]\nallow_fil = true"), {})
