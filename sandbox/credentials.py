@@ -7,6 +7,7 @@ With `keyring = true` the secret is in the system keyring instead.
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 import tomllib
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringConstraints, ValidationError
 
@@ -140,3 +142,14 @@ def _serves(entry: Credential, protocol: str) -> bool:
     if protocol == "ssh":
         return entry.ssh_key is not None
     return entry.keyring or bool(entry.secret.get_secret_value()) or entry.ca_file is not None
+
+
+def without_secret(text: str, credential: Credential | None) -> str:
+    """Words of a server that may repeat what we sent it, as we sent it."""
+    secret = credential.secret.get_secret_value() if credential else ""
+    if credential is None or not secret:
+        return text
+    basic = base64.b64encode(f"{credential.username}:{secret}".encode()).decode()
+    for spelling in (secret, quote(secret, safe=""), quote(basic, safe=""), basic):
+        text = text.replace(spelling, "***")
+    return text

@@ -7,9 +7,12 @@ text that comes back is foreign. Every method raises `SandboxError`: `auth_faile
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import StringConstraints
 
 from sandbox.credentials import Credential
 from sandbox.models import CiCheck, PullRequest
@@ -23,6 +26,15 @@ MOST_PAGES = 20
 
 EXCERPT_BYTES = 4096
 MOST_EXCERPTS = 5
+
+_URL = r"^https?://[!-~]{1,2000}$"
+WebUrl = Annotated[str, StringConstraints(pattern=_URL)]
+"""An address to show: printable ASCII, nothing that a terminal obeys."""
+
+
+def web_url(text: str | None) -> str | None:
+    """The address, or None for what is none."""
+    return text if text and re.fullmatch(_URL, text) else None
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,7 @@ class Forge(Protocol):
     """One project on a forge."""
 
     def find(self, head: str) -> Found | None:
-        """The pull request from this branch of this very project, the open one or else the newest; forks' do not count."""
+        """The pull request from this branch of this very project: the open one or else the newest, never a fork's."""
 
     def open(self, proposal: Proposal) -> Found:
         """Open one. The caller has asked `find` before; who comes second anyway gets the one that is there.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
@@ -15,7 +16,6 @@ import tenacity
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
-from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_ANSWER_BYTES
 
@@ -35,11 +35,11 @@ class ForgeFailure(SandboxError):
         self.wait_s = wait_s
 
 
-def session_for(credential: Credential) -> requests.Session:
+def session_for(ca_file: Path | None) -> requests.Session:
     """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count."""
     session = requests.Session()
     session.auth = _as_it_is  # any other value than None keeps `requests` from looking into ~/.netrc
-    session.verify = str(credential.ca_file) if credential.ca_file else True
+    session.verify = str(ca_file) if ca_file else True
     for scheme in ("https://", "http://"):
         session.mount(scheme, _Bounded())
     return session

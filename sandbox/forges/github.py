@@ -1,0 +1,196 @@
+"""GitHub: github.com and Enterprise, over its REST API, and GraphQL for the one thing that REST cannot do.
+
+PyGithub is the layer below: authentication, requests, errors, GraphQL. Its objects are not used: they follow whatever
+URL an answer holds. Paths are built here and answers parsed by models of ours.
+API: https://docs.github.com/en/rest (version 2022-11-28).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from github import Auth
+from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import CALL_TIMEOUT_S, MOST_EXCERPTS, MOST_PAGES, Found, Project, Proposal
+from sandbox.forges.github_answers import (
+    Pull,
+    as_found,
+    check_of_run,
+    check_of_status,
+    excerpt_of,
+    parsed,
+    pulls_of,
+    runs_of,
+    statuses_of,
+)
+from sandbox.forges.github_failures import translated
+from sandbox.forges.wire import ForgeFailure, reading, session_for
+from sandbox.models import CiCheck, CiState, PullState
+
+_API_VERSION = "2022-11-28"
+_PAGE = 100
+_RUN = re.compile(r"/(?:job|runs)/(\d+)(?:$|[?#])")  # as GitHub's own pages name them
+
+
+class GitHub:
+    """One repository on GitHub; see `forge.Forge`."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._requester = _requester(project)
+        self._remembered: dict[str, tuple[str, Any]] = {}
+
+    def close(self) -> None:
+        self._requester.close()
+
+    def find(self, head: str) -> Found | None:
+        owner = self._project.path.split("/")[0]
+        asked = {"head": f"{owner}:{head}", "state": "all", "sort": "created", "direction": "desc"}
+        ours = [p for p in self._pages("/pulls", asked, pulls_of) if self._is_ours(p, head)]
+        newest = next((p for p in ours if p.state == "open"), ours[0] if ours else None)
+        return as_found(newest) if newest else None
+
+    def _is_ours(self, pull: Pull, head: str) -> bool:
+        """Servers that do not know the filter answer with everything; a fork may have a branch of the same name."""
+        path = self._project.path.lower()
+        return pull.head.ref == head and pull.head.repo is not None and pull.head.repo.full_name.lower() == path
+
+    def open(self, proposal: Proposal) -> Found:
+        wanted = {
+            "title": proposal.title,
+            "body": proposal.body,
+            "head": proposal.head,
+            "base": proposal.base,
+            "draft": proposal.draft,
+            "maintainer_can_modify": False,  # means something for forks only
+        }
+        try:
+            made = parsed(Pull, self._ask("POST", "/pulls", wanted))
+        except SandboxError as error:  # another got in first, or the answer was lost on its way
+            there = self._after(error, proposal.head)
+            if there is None:
+                raise
+            return there
+        found = as_found(made)
+        return Found(found.pull.model_copy(update={"created": True}), found.title, found.body)
+
+    def _after(self, error: SandboxError, head: str) -> Found | None:
+        if not isinstance(error, ForgeFailure) and error.code is not ErrorCode.CONFLICT:
+            return None
+        try:
+            found = self.find(head)
+        except SandboxError:
+            raise error from None  # the first failure says more
+        return found if found is not None and found.pull.state is PullState.OPEN else None
+
+    def describe(self, number: int, body: str) -> None:
+        self._ask("PATCH", f"/pulls/{number}", {"body": body})
+
+    def make_ready(self, number: int) -> None:
+        pull = parsed(Pull, reading(lambda: self._ask("GET", f"/pulls/{number}")))
+        if not pull.draft:
+            return
+        with translated(self._project):
+            _, answer = self._requester.graphql_named_mutation(
+                "markPullRequestReadyForReview", {"pullRequestId": pull.node_id}, "pullRequest { isDraft }"
+            )
+        if (answer or {}).get("pullRequest", {}).get("isDraft") is not False:
+            raise SandboxError(
+                ErrorCode.FORGE_ERROR,
+                f"Pull request {number} is still a draft",
+                hint="The token may lack the permission; mark it ready on the forge.",
+            )
+
+    def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
+        del number  # everything is bound to the commit here
+        runs = self._pages(f"/commits/{commit}/check-runs", {"filter": "latest"}, runs_of)
+        statuses = self._pages(f"/commits/{commit}/status", {}, statuses_of)
+        found = [*map(check_of_run, runs), *map(check_of_status, statuses)]
+        return tuple(sorted(found, key=lambda check: (check.name, check.url or "")))
+
+    def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
+        failed = [check for check in checks if check.state is CiState.FAIL][:MOST_EXCERPTS]
+        return tuple(self._explained(check) if check in failed else check for check in checks)
+
+    def _explained(self, check: CiCheck) -> CiCheck:
+        """Annotations of the check run: the job's log is only to be had by a redirect to another host."""
+        run = _RUN.search(check.url or "")
+        if run is None:
+            return check
+        try:
+            notes = reading(lambda: self._ask("GET", f"/check-runs/{run[1]}/annotations?per_page=20"))
+        except SandboxError:
+            return check  # a check without an excerpt is still a check
+        return check.model_copy(update={"excerpt": excerpt_of(notes)})
+
+    def _pages(
+        self, path: str, parameters: Mapping[str, str], items: Callable[[Any], Sequence[Any]]
+    ) -> tuple[Any, ...]:
+        """All items of a list. Raises: `forge_error` for one that is longer than anybody's."""
+        found: list[Any] = []
+        for page in range(1, MOST_PAGES + 1):
+            asked = {**parameters, "per_page": str(_PAGE), "page": str(page)}
+            got = items(reading(lambda asked=asked: self._remembering(path, asked)))  # type: ignore[misc]
+            found += got
+            if len(got) < _PAGE:
+                return tuple(found)
+        raise SandboxError(ErrorCode.FORGE_ERROR, f"The forge lists more than {MOST_PAGES * _PAGE} items", details=path)
+
+    def _remembering(self, path: str, parameters: Mapping[str, str]) -> Any:
+        """Ask with the tag of the last answer: what did not change costs nothing of the rate limit."""
+        key = f"{path}?{sorted(parameters.items())}"
+        tag, known = self._remembered.get(key, ("", None))
+        with translated(self._project):
+            headers, answer = self._requester.requestJsonAndCheck(
+                "GET", self._path(path), parameters=dict(parameters), headers={"If-None-Match": tag} if tag else None
+            )
+        if answer is None and tag:
+            return known
+        if headers.get("etag"):
+            self._remembered[key] = (str(headers["etag"]), answer)
+        return answer
+
+    def _ask(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        with translated(self._project):
+            return self._requester.requestJsonAndCheck(verb, self._path(path), input=body)[1]
+
+    def _path(self, path: str) -> str:
+        return f"/repos/{self._project.path}{path}"
+
+
+class _Https(HTTPSRequestsConnectionClass):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.session = session_for(None)  # PyGithub names the CA file in each request
+
+
+class _Http(HTTPRequestsConnectionClass):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.session = session_for(None)
+
+
+class _Bounded(Requester):
+    """A requester with our sessions. PyGithub lets them be chosen for the whole process only; this is for one."""
+
+    _Requester__httpConnectionClass = _Http
+    _Requester__httpsConnectionClass = _Https
+
+
+def _requester(project: Project) -> Requester:
+    ca_file = project.credential.ca_file
+    return _Bounded(
+        auth=Auth.Token(project.credential.secret.get_secret_value()),
+        base_url=project.api_url,
+        timeout=int(CALL_TIMEOUT_S),
+        user_agent="space-sandbox",
+        per_page=_PAGE,
+        verify=str(ca_file) if ca_file else True,
+        retry=0,  # `wire.reading` decides what is asked again
+        pool_size=None,
+        api_version=_API_VERSION,
+    )

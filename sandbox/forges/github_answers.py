@@ -1,0 +1,148 @@
+"""What GitHub answers, as far as it is used, and what it means here. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
+from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
+from sandbox.text import neutral, one_line
+
+_PASS = frozenset({"success", "neutral", "skipped"})
+_FAIL = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
+_ModelT = TypeVar("_ModelT", bound="_Theirs")
+
+
+class _Theirs(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Repo(_Theirs):
+    full_name: str
+
+
+class _Branch(_Theirs):
+    ref: str
+    sha: ObjectId
+    repo: _Repo | None  # None: the fork is gone
+
+
+class Pull(_Theirs):
+    number: int
+    node_id: str = ""
+    html_url: WebUrl
+    state: Literal["open", "closed"]
+    draft: bool = False
+    merged_at: str | None = None
+    title: str
+    body: str | None = None
+    head: _Branch
+    base: _Branch
+
+
+class _CheckRun(_Theirs):
+    id: int
+    name: str
+    status: str
+    conclusion: str | None = None
+    html_url: str | None = None
+    details_url: str | None = None
+
+
+class _CheckRuns(_Theirs):
+    check_runs: tuple[_CheckRun, ...]
+
+
+class _CommitStatus(_Theirs):
+    context: str
+    state: str
+    target_url: str | None = None
+
+
+class _Combined(_Theirs):
+    statuses: tuple[_CommitStatus, ...]
+
+
+def parsed(model: type[_ModelT], answer: Any) -> _ModelT:
+    """An answer as one of the models. Raises: `forge_error`."""
+    try:
+        return model.model_validate(answer)
+    except ValidationError as error:
+        raise unusable(f"{error.error_count()} fields are not as documented: {error.errors()[0]['loc']}") from None
+
+
+def pulls_of(answer: Any) -> tuple[Pull, ...]:
+    """A list of pull requests."""
+    if not isinstance(answer, list):
+        raise unusable("a list was due")
+    return tuple(parsed(Pull, item) for item in answer)
+
+
+def runs_of(answer: Any) -> tuple[_CheckRun, ...]:
+    """The check runs of a page."""
+    return parsed(_CheckRuns, answer).check_runs
+
+
+def statuses_of(answer: Any) -> tuple[_CommitStatus, ...]:
+    """The newest status of each context."""
+    return parsed(_Combined, answer).statuses
+
+
+def as_found(pull: Pull) -> Found:
+    """A pull request in our words."""
+    state = PullState.MERGED if pull.merged_at else PullState(pull.state)
+    known = PullRequest(
+        url=pull.html_url,
+        number=pull.number,
+        state=state,
+        draft=pull.draft,
+        head=pull.head.ref,
+        base=pull.base.ref,
+        head_commit=pull.head.sha,
+    )
+    return Found(known, pull.title, pull.body or "")
+
+
+def check_of_run(run: _CheckRun) -> CiCheck:
+    """A check run in our words: its conclusion once it has one."""
+    said = run.conclusion if run.status == "completed" and run.conclusion else run.status
+    return CiCheck(
+        name=one_line(run.name),
+        state=_state(said),
+        url=web_url(run.html_url) or web_url(run.details_url),
+        said=one_line(said),
+    )
+
+
+def check_of_status(status: _CommitStatus) -> CiCheck:
+    """A commit status in our words."""
+    said = one_line(status.state)
+    return CiCheck(name=one_line(status.context), state=_state(status.state), url=web_url(status.target_url), said=said)
+
+
+def _state(said: str) -> CiState:
+    if said in _PASS:
+        return CiState.PASS
+    return CiState.FAIL if said in _FAIL else CiState.PENDING
+
+
+def excerpt_of(notes: Any) -> str:
+    """Where and why, line by line, of the annotations that a check run left."""
+    lines = []
+    for note in notes if isinstance(notes, list) else ():
+        if isinstance(note, dict) and note.get("annotation_level") in {"failure", "warning"}:
+            lines.append(f"{note.get('path')}:{note.get('start_line')}: {note.get('message')}")
+    return neutral("\n".join(lines))[:EXCERPT_BYTES]
+
+
+def unusable(details: str) -> SandboxError:
+    """An answer that no GitHub gives."""
+    return SandboxError(
+        ErrorCode.FORGE_ERROR,
+        "The forge's answer cannot be used",
+        details=details,
+        hint="Is remotes.api_urls right for this host?",
+    )
