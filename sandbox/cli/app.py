@@ -193,12 +193,14 @@ def _unwritten(error: OSError) -> SandboxError:
 
 
 def _fail(error: SandboxError, invocation: Invocation) -> int:
+    hint = invocation.copyable(error.hint)
     if invocation.json:
-        click.echo(json.dumps(error.payload(), ensure_ascii=True))
+        document = {"error": {**error.payload()["error"], "hint": hint}}
+        click.echo(json.dumps(document, ensure_ascii=True))
     else:
         click.echo(f"{click.style('error', fg='red')} [{error.code}] {neutral(error.brief)}", err=True, color=_color())
         for line in neutral(error.details).splitlines()[-40:]:  # names and bytes of a guest may be among it
             click.echo(f"  {line}", err=True)
-        if error.hint:
-            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True, color=_color())
+        if hint:
+            click.echo(f"{click.style('hint', fg='cyan')}  {hint}", err=True, color=_color())
     return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

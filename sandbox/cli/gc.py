@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options
+from sandbox.cli.invocation import Invocation, copyable, global_options
 from sandbox.models import Leftover, Reconciliation, Tidying
 from sandbox.text import neutral
 
@@ -36,5 +36,5 @@ def _show(found: Reconciliation) -> None:
 
 def _line(left: Leftover, *, dry_run: bool) -> str:
     word = f"would be {left.action.value}" if dry_run and left.action not in _STAYS else left.action.value
-    note = f"  ({neutral(left.note)})" if left.note else ""
+    note = f"  ({copyable(neutral(left.note))})" if left.note else ""
     return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {neutral(left.name)}{note}"

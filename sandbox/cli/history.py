@@ -46,9 +46,8 @@ def log(invocation: Invocation, owner_id: str, run_id: str | None, stream: Strea
         found = workbench.run_log(owner_id, run_id, stream, raw=raw)
     invocation.emit(found, lambda: _show(found))
     if found.stream == "stdout" and not found.total_bytes:
-        note(
-            f"It wrote nothing to stdout; the other stream: sandbox check log {owner_id} {found.run_id} --stream stderr"
-        )
+        other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"
+        note(f"It wrote nothing to stdout; the other stream: {invocation.copyable(other)}")
 
 
 def _show(found: RunLog) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from sandbox.workbench import Workbench
 
+_PRINTED = re.compile(r"(?m)(^|`|: )sandbox (?=[a-z])(?!(?:[a-z]+ )*--help)")
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
@@ -26,6 +29,16 @@ class Invocation:
     json: bool = False
     home: Path | None = None
     runtime: str | None = None
+
+    def copyable(self, text: str) -> str:
+        """The text, whose `sandbox ...` commands meet the same home when they are copied.
+
+        A command is one at the start of a line, behind a backtick, or behind a colon.
+        """
+        if self.home is None or not text:
+            return text
+        home = shlex.quote(str(self.home.absolute()))
+        return _PRINTED.sub(lambda found: f"{found[1]}sandbox --home {home} ", text)
 
     @contextmanager
     def workbench(self) -> Iterator[Workbench]:
@@ -126,6 +139,11 @@ def _progress() -> Callable[[str], None] | None:
         sys.stderr.flush()
 
     return show
+
+
+def copyable(text: str) -> str:
+    """`Invocation.copyable` of the command that runs."""
+    return click.get_current_context().ensure_object(Invocation).copyable(text)
 
 
 def note(text: str) -> None:

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, copyable, global_options, note
 from sandbox.cli.person import person
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Suggestion
@@ -42,4 +42,4 @@ def _show(found: Suggestion) -> None:
         click.echo(f"  {check.id:<12} {one_line(shlex.join(check.argv))}  (in {one_line(check.cwd)}{after})")
     click.echo(f"{found.path} {found.sha256}: {'used' if found.trusted else 'not used'} beside profile {found.profile}")
     if not found.trusted:
-        note(f"To use these checks: sandbox trust {found.repo_id} --hash {found.sha256}")
+        note(copyable(f"To use these checks: sandbox trust {found.repo_id} --hash {found.sha256}"))

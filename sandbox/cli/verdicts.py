@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.status import Status as Spinner
 
 from sandbox.cli.endings import amount, explain
+from sandbox.cli.invocation import copyable
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.text import Shower
 from sandbox.workbench import Watch
@@ -121,7 +122,7 @@ def _show_failure(run: CheckRun) -> None:
 def _show_where(run: CheckRun, owner_id: str | None) -> None:
     """An answer that was known already has no log of its own."""
     if owner_id is not None and not run.cached:
-        click.echo(f"      all of it: sandbox check log {owner_id} {run.run_id}")
+        click.echo(copyable(f"      all of it: sandbox check log {owner_id} {run.run_id}"))
 
 
 def elapsed(started: float) -> str:

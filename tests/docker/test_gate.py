@@ -124,7 +124,7 @@ def test_a_push_is_refused_until_verified_and_again_after_the_next_commit(bench:
     closed = sandbox("push", task_id, "--json")
     assert (closed.code, closed.error["code"]) == (3, "gate_closed")
     assert "'build', 'test'" in closed.error["brief"]
-    assert closed.error["hint"] == f"sandbox verify {task_id}"
+    assert closed.error["hint"] == f"sandbox --home {sandbox.home} verify {task_id}"
     branch = bench.workbench.task(task_id).branch
     assert branch not in bench.upstream.git("branch", "--list").decode()
 

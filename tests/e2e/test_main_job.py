@@ -264,7 +264,7 @@ def test_an_operator_points_a_profile_at_another_image(sandbox: Command, git_ser
 
 @pytest.mark.parametrize(
     ("image", "hint"),
-    [("mine", "sandbox images build mine"), ("buidl", "Did you mean build"), ("nowhere/at:all", "Load or pull it")],
+    [("mine", "images build mine"), ("buidl", "Did you mean build"), ("nowhere/at:all", "Load or pull it")],
 )
 def test_an_image_that_is_missing_is_named_with_the_way_to_get_it(
     sandbox: Command, git_server: GitServer, project: str, image: str, hint: str

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -148,6 +150,56 @@ def test_global_options_are_taken_anywhere(position: str, command: Command, tmp_
     exit_code, out, _ = command(*arguments)
     assert (exit_code, json.loads(out)) == (0, {"repositories": []})
     assert (tmp_path / "elsewhere" / "repositories").is_dir()
+
+
+HINT = "Look: sandbox task list\n`sandbox gc` removes it; the sandbox home stays. See: sandbox repo --help"
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["people", "json"])
+def test_commands_in_a_hint_carry_the_home_that_was_given(
+    json_flag: list[str], command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "a home"
+    raising(monkeypatch, SandboxError(ErrorCode.CONFLICT, "x", hint=HINT))
+    _, out, err = command(*json_flag, "repo", "list", "--home", str(home))
+    said = json.loads(out)["error"]["hint"] if json_flag else err
+    assert f"Look: sandbox --home '{home}' task list\n" in said
+    assert f"`sandbox --home '{home}' gc` removes it; the sandbox home stays. See: sandbox repo --help" in said
+
+
+def test_commands_in_a_hint_are_as_they_are_without_the_flag(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, SandboxError(ErrorCode.CONFLICT, "x", hint=HINT))
+    assert HINT in command("repo", "list")[2]
+
+
+def test_every_command_we_print_is_recognised_as_one() -> None:
+    """Code that writes `sandbox gc` in the middle of a sentence without backticks would print one without its home."""
+    names = "|".join(cli.list_commands(click.Context(cli)))
+    written = re.compile(rf"\bsandbox (?:{names})\b")
+    unmarked = []
+    for path in Path(sandbox.__file__).parent.rglob("*.py"):
+        for text in _texts(ast.parse(path.read_text(encoding="utf-8"))):
+            unmarked += [f"{path.name}: {text}" for m in written.finditer(text) if not _is_marked(text[: m.start()])]
+    assert unmarked == []
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    """String constants that are no docstrings."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    statements = {
+        id(s.value)
+        for node in ast.walk(tree)
+        if isinstance(node, owners)
+        for s in node.body[:1]
+        if isinstance(s, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            yield node.value
+
+
+def _is_marked(before: str) -> bool:
+    return not before or before.endswith((": ", "`", "\n"))
 
 
 def test_a_defect_of_ours_is_told_without_a_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
