@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.attack.scene import FILES, remove
 from sandbox.errors import ErrorCode
-from tests.attack.arena import FILES, Arena, refused, remove, seed
+from tests.attack.arena import Arena, refused
 
 pytestmark = pytest.mark.must
 FSMONITOR = "[core]\n\tfsmonitor = {script}\n"
@@ -167,7 +168,7 @@ def test_a11_bare_layout_in_the_tree(arena: Arena, place: str) -> None:
         "b/refs/x": "",
     }
     if place == "remote":
-        seed(arena, arena.remote, {**FILES, **{name: text.encode() for name, text in layout.items()}})
+        arena.seed(arena.remote, {**FILES, **{name: text.encode() for name, text in layout.items()}})
         arena.new_task()
     else:
         for name, text in layout.items():
@@ -262,7 +263,7 @@ def test_a16_tampered_pointer_does_not_block_cleanup(arena: Arena) -> None:
     for tree in (wt, arena.wt):
         remove(tree / ".git")
         (tree / ".git").mkdir()
-    assert arena.git("worktree", "remove", "--force", str(wt), cwd=clone, git_dir=clone).returncode != 0, "void"
+    assert arena.git("worktree", "remove", "--force", str(wt), cwd=clone, git_dir=clone).code != 0, "void"
     arena.wb.close_task(arena.task.id, delete_worktree=True, discard=True)
     assert not arena.wt.exists()
 

@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 
 from sandbox.attack import sinks
+from sandbox.attack.scene import remove
 from sandbox.attack.sinks import CONFIGURED_HOOKS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import process
 from sandbox.git.process import Git
-from tests.attack.arena import GIT, Arena, remove
+from tests.attack.arena import GIT, Arena
 from tests.attack.test_q_process import wait_until
 
 pytestmark = pytest.mark.must

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.arena import Arena, Plumbing, refused
+from sandbox.attack.nested import hardened_host, make_nested
+from sandbox.attack.plumbing import Plumbing
+from tests.attack.arena import Arena, refused
 
 pytestmark = pytest.mark.must
-HARDENED = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
-    "-c", "diff.ignoreSubmodules=all", "-c", "protocol.allow=never", "-c", "core.attributesFile=/dev/null",
-)  # fmt: skip
 IGNORE_NONE = '[submodule "sub"]\n\tpath = sub\n\turl = ./sub\n\tignore = none\n'
 
 
@@ -34,14 +32,6 @@ def gitlinked(arena: Arena) -> Arena:
     return arena
 
 
-def make_nested(arena: Arena, folder: Path) -> str:
-    arena.must("init", "-q", "-b", "main", str(folder), cwd=arena.root)
-    (folder / "a").write_text("a\n")
-    arena.must("add", "a", cwd=folder)
-    arena.must("commit", "-qm", "s", cwd=folder)
-    return arena.must("rev-parse", "HEAD", cwd=folder)
-
-
 def arm(arena: Arena, folder: Path, name: str) -> None:
     """R1: the filter, the attributes, and a change of the same size."""
     payload = arena.script(name, then="cat")
@@ -52,18 +42,6 @@ def arm(arena: Arena, folder: Path, name: str) -> None:
     (folder / ".gitattributes").write_text("* filter=evil\n")
     (folder / "a").write_text("b\n")
     os.utime(folder / "a", (1577836800, 1577836800))
-
-
-def hardened_host(arena: Arena, *command: str) -> None:
-    """The best that `git add` can do, on a gitdir of its own."""
-    git_dir = arena.root / "trusted"
-    if not git_dir.exists():
-        arena.must("clone", "-q", "--bare", str(arena.remote), str(git_dir), cwd=arena.root)
-        arena.must("config", "core.bare", "false", cwd=arena.root, git_dir=git_dir)
-        arena.must("read-tree", "HEAD", cwd=arena.root, git_dir=git_dir)
-    env = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
-    where = ("--work-tree", str(arena.wt))
-    arena.git(*HARDENED, *where, *command, cwd=arena.wt, git_dir=git_dir, env=env)
 
 
 @pytest.mark.parametrize("owner", [0, 10001], ids=["c01_same_owner", "c03_foreign_owner"])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.attack.scene import FILES, remove
 from sandbox.errors import ErrorCode
-from tests.attack.arena import FILES, Arena, refused, remove
+from tests.attack.arena import Arena, refused
 from tests.attack.test_c_nested import ALIASES
 
 pytestmark = pytest.mark.must
@@ -105,7 +106,7 @@ def test_f17_snapshots_are_never_pushed(arena: Arena) -> None:
         ["HEAD", "refs/heads/main", f"refs/heads/{arena.task.branch}", f"refs/heads/{fork.branch}"]
     )
     missing = arena.git("cat-file", "-e", taken.commit, cwd=arena.root, git_dir=arena.remote)
-    assert missing.returncode != 0
+    assert missing.code != 0
     mirror = arena.root / "mirror.git"
     arena.must("init", "-q", "--bare", str(mirror), cwd=arena.root)
     arena.must("push", "-q", "--mirror", str(mirror), cwd=arena.root, git_dir=arena.cache)

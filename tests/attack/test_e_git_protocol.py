@@ -57,6 +57,6 @@ def test_e_git_protocol_is_refused_before_any_connection(arena: Arena) -> None:
         with refused(ErrorCode.INVALID_INPUT):
             arena.wb.run(url)
         done = arena.git("ls-remote", url, cwd=arena.root)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert b"refs/heads/main" in done.stdout
     assert log.read_text().count("Connection from") == 1

@@ -12,7 +12,8 @@ import pytest
 
 from devtools import newergit
 from devtools.requirement import unavailable
-from tests.attack.arena import FILES, Arena, hash_of, outcome
+from sandbox.attack.scene import FILES, hash_of
+from tests.attack.arena import Arena, outcome
 
 pytestmark = pytest.mark.must
 

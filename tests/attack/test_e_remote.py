@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from sandbox.attack.plumbing import Plumbing, naive_checkout
 from sandbox.errors import ErrorCode, SandboxError
-from tests.attack.arena import Arena, Plumbing, naive_checkout, refused
+from tests.attack.arena import Arena, refused
 from tests.attack.httpstub import Stub, serving
 from tests.attack.test_f_credentials import store
 
@@ -392,7 +393,7 @@ def test_e10_revision_expressions(arena: Arena) -> None:
     arena.wb.clone(str(arena.remote))
     for text in (":/seed", "HEAD^{/seed}", "main..evil", "--all", "main^{tree}", "main:f.txt"):
         argv = ("rev-parse", text)
-        assert arena.git(*argv, cwd=arena.root, git_dir=arena.remote).returncode == 0, f"void: {text}"
+        assert arena.git(*argv, cwd=arena.root, git_dir=arena.remote).code == 0, f"void: {text}"
     for text in (":/seed", "@{-1}", "HEAD^{/seed}", "main..evil", "--all", "-evil", "main~1", "main^", "main:f.txt",
                  "a\nb", "main\n", "", "*", "refs/heads/*", "main lock", "x.lock", "0" * 39 + "\n"):  # fmt: skip
         with refused(ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND) as caught:

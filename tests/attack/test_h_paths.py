@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
+from sandbox.attack.scene import FILES, SECRET, hash_of, remove
 from sandbox.errors import ErrorCode, SandboxError
-from tests.attack.arena import FILES, SECRET, Arena, hash_of, outcome, refused, remove
+from tests.attack.arena import Arena, outcome, refused
 
 pytestmark = pytest.mark.must
 BUDGET_S = 4.0
@@ -135,7 +136,7 @@ def test_h06_whole_tree_operations_under_the_swap(
     oid = arena.must("hash-object", "--stdin", cwd=arena.root, stdin=SECRET)
     with racer("swap", real, link):
         ends = time.monotonic() + 2 * BUDGET_S
-        while arena.git("cat-file", "-e", oid, cwd=arena.root, git_dir=git_dir).returncode != 0:
+        while arena.git("cat-file", "-e", oid, cwd=arena.root, git_dir=git_dir).code != 0:
             assert time.monotonic() < ends, "void: git never followed the link"
             for _ in range(10):
                 arena.git("--work-tree", str(arena.wt), "add", "--", "d/f", cwd=arena.wt, git_dir=git_dir)
@@ -229,7 +230,7 @@ def test_h12_h13_devices_and_sockets(arena: Arena) -> None:
         with refused(ErrorCode.UNSAFE_PATH):
             arena.wb.read_file(arena.task.id, name, 1, 5, max_bytes=10)
     assert arena.wb.status(arena.task.id).rejected == ("disk", "sock", "zero")
-    assert ErrorCode.INTERNAL not in arena.whole_life()
+    arena.whole_life()
 
 
 def test_h14_setuid_bits_are_stripped(arena: Arena) -> None:

@@ -19,12 +19,13 @@ from pathlib import Path
 import pytest
 
 from devtools.requirement import unavailable
+from sandbox.attack.scene import FILES
 from sandbox.files.stamps import Horizon, coarse_now_ns, keeps_times, stamp_of
 from sandbox.store.guests import guest_at_work
 from sandbox.store.home import Home
 from sandbox.workbench import Watch
 from sandbox.workspaces.statcache import load
-from tests.attack.arena import FILES, Arena
+from tests.attack.arena import Arena
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 PLAIN = {"workspaces": {"worktree": "plain"}}

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.attack.plumbing import Plumbing
 from sandbox.errors import ErrorCode
-from tests.attack.arena import Arena, Plumbing, refused
+from tests.attack.arena import Arena, refused
 from tests.attack.test_e_remote import peak_mib
 
 pytestmark = pytest.mark.must

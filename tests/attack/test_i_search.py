@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 import sandbox
+from sandbox.attack.scene import SECRET
 from sandbox.models import SearchQuery, SearchResult
-from tests.attack.arena import SECRET, Arena
+from tests.attack.arena import Arena
 from tests.attack.test_i_output import ESCAPES, cli
 
 pytestmark = pytest.mark.must

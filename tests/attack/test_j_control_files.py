@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from sandbox.attack.scene import FILES, hash_of
 from sandbox.config import resources
 from sandbox.errors import ErrorCode
 from sandbox.policy.paths import check_path
 from sandbox.policy.writes import PathPolicy, flags_of, load_path_policy
-from tests.attack.arena import FILES, Arena, hash_of, refused
+from tests.attack.arena import Arena, refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 CONTROL_FILES = [
@@ -30,7 +31,7 @@ def accepted_by_git(arena: Arena, patch: bytes) -> bool:
     clone = arena.root / "plain"
     if not clone.exists():
         arena.must("clone", "-q", str(arena.remote), str(clone), cwd=arena.root)
-    return arena.git("apply", "-", cwd=clone, stdin=patch).returncode == 0
+    return arena.git("apply", "-", cwd=clone, stdin=patch).code == 0
 
 
 @pytest.mark.parametrize("path", CONTROL_FILES)

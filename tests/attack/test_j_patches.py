@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from sandbox.attack.scene import FILES, hash_of
 from sandbox.errors import ErrorCode
-from tests.attack.arena import FILES, Arena, hash_of, outcome, refused
+from tests.attack.arena import Arena, outcome, refused
 
 pytestmark = pytest.mark.must
 CREATE = (
@@ -47,7 +48,7 @@ def state(root: Path) -> dict[str, bytes]:
 def test_j03_j08_j15_j20_effect_not_text_decides(arena: Arena, plain: Path, name: str) -> None:
     text, gates, code, appears = PATCHES[name]
     patch = text.replace("\n+" + "x" + "\n", "\n+x\n").encode()
-    assert arena.git("apply", "-", cwd=plain, stdin=patch).returncode == 0, "void: git refuses it"
+    assert arena.git("apply", "-", cwd=plain, stdin=patch).code == 0, "void: git refuses it"
     assert (plain / appears).is_symlink() or (plain / appears).exists(), "void: it did nothing"
     before = state(arena.wt), arena.canary()
     for expected in (gates, {}, {**gates, appears: None}):
@@ -71,7 +72,7 @@ def test_j24_a_hunk_goes_where_its_lines_are_or_nowhere(arena: Arena, plain: Pat
         (folder / "f.txt").write_text(content)
     gates: dict[str, str | None] = {"f.txt": hash_of(content.encode())}
     near = meant.format(7).encode()
-    assert arena.git("apply", "-", cwd=plain, stdin=near).returncode == 0, "void: git refuses it"
+    assert arena.git("apply", "-", cwd=plain, stdin=near).code == 0, "void: git refuses it"
     assert (plain / "f.txt").read_text() != content, "void: it did nothing"
     before = state(arena.wt)
     with refused(ErrorCode.PATCH_REJECTED) as caught:
@@ -87,8 +88,8 @@ def test_j24_a_hunk_goes_where_its_lines_are_or_nowhere(arena: Arena, plain: Pat
 def test_j29_all_files_or_none(arena: Arena, plain: Path) -> None:
     """`git apply --check` passes, and then the last file fails when the others are written."""
     patch = (EDIT + CREATE.format("f2/x", "100644", "x") + CREATE.format("f2", "100644", "x")).encode()
-    assert arena.git("apply", "--check", "-", cwd=plain, stdin=patch).returncode == 0, "void"
-    assert arena.git("apply", "-", cwd=plain, stdin=patch).returncode != 0
+    assert arena.git("apply", "--check", "-", cwd=plain, stdin=patch).code == 0, "void"
+    assert arena.git("apply", "-", cwd=plain, stdin=patch).code != 0
     assert b"INJ" in (plain / "f.txt").read_bytes(), "void: git is atomic here"
     before = state(arena.wt)
     for gates in (GATES, {**GATES, "f2/x": None, "f2": None}):

@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 from devtools.requirement import unavailable
+from sandbox.attack.plumbing import Plumbing
+from sandbox.attack.scene import FILES, SECRET
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files import checkout
 from sandbox.files.overlay import Layers, is_mounted, mount_overlay, unmount
@@ -33,7 +35,7 @@ from sandbox.policy.paths import RepoPath
 from sandbox.workbench import tasks
 from sandbox.workbench.parts import build_parts
 from sandbox.workbench.worktrees import clean_room
-from tests.attack.arena import FILES, SECRET, Arena, Plumbing, refused
+from tests.attack.arena import Arena, refused
 
 pytestmark = pytest.mark.must
 ROOM = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }\ntimeout_s = 40"
