@@ -53,6 +53,16 @@ def current(approval: Approval, now: datetime) -> Approval:
     return approval
 
 
+def is_over(approval: Approval, now: datetime) -> bool:
+    """Whether it decides nothing any more: used, taken back or expired. A refusal holds until it expires."""
+    return approval.state in {ApprovalState.USED, ApprovalState.REVOKED} or approval.expires_at <= now
+
+
+def asker(about: Approval | Call) -> str:
+    """Who shares a quota of open questions: the calls on one task, else on one repository, else of one tool."""
+    return about.task_id or about.repo_id or about.tool
+
+
 def covers(approval: Approval, call: Call, now: datetime) -> bool:
     """Whether this approval lets this call go on now."""
     same = approval.tool == call.tool and approval.policy == call.policy

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, table
 from sandbox.cli.person import person
 from sandbox.models import Approval, ApprovalScope
+
+
+def one_or_all(command: Callable[..., None]) -> Callable[..., None]:
+    """Either ID, or --all with --tool or without: the command gets `approval_id` (None for all) and `tool`."""
+
+    @wraps(command)
+    def checked(*args: Any, approval_id: str | None, everything: bool, tool: str | None) -> None:
+        if (approval_id is None) != everything or (tool is not None and not everything):
+            raise click.UsageError("Give either one ID, or --all, which --tool narrows.")
+        command(*args, approval_id=approval_id, tool=tool)
+
+    named = click.argument("approval_id", metavar="[ID]", required=False)
+    every = click.option("--all", "everything", is_flag=True, help="All at once, instead of ID.")
+    return named(every(click.option("--tool", help="With --all: only those of this tool.")(checked)))
 
 
 @click.group()
@@ -22,8 +40,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
     """List open questions, and approvals in force."""
     with invocation.workbench() as workbench:
         found = workbench.approvals(everything=everything)
-    rows = [[a.id, a.state.value, a.scope.value, a.tool, a.task_id or a.repo_id or "-"] for a in found]
-    invocation.emit({"approvals": found}, lambda: table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT"], rows))
+    _emit_all(invocation, found)
 
 
 @approvals.command()
@@ -34,7 +51,7 @@ def show(invocation: Invocation, approval_id: str) -> None:
     """Show the whole question."""
     with invocation.workbench() as workbench:
         found = workbench.approval(approval_id)
-    invocation.emit({"approval": found}, lambda: _show(found))
+    _emit(invocation, found)
 
 
 @approvals.command()
@@ -49,29 +66,46 @@ def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
     """Let the agent make the call that ID asks about: exactly that one, unless --for says more."""
     with invocation.workbench() as workbench:
         found = workbench.answer_approval(approval_id, approved=True, by=person(), scope=ApprovalScope(scope))
-    invocation.emit({"approval": found}, lambda: _show(found))
+    _emit(invocation, found)
 
 
 @approvals.command()
-@click.argument("approval_id", metavar="ID")
+@one_or_all
 @global_options
 @click.pass_obj
-def deny(invocation: Invocation, approval_id: str) -> None:
-    """Refuse the call that ID asks about."""
+def deny(invocation: Invocation, approval_id: str | None, tool: str | None) -> None:
+    """Refuse the call that ID asks about; with --all every open question."""
     with invocation.workbench() as workbench:
-        found = workbench.answer_approval(approval_id, approved=False, by=person())
-    invocation.emit({"approval": found}, lambda: _show(found))
+        if approval_id is None:
+            _emit_all(invocation, workbench.deny_approvals(by=person(), tool=tool))
+        else:
+            _emit(invocation, workbench.answer_approval(approval_id, approved=False, by=person()))
 
 
 @approvals.command()
-@click.argument("approval_id", metavar="ID")
+@one_or_all
 @global_options
 @click.pass_obj
-def revoke(invocation: Invocation, approval_id: str) -> None:
-    """Take the approval ID back."""
+def revoke(invocation: Invocation, approval_id: str | None, tool: str | None) -> None:
+    """Take the approval ID back; with --all every approval in force, and every open question."""
     with invocation.workbench() as workbench:
-        found = workbench.revoke_approval(approval_id, by=person())
+        if approval_id is None:
+            _emit_all(invocation, workbench.revoke_approvals(by=person(), tool=tool))
+        else:
+            _emit(invocation, workbench.revoke_approval(approval_id, by=person()))
+
+
+def _emit(invocation: Invocation, found: Approval) -> None:
     invocation.emit({"approval": found}, lambda: _show(found))
+
+
+def _emit_all(invocation: Invocation, found: Sequence[Approval]) -> None:
+    invocation.emit({"approvals": found}, lambda: _table(found))
+
+
+def _table(found: Sequence[Approval]) -> None:
+    rows = [[a.id, a.state.value, a.scope.value, a.tool, a.task_id or a.repo_id or "-"] for a in found]
+    table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT"], rows)
 
 
 def _show(found: Approval) -> None:

@@ -1,11 +1,19 @@
-"""Approvals as stored records, one file each; whoever changes one holds the lock `approvals`."""
+"""Approvals as stored records, one file each; whoever changes one holds the lock `approvals`.
+
+Theory. Each gated call reads what may cover it, so what is over lies in a folder of its own, and the first folder holds
+what is open, in force or refused: as much as people have to do with. A record says by itself whether it is over, and
+whoever reads the first folder under the lock files away what is: a kill between the two costs one more read.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -21,34 +29,65 @@ _log = logging.getLogger(__name__)
 
 
 def save(home: Home, approval: Approval) -> Approval:
-    """Write one record."""
+    """Write one record, among those that are not over."""
     write_json(home.approval(approval.id), approval.model_dump(mode="json"))
     return approval
 
 
 def find(home: Home, approval_id: str) -> Approval | None:
     """One record, None for an id that there is not."""
-    return _load(home, approval_id) if _ID.fullmatch(approval_id) else None
+    if not _ID.fullmatch(approval_id):
+        return None
+    return _load(home.approval(approval_id)) or _load(home.old_approval(approval_id))  # it moves in this direction
+
+
+def live(home: Home, is_over: Callable[[Approval], bool]) -> tuple[Approval, ...]:
+    """Records that are not over, oldest first; files away the others. The caller holds the lock."""
+    found = unfiled(home)
+    for approval in filter(is_over, found):
+        _file_away(home, approval)
+    return tuple(a for a in found if not is_over(a))
+
+
+def unfiled(home: Home) -> list[Approval]:
+    """All that are not over, oldest first, and perhaps some that are and were not filed away yet."""
+    return _in_folder(home.approvals)
 
 
 def list_all(home: Home) -> tuple[Approval, ...]:
     """All records, oldest first; damaged ones are skipped with a warning in our log."""
-    found = [_load(home, path.stem) for path in (home.repositories / "approvals").glob("apr-*.json")]
-    return tuple(sorted((a for a in found if a is not None), key=lambda a: (a.created_at, a.id)))
+    found = {a.id: a for folder in (home.approvals, home.old_approvals) for a in _in_folder(folder)}
+    return tuple(sorted(found.values(), key=_age))
 
 
 def forget_old(home: Home, now: datetime) -> None:
-    """Delete records that have been over for a month."""
-    for approval in list_all(home):
-        if approval.expires_at + KEPT < now:
+    """Delete records that were filed away a month ago. Reads none of them."""
+    with os.scandir(home.old_approvals) as entries:
+        for entry in entries:
             with suppress(FileNotFoundError):
-                home.approval(approval.id).unlink()
+                if entry.stat(follow_symlinks=False).st_mtime < (now - KEPT).timestamp():
+                    Path(entry).unlink()
 
 
-def _load(home: Home, approval_id: str) -> Approval | None:
+def _file_away(home: Home, approval: Approval) -> None:
+    path = home.approval(approval.id)
+    os.utime(path)  # since when it is over, as far as anybody noticed
+    path.replace(home.old_approval(approval.id))
+
+
+def _in_folder(folder: Path) -> list[Approval]:
+    found = map(_load, folder.glob("apr-*.json"))
+    return sorted((a for a in found if a is not None), key=_age)
+
+
+def _age(approval: Approval) -> tuple[datetime, str]:
+    return approval.created_at, approval.id
+
+
+def _load(path: Path) -> Approval | None:
     try:
-        document = read_json(home.approval(approval_id))
+        document = read_json(path)
         return None if document is None else Approval.model_validate(document)
     except (SandboxError, ValidationError) as error:
-        _log.warning("the approval %s cannot be read: %s", approval_id, error)
+        _log.warning("the approval %s cannot be read: %s", path.stem, error)
         return None

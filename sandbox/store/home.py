@@ -133,8 +133,20 @@ class Home:
     def journal(self, task_id: str) -> Path:
         return self.repositories / "journal" / f"{task_id}.jsonl"
 
+    @property
+    def approvals(self) -> Path:
+        return self.repositories / "approvals"
+
+    @property
+    def old_approvals(self) -> Path:
+        """Where an approval's record goes when it is over."""
+        return self.approvals / "over"
+
     def approval(self, approval_id: str) -> Path:
-        return self.repositories / "approvals" / f"{approval_id}.json"
+        return self.approvals / f"{approval_id}.json"
+
+    def old_approval(self, approval_id: str) -> Path:
+        return self.old_approvals / f"{approval_id}.json"
 
     def trusted(self, repo_id: str) -> Path:
         """Which suggestions of a repository the operator trusts: one empty file each, named by their hash."""
@@ -159,6 +171,7 @@ class Home:
                 "locks",
                 "reports",
                 "approvals",
+                "approvals/over",
                 "trust",
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)

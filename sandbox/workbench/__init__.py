@@ -16,6 +16,7 @@ from sandbox.models import (
     Actor,
     Approval,
     ApprovalScope,
+    ApprovalState,
     Check,
     CheckRun,
     CloneResult,
@@ -378,6 +379,22 @@ class Workbench:
         operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
         with use.recording.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
             return done(use.approving.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
+
+    def deny_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
+        """Refuse every open question, of one tool if named."""
+        return use.approving.end_all(
+            self._parts,
+            {ApprovalState.PENDING},
+            tool,
+            lambda approval_id: self.answer_approval(approval_id, approved=False, by=by),
+        )
+
+    def revoke_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
+        """Take back every approval in force and every open question, of one tool if named."""
+        states = {ApprovalState.PENDING, ApprovalState.APPROVED}
+        return use.approving.end_all(
+            self._parts, states, tool, lambda approval_id: self.revoke_approval(approval_id, by=by)
+        )
 
     def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
         """Take an approval or a question back."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sandbox import approvals
@@ -18,8 +19,11 @@ from sandbox.workbench import asking
 from sandbox.workbench.parts import Parts
 
 LOCK = "approvals"
-MOST_PENDING = 100
-"""Open questions at once: more than anybody answers, and an agent that loops makes no more."""
+MOST_OF_ONE = 20
+"""Open questions about one task, else one repository, else of one tool: whoever loops gets in nobody else's way."""
+
+MOST_PENDING = 500
+"""Open questions at once, about whatever."""
 
 
 def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
@@ -42,7 +46,7 @@ def use(parts: Parts, call: Call) -> bool:
     """Whether an approval covers the call. One for one call is used up by this, whoever else tries at the same time."""
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = [a for a in store.list_all(parts.home) if approvals.covers(a, call, now)]
+        found = [a for a in _live(parts, now) if approvals.covers(a, call, now)]
         found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # what is not used up first
         if found and found[0].scope is ApprovalScope.ONCE:
             store.save(parts.home, found[0].model_copy(update={"state": ApprovalState.USED}))
@@ -57,16 +61,11 @@ def ask(parts: Parts, call: Call) -> Approval:
     lines = asking.question(parts, call.tool, call.arguments, call.task_id)
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)
-        store.forget_old(parts.home, now)
-        known = store.list_all(parts.home)
+        known = _live(parts, now)
         if (before := approvals.answered(known, call, now)) is not None:
             return _undenied(before)
-        if sum(approvals.current(a, now).state is ApprovalState.PENDING for a in known) >= MOST_PENDING:
-            raise SandboxError(
-                ErrorCode.QUOTA_EXCEEDED,
-                f"{MOST_PENDING} approvals are waiting for an answer already",
-                hint="A person answers them: `sandbox approvals list`.",
-            )
+        _require_room(known, call)
+        store.forget_old(parts.home, now)
         asked = Approval(
             id=f"apr-{base64.b32encode(secrets.token_bytes(16)).decode().lower().rstrip('=')}",
             tool=call.tool,
@@ -80,6 +79,25 @@ def ask(parts: Parts, call: Call) -> Approval:
             expires_at=now + timedelta(seconds=parts.approval_policy.expires_s),
         )
         return store.save(parts.home, asked)
+
+
+def _live(parts: Parts, now: datetime) -> tuple[Approval, ...]:
+    return store.live(parts.home, partial(approvals.is_over, now=now))
+
+
+def _require_room(known: Iterable[Approval], call: Call) -> None:
+    asked_by = [approvals.asker(a) for a in known if a.state is ApprovalState.PENDING]
+    asker = approvals.asker(call)
+    of_one = asked_by.count(asker)
+    if of_one < MOST_OF_ONE and len(asked_by) < MOST_PENDING:
+        return
+    about = f"{of_one} questions of {asker}" if of_one >= MOST_OF_ONE else f"{len(asked_by)} questions"
+    raise SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"{about} are waiting for an answer already",
+        details=f"at most {MOST_OF_ONE} of one task, repository or tool, {MOST_PENDING} in all",
+        hint="A person answers them: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
+    )
 
 
 def answer(
@@ -120,10 +138,26 @@ def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
 
 def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
     """What is open or in force; with `everything` also what is over."""
-    now = datetime.now(UTC)
-    found = [approvals.current(a, now) for a in store.list_all(parts.home)]
-    alive = {ApprovalState.PENDING, ApprovalState.APPROVED}
-    return tuple(a for a in found if everything or a.state in alive)
+    now, alive = datetime.now(UTC), {ApprovalState.PENDING, ApprovalState.APPROVED}
+    if everything:
+        return tuple(approvals.current(a, now) for a in store.list_all(parts.home))
+    found = (approvals.current(a, now) for a in store.unfiled(parts.home))
+    return tuple(a for a in found if a.state in alive)
+
+
+def end_all(
+    parts: Parts, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
+) -> tuple[Approval, ...]:
+    """End each that is in one of the states, of one tool if named; what somebody else ends meanwhile is left out."""
+    found = [a for a in list_all(parts) if a.state in states and tool in {None, a.tool}]
+    ended = []
+    for approval in found:
+        try:
+            ended.append(end(approval.id))
+        except SandboxError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+    return tuple(ended)
 
 
 def find(parts: Parts, approval_id: str) -> Approval:

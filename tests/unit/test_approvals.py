@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_pol
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
+from sandbox.workbench.approving import MOST_OF_ONE
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -362,11 +363,49 @@ def test_decisions_are_journaled_with_who(desk: Desk) -> None:
     assert "a person" in entries[-1].names
 
 
-def test_an_agent_that_loops_asks_no_more_than_so_many(desk: Desk) -> None:
-    for n in range(100):
-        desk.workbench.request_approval(desk.workbench.approval_call("space_repo_clone", {"url": f"https://h/{n}"}))
+def clone_question(desk: Desk, number: int, tool: str = "space_repo_clone") -> Call:
+    return desk.workbench.approval_call(tool, {"url": f"https://h/{number}"})
+
+
+def test_an_agent_that_loops_blocks_no_other_questions(desk: Desk) -> None:
+    for n in range(MOST_OF_ONE):
+        desk.workbench.request_approval(clone_question(desk, n))
+    with refused(ErrorCode.QUOTA_EXCEEDED) as found:
+        desk.workbench.request_approval(clone_question(desk, 1000))
+    assert "deny --all" in found.value.hint
+    assert desk.workbench.request_approval(clone_question(desk, 0)), "what was asked is not asked anew"
+    assert desk.workbench.request_approval(clone_question(desk, 1000, "space_repo_fetch"))
+    other = desk.workbench.create_task(desk.repo_id, "other")
+    for task in (desk.task, other):
+        for n in range(MOST_OF_ONE):
+            desk.workbench.request_approval(call_of(desk, task=task, message=f"{n}"))
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            desk.workbench.request_approval(call_of(desk, task=task, message="one more"))
+
+
+def test_questions_in_all_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.workbench.approving.MOST_PENDING", 3)
+    for tool in ("one", "two", "three"):
+        desk.workbench.request_approval(clone_question(desk, 0, tool))
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        desk.workbench.request_approval(desk.workbench.approval_call("space_repo_clone", {"url": "https://h/more"}))
+        desk.workbench.request_approval(clone_question(desk, 0, "four"))
+
+
+def test_all_questions_are_denied_at_once_and_may_be_of_one_tool(desk: Desk) -> None:
+    kept = approved(desk, call_of(desk, message="in force"))
+    push = desk.workbench.request_approval(call_of(desk, PUSH))
+    for n in range(3):
+        desk.workbench.request_approval(clone_question(desk, n))
+    assert len(desk.workbench.deny_approvals(by="a person", tool="space_repo_clone")) == 3
+    assert [a.id for a in desk.workbench.approvals()] == [kept.id, push.id]
+    with refused(ErrorCode.APPROVAL_DENIED):
+        desk.workbench.request_approval(clone_question(desk, 0))
+    assert [a.id for a in desk.workbench.deny_approvals(by="a person")] == [push.id]
+    assert [a.id for a in desk.workbench.revoke_approvals(by="a person")] == [kept.id]
+    assert desk.workbench.approvals() == ()
+    assert [e.operation for e in desk.workbench.log(desk.task.id)] == [
+        "create", "ask", "approve", "ask", "deny", "revoke",
+    ]  # fmt: skip
 
 
 def test_a_damaged_record_is_skipped(desk: Desk) -> None:
@@ -378,8 +417,44 @@ def test_a_damaged_record_is_skipped(desk: Desk) -> None:
 
 def test_only_what_is_over_for_a_month_is_forgotten(desk: Desk) -> None:
     done = approved(desk, call_of(desk, message="m"))
-    home = Home(desk.home)
-    store.forget_old(home, done.expires_at + timedelta(days=29))
-    assert store.find(home, done.id) is not None
-    store.forget_old(home, done.expires_at + timedelta(days=31))
+    home, now = Home(desk.home), datetime.now(UTC)
+    store.forget_old(home, now + timedelta(days=1000))
+    assert store.find(home, done.id) is not None, "it is in force"
+    assert desk.workbench.use_approval(call_of(desk, message="m"))
+    assert not desk.workbench.use_approval(call_of(desk, message="m"))
+    store.forget_old(home, now + timedelta(days=29))
+    assert desk.workbench.approval(done.id).state is ApprovalState.USED
+    store.forget_old(home, now + timedelta(days=31))
     assert store.find(home, done.id) is None
+
+
+def test_what_is_over_is_not_read_again_by_the_next_calls(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, home = call_of(desk, message="m"), Home(desk.home)
+    for n in range(30):  # as a home of before has them, or a controller that was killed
+        done = approved(desk, call_of(desk, message=f"{n}"))
+        store.save(home, done.model_copy(update={"state": ApprovalState.USED}))
+    open_one = desk.workbench.request_approval(clone_question(desk, 1))
+    assert not desk.workbench.use_approval(call)
+    read: list[Path] = []
+    load = store._load
+
+    def noted(path: Path) -> Approval | None:
+        read.append(path)
+        return load(path)
+
+    monkeypatch.setattr(store, "_load", noted)
+    assert not desk.workbench.use_approval(call)
+    assert read == [home.approval(open_one.id)]
+    assert len(desk.workbench.approvals(everything=True)) == 31, "the control"
+
+
+def test_an_approval_is_found_while_it_is_filed_away(desk: Desk) -> None:
+    """Nobody who looks without the lock misses it, or sees it twice."""
+    done = approved(desk, call_of(desk, message="m"))
+    home = Home(desk.home)
+    copy = home.approval(done.id).read_bytes()
+    home.old_approval(done.id).write_bytes(copy)
+    assert [a.id for a in desk.workbench.approvals(everything=True)] == [done.id]
+    home.approval(done.id).unlink()
+    assert desk.workbench.approval(done.id) == done
+    assert not desk.workbench.use_approval(call_of(desk, message="m")), "what is filed away is over, whatever it says"

@@ -101,6 +101,9 @@ USAGE: dict[str, list[str]] = {
     "unknown-profile": ["profiles", "show", "nope"],
     "option-as-url": ["repo", "clone", "--", "--upload-pack=touch"],
     "url-with-password": ["repo", "clone", "https://u:hunter2@h/o/r"],
+    "nothing-to-deny": ["approvals", "deny"],
+    "one-and-all": ["approvals", "revoke", "apr-x", "--all"],
+    "one-of-a-tool": ["approvals", "deny", "apr-x", "--tool", "t"],
     "home-is-a-file": ["--home", "/etc/passwd", "repo", "list"],
 }
 
@@ -379,6 +382,23 @@ def test_a_change_goes_from_clone_to_push_with_json(
     closed = json_command("task", "close", task["id"], "--delete")["task"]
     assert (closed["status"], closed["worktree_path"]) == ("closed", None)
     assert upstream.oid(task["branch"]) == committed["commit"]
+
+
+def test_all_questions_are_answered_by_one_command(command: Command, tmp_path: Path) -> None:
+    with Workbench(tmp_path / "sandbox-home", environ={}) as workbench:
+        for tool in ("space_repo_clone", "space_repo_clone", "space_repo_fetch"):
+            number = len(workbench.approvals())
+            workbench.request_approval(workbench.approval_call(tool, {"url": f"https://h/{number}"}))
+
+    def states(*arguments: str) -> list[str]:
+        code, out, _ = command("approvals", *arguments, "--json")
+        assert code == 0
+        return [a["state"] for a in json.loads(out)["approvals"]]
+
+    assert states("deny", "--all", "--tool", "space_repo_clone") == ["denied", "denied"]
+    assert states("list") == ["pending"]
+    assert states("revoke", "--all") == ["revoked"]
+    assert states("deny", "--all") == []
 
 
 def test_names_from_a_repository_are_neutral_on_the_terminal(upstream: Upstream, command: Command) -> None:
