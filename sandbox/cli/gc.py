@@ -14,15 +14,20 @@ _STAYS = {Tidying.KEPT, Tidying.BUSY, Tidying.FAILED}
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option(
+    "--forget", "refs", multiple=True, metavar="REF", help="Lose this rescued work or snapshot, and do nothing else."
+)
 @global_options
 @click.pass_obj
-def gc(invocation: Invocation, dry_run: bool) -> int:
+def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:
     """Remove containers, clean rooms, worktrees, mounts and files that killed controllers left.
 
     Work that is nowhere else is kept under a ref first, or stays and is named. Exits 5 when something failed.
     """
+    if dry_run and refs:
+        raise click.UsageError("Give either --dry-run or --forget.")
     with invocation.workbench() as workbench:
-        found = workbench.collect(dry_run=dry_run)
+        found = workbench.forget_kept(refs) if refs else workbench.collect(dry_run=dry_run)
     invocation.emit(found, lambda: _show(found))
     return 5 if any(left.action is Tidying.FAILED for left in found.leftovers) else 0
 
@@ -30,8 +35,11 @@ def gc(invocation: Invocation, dry_run: bool) -> int:
 def _show(found: Reconciliation) -> None:
     for left in found.leftovers:
         click.echo(_line(left, dry_run=found.dry_run))
-    if all(left.action in _STAYS for left in found.leftovers):
-        click.echo("Nothing to do.")
+    actions = {left.action for left in found.leftovers}
+    if Tidying.BUSY in actions:
+        click.echo("Somebody works there: run it again later for what is busy.")
+    elif actions <= {Tidying.KEPT}:
+        click.echo("Nothing else to do." if actions else "Nothing to do.")
 
 
 def _line(left: Leftover, *, dry_run: bool) -> str:

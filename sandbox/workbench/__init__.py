@@ -450,6 +450,10 @@ class Workbench:
         """Do away with what killed controllers left; with `dry_run` only tell. Work is kept under a ref first."""
         return use.reconciling.collect(self._parts, dry_run=dry_run)
 
+    def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
+        """Delete rescued work and snapshots of tasks without a record, by the refs that `collect` names, for good."""
+        return use.reconciling.forget(self._parts, refs)
+
     def doctor(self) -> tuple[Probe, ...]:
         """What this host offers and lacks. Never raises."""
         return use.diagnosing.doctor(self._parts)

@@ -151,6 +151,66 @@ def test_a_worktree_without_a_record_is_rescued_to_a_ref(desk: Desk) -> None:
     assert [line for line in left_behind(desk.home) if not line.startswith("ref ")] == []
 
 
+def test_a_dry_run_tells_what_would_be_rescued_and_rescues_nothing(desk: Desk) -> None:
+    desk.write("f", b"only here\n")
+    desk.write("new/file", b"new\n")
+    record(desk, desk.task).unlink()
+    desk.workbench.__exit__(None, None, None)
+    before = desk.refs()
+    with again(desk) as other:
+        (told,) = [x for x in other.collect(dry_run=True).leftovers if x.kind == "worktree"]
+    assert told.note == f"2 changed file(s) would be kept under refs/sandbox/{desk.task.id}/: f, new/file"
+    assert desk.refs() == before
+    assert (desk.root / "f").read_bytes() == b"only here\n"
+
+
+def test_a_dry_run_says_that_what_no_commit_can_hold_stays(desk: Desk) -> None:
+    os.mkfifo(desk.root / "pipe")
+    record(desk, desk.task).unlink()
+    desk.workbench.__exit__(None, None, None)
+    with again(desk) as other:
+        (told,) = [x for x in other.collect(dry_run=True).leftovers if x.kind == "worktree"]
+    assert told.action is KEPT
+    assert "pipe" in told.note
+
+
+@pytest.mark.parametrize("desk", ["overlay"], indirect=True)
+def test_rescued_work_is_named_until_it_is_forgotten_by_its_name(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.write("f", b"only here\n")
+    kept = desk.workbench.snapshot(desk.task.id)
+    living = desk.workbench.snapshot(desk.workbench.fork_task(desk.task.id).id)
+    record(desk, desk.task).unlink()
+    collected(desk)
+    refs = [line.split()[0] for line in desk.refs() if line.startswith(f"refs/sandbox/{desk.task.id}/")]
+    other_refs = [line for line in desk.refs() if living.id in line]
+    (rescued,) = [ref for ref in refs if "/rescued-" in ref]
+
+    def gc(*options: str) -> tuple[int, str, str]:
+        code = main(["--home", str(desk.home), "gc", *options])
+        return code, *capsys.readouterr()
+
+    code, out, _ = gc()
+    assert code == 0
+    assert (
+        f"kept rescued work {rescued}  (its task has no record; `sandbox --home {desk.home} gc --forget {rescued}`"
+        in out
+    )
+    assert f"kept snapshot refs/sandbox/{desk.task.id}/snapshots/{kept.id}" in out
+    assert out.endswith("Nothing else to do.\n")
+    unknown = other_refs[0].split()[0]
+    code, _, err = gc("--forget", rescued, "--forget", unknown)
+    assert (code, rescued in "".join(desk.refs())) == (2, True), "one that has a task: nothing is lost"
+    assert unknown in err
+    code, out, _ = gc("--forget", rescued)
+    assert (code, out.startswith(f"removed rescued work {rescued}  (it was commit ")) == (0, True)
+    assert rescued not in gc()[1]
+    gc(*(word for ref in refs if ref != rescued for word in ("--forget", ref)))
+    assert gc()[1] == "Nothing to do.\n"
+    assert [line for line in desk.refs() if living.id in line] == other_refs
+
+
 def test_a_clean_worktree_without_a_record_goes_with_its_branch(desk: Desk) -> None:
     record(desk, desk.task).unlink()
     found = collected(desk)
@@ -258,12 +318,16 @@ def held(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def test_a_busy_task_is_left_alone_and_named(desk: Desk) -> None:
+def test_a_busy_task_is_left_alone_and_named(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     record(desk, desk.task).unlink()
     with held(desk.home / "repositories" / "locks" / f"{desk.task.id}.lock"), again(desk) as other:
         found = list(other.collect().leftovers)
         assert {x.action for x in found} == {BUSY}
+        assert {x.note for x in found} == {f"Another operation on {desk.task.id} is still running"}
         assert desk.root.is_dir()
+        capsys.readouterr()
+        assert main(["--home", str(desk.home), "gc"]) == 0
+        assert capsys.readouterr().out.endswith("Somebody works there: run it again later for what is busy.\n")
     assert ("worktree", REMOVED) in kinds(collected(desk))
 
 

@@ -8,6 +8,7 @@ docs/reconciliation.md says what can be left and why; docs/adr/0026 why it is do
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from sandbox.errors import SandboxError
 from sandbox.models import Reconciliation
@@ -17,7 +18,7 @@ from sandbox.workbench.reconciling.edits import cut_off_edits
 from sandbox.workbench.reconciling.guests import dead_guests, guest_marks, reports
 from sandbox.workbench.reconciling.notes import controllers, locks, making_marks, stat_indexes
 from sandbox.workbench.reconciling.quarantined import quarantined
-from sandbox.workbench.reconciling.refs import refs
+from sandbox.workbench.reconciling.refs import refs, to_forget
 from sandbox.workbench.reconciling.requests import dead_requests
 from sandbox.workbench.reconciling.rooms import dead_rooms, probes
 from sandbox.workbench.reconciling.survey import Finder, Survey
@@ -71,6 +72,14 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Reconciliation:
     with parts.home.locked(_LOCK, WAIT_S):
         survey = _went_through(Survey(parts, dry_run), ALL)
     return Reconciliation(dry_run=dry_run, leftovers=tuple(survey.done))
+
+
+def forget(parts: Parts, names: Sequence[str]) -> Reconciliation:
+    """Let go of kept states that `collect` names, for good. Raises: `not_found` before any is gone."""
+    with parts.home.locked(_LOCK, WAIT_S):
+        findings = to_forget(parts, names)
+        survey = _went_through(Survey(parts), [lambda _: iter(findings)])
+    return Reconciliation(dry_run=False, leftovers=tuple(survey.done))
 
 
 def after_a_kill(parts: Parts) -> None:

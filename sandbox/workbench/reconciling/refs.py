@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -10,7 +10,7 @@ from sandbox.git import objects
 from sandbox.git.cache import open_cache
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, Tidying
-from sandbox.store.records import find_task, list_repositories, list_tasks
+from sandbox.store.records import find_task, list_repositories, list_tasks, near
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id
 from sandbox.workbench.worktrees import has_worktree, site_of
@@ -45,7 +45,43 @@ def _orphans(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iter
             drop = partial(_drop, parts, git, (repo_id, task_id), (name, oid))
             yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and nothing of its own")
         elif not name.endswith(("/pushed", "/pushing")):
-            yield Finding("kept state", name, note=f"its task has no record; `git log {name}` in the cache clone")
+            yield _kept(name)
+
+
+def _kept(name: str) -> Finding:
+    note = f"its task has no record; `sandbox gc --forget {name}` lets it go for good"
+    return Finding(_kind(name), name, note=note)
+
+
+def _kind(name: str) -> str:
+    return "rescued work" if name.split("/")[3].startswith("rescued-") else "snapshot"
+
+
+def to_forget(parts: Parts, names: Sequence[str]) -> list[Finding]:
+    """How to delete kept states whose task has no record; what they hold may be nowhere else.
+
+    Raises: `not_found` when one is no such ref.
+    """
+    known = {finding.name: finding for finding in _forgettable(parts)}
+    for name in names:
+        if name not in known:
+            raise near("kept state without a task", name, known, "`sandbox gc --dry-run` names all.")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _forgettable(parts: Parts) -> Iterator[Finding]:
+    for repository in list_repositories(parts.home):
+        git = open_cache(parts.home.clone(repository.id), parts.settings.git.executable)
+        for line in git.run("for-each-ref", f"--format={_FORMAT}", _KEPT).decode().splitlines():
+            oid, _, name = line.partition(" ")
+            task_id = _task_of(name)
+            if task_id is not None and not parts.home.task(task_id).exists():
+                yield Finding(_kind(name), name, partial(_forget, git, name, oid), locks=(task_id,))
+
+
+def _forget(git: Git, name: str, oid: str) -> str:
+    git.run("update-ref", "--no-deref", "-d", name, oid)
+    return f"it was commit {oid}"
 
 
 def _task_of(ref: str) -> str | None:

@@ -48,15 +48,27 @@ def rescue(parts: Parts, repo_id: str, task_id: str) -> Saved:
     The caller holds the lock of the task. Raises: `dirty_workspace` and what git does, when it cannot be done
     or not in full: a name that no commit can hold. The worktree has to stay then.
     """
+    git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
+    found = _found(parts, repo_id, task_id, git)
+    return _kept(parts, git, (task_id, found[0]), found[1]) if found and found[1].tree else Saved.NOTHING
+
+
+def would_rescue(parts: Parts, repo_id: str, task_id: str) -> tuple[str, ...]:
+    """Names of the changed files that `rescue` would keep. Raises: as that does."""
+    git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
+    found = _found(parts, repo_id, task_id, git)
+    return tuple(change.path for change in found[1].shown) if found else ()
+
+
+def _found(parts: Parts, repo_id: str, task_id: str, git: Git) -> tuple[str, Changes] | None:
+    """The head of the task's branch, and what differs from it; None for a worktree that was never finished."""
     site = site_of(parts, repo_id, task_id)
     if _was_never_finished(site):
-        return Saved.NOTHING
-    git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
+        return None
     head = _head(git, task_id)
-    layout = layout_of(site)
-    changes = layout.find_changes(git, site, base_of(parts, repo_id, git, head), objects.tree_of(git, head))
+    changes = layout_of(site).find_changes(git, site, base_of(parts, repo_id, git, head), objects.tree_of(git, head))
     _require_all(changes)
-    return _kept(parts, git, (task_id, head), changes) if changes.tree else Saved.NOTHING
+    return head, changes
 
 
 def _was_never_finished(site: Site) -> bool:

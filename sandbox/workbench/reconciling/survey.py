@@ -25,7 +25,10 @@ Remedy = Callable[[], str | None]
 
 @dataclass(frozen=True)
 class Finding:
-    """One leftover. `locks` are held while `remedy` runs; without a remedy it is named and stays."""
+    """One leftover. `locks` are held while `remedy` runs; without a remedy it is named and stays.
+
+    `forecast`: what a dry run does instead of the remedy, with the same answers; by default nothing.
+    """
 
     kind: str
     name: str
@@ -33,6 +36,7 @@ class Finding:
     action: Tidying = Tidying.REMOVED
     locks: tuple[str, ...] = ()
     note: str = ""
+    forecast: Remedy | None = None
 
 
 @dataclass
@@ -60,7 +64,7 @@ class Survey:
                 if outcome is not None:
                     self.done.append(outcome)
         except SandboxError as error:
-            self.done.append(_blind(finder, f"{error.brief}: {error.details}"))
+            self.done.append(_blind(finder, _why(error)))
         except OSError as error:
             self.done.append(_blind(finder, f"{error.strerror}: {error.filename}"))
 
@@ -73,7 +77,7 @@ class Survey:
         try:
             note = self._cured(finding)
         except SandboxError as error:
-            return told(_SAYS.get(error.code, Tidying.FAILED), f"{error.brief}: {error.details}"[:NOTE_LENGTH])
+            return told(_SAYS.get(error.code, Tidying.FAILED), _why(error))
         except OSError as error:
             return told(Tidying.FAILED, error.strerror or str(error))
         return None if note is None else told(finding.action, note or finding.note)
@@ -84,7 +88,8 @@ class Survey:
             with ExitStack() as held:
                 for name in finding.locks:
                     held.enter_context(home.locked(name, timeout_s=0.0))
-                return "" if self.dry_run or finding.remedy is None else finding.remedy()
+                remedy = finding.forecast if self.dry_run else finding.remedy
+                return "" if remedy is None else remedy()
         finally:
             for name in finding.locks:  # we made its file again
                 if is_task_id(name) and not home.task(name).exists():
@@ -92,6 +97,10 @@ class Survey:
 
 
 Finder = Callable[[Survey], Iterator[Finding]]
+
+
+def _why(error: SandboxError) -> str:
+    return f"{error.brief}: {error.details}".removesuffix(": ")[:NOTE_LENGTH]
 
 
 def _blind(finder: Finder, why: str) -> Leftover:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -10,9 +11,11 @@ from sandbox.files.overlay import is_mounted
 from sandbox.models import Task, TaskStatus, Tidying
 from sandbox.store.records import find_task, list_tasks
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.reconciling.rescue import Saved, rescue
+from sandbox.workbench.reconciling.rescue import Saved, rescue, would_rescue
 from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
 from sandbox.workbench.worktrees import give_up, has_worktree, mounting, put_away, site_of
+
+_NAMED = 10
 
 
 def worktrees(survey: Survey) -> Iterator[Finding]:
@@ -40,8 +43,18 @@ def _judged(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
 
 def _orphan(parts: Parts, repo_id: str, task_id: str) -> Finding:
     return Finding(
-        "worktree", task_id, partial(_clear, parts, repo_id, task_id), locks=(task_id,), note="it has no task"
+        "worktree",
+        task_id,
+        partial(_clear, parts, repo_id, task_id),
+        locks=(task_id,),
+        note="it has no task",
+        forecast=partial(_would_clear, parts, repo_id, task_id),
     )
+
+
+def _would_clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    is_new = parts.home.making_mark(task_id).exists()
+    return "it has no task" if is_new else _would_save(parts, repo_id, task_id) or "it has no task, and no changes"
 
 
 def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
@@ -55,8 +68,21 @@ def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
 
 
 def _saved(parts: Parts, repo_id: str, task_id: str) -> Saved:
-    try:
+    with _or_stays():
         return rescue(parts, repo_id, task_id)
+
+
+def _would_save(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    with _or_stays():
+        names = would_rescue(parts, repo_id, task_id)
+    shown = ", ".join([*names[:_NAMED], *(["..."] if len(names) > _NAMED else [])])
+    return f"{len(names)} changed file(s) would be kept under refs/sandbox/{task_id}/: {shown}" if names else None
+
+
+@contextmanager
+def _or_stays() -> Iterator[None]:
+    try:
+        yield
     except SandboxError as error:
         why = f"{error.brief} {error.details}".strip()
         hint = "copy what you need, then remove it by hand"
@@ -73,6 +99,7 @@ def _unreadable(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
         partial(_rescued, parts, repo_id, task_id),
         action=Tidying.RESCUED,
         locks=(task_id,),
+        forecast=partial(_would_save, parts, repo_id, task_id),
     )
 
 
