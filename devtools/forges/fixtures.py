@@ -1,0 +1,65 @@
+"""Fixtures that a `conftest.py` imports by name. Absent packages: a skip on a laptop, a failure in CI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.forges.branches import Branches
+from devtools.forges.github import GitHubRules
+from devtools.forges.packages import installed
+from devtools.forges.server import Elsewhere, StandIn, serving
+from devtools.requirement import unavailable
+
+TOKEN = "ghp_StandInToken0123456789abcdefghijklmn"  # noqa: S105 - known to nothing but the stand-in
+
+
+class GitHub(StandIn):
+    """`rules`: its state. `api_url`: as an own server has it (GHES), below `/api/v3`."""
+
+    rules: GitHubRules
+
+    @property
+    def api_url(self) -> str:
+        return f"{self.url}/api/v3"
+
+    def push(self, branch: str, subject: str = "change") -> str:
+        """A new commit on a branch, which begins at the default branch: its id."""
+        branches = self.rules.branches
+        return branches.commit(branch, subject, start=branches.all()[self.rules.default_branch])
+
+
+@pytest.fixture
+def forge_packages() -> None:
+    """What npm gives us."""
+    if not installed():
+        unavailable("no stand-in for GitHub and no description of it: scripts/setup tools")
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[StandIn]:
+    """Another host, which must see no token."""
+    other = StandIn(Elsewhere())
+    with serving(other):
+        yield other
+
+
+@pytest.fixture
+def github(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator[GitHub]:
+    """A scripted GitHub with an empty list of pull requests; job logs are `elsewhere`, as GitHub has them."""
+    branches = Branches(tmp_path / "github.git")
+    branches.create("main")
+    rules = GitHubRules(branches, TOKEN, log_url=lambda job: f"{elsewhere.url}/logs/{job}?sig=signed")
+    stand_in = GitHub(rules, TOKEN)
+    with serving(stand_in):
+        yield stand_in
+    require_fit(stand_in)
+
+
+def require_fit(stand_in: StandIn) -> None:
+    """Fail when something did not fit its description, or a token went where it should not."""
+    said = stand_in.problems + [f"token in {place}" for place in stand_in.stray_tokens()]
+    if said:
+        pytest.fail("\n".join(["Not as the forge's description says:", *said]), pytrace=False)
