@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import requests
 import tenacity
@@ -35,14 +36,23 @@ class ForgeFailure(SandboxError):
         self.wait_s = wait_s
 
 
-def session_for(ca_file: Path | None) -> requests.Session:
-    """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count."""
+def session_for(ca_file: Path | None, *, only: str = "") -> requests.Session:
+    """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
+
+    `only`: a URL; there is no way to any other origin than its (`requests` raises `InvalidSchema`).
+    """
     session = requests.Session()
     session.auth = _as_it_is  # any other value than None keeps `requests` from looking into ~/.netrc
     session.verify = str(ca_file) if ca_file else True
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, _Bounded())
+    session.adapters.clear()
+    for prefix in (_origin(only),) if only else ("https://", "http://"):
+        session.mount(prefix, _Bounded())
     return session
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/"
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -1,0 +1,189 @@
+"""GitLab, gitlab.com and self-hosted, over its REST API (v4), through python-gitlab.
+
+That library follows whatever link an answer has to its next page, with the token. Our session knows no way to another
+origin. Answers are parsed by models of ours. API: https://docs.gitlab.com/api/rest/.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import gitlab
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import CALL_TIMEOUT_S, MOST_EXCERPTS, MOST_PAGES, Found, Project, Proposal
+from sandbox.forges.gitlab_answers import (
+    Commit,
+    Job,
+    MergeRequest,
+    Pipeline,
+    Theirs,
+    as_draft,
+    checks_of,
+    excerpt_of,
+    found,
+    newest,
+    parsed,
+    without_draft,
+)
+from sandbox.forges.gitlab_failures import raise_refusal, translated
+from sandbox.forges.wire import ForgeFailure, reading, session_for
+from sandbox.models import CiCheck, CiState, PullState
+
+_PER_PAGE = 100
+_ResultT = TypeVar("_ResultT")
+_AnswerT = TypeVar("_AnswerT", bound=Theirs)
+
+
+class GitLab:
+    """One project on GitLab; see `Forge`."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._gitlab = _connection(project)
+        self._api = self._gitlab.projects.get(project.path, lazy=True)
+        self._jobs: dict[str, int] = {}  # by the URL of its check
+
+    def find(self, head: str) -> Found | None:
+        """See `Forge`."""
+        asked = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
+        answers = self._all(MergeRequest, lambda: self._api.mergerequests.list(iterator=True, **asked))
+        answer = newest(answers, head)
+        return found(answer) if answer else None
+
+    def open(self, proposal: Proposal) -> Found:
+        """See `Forge`. GitLab opens one without differences too; it has no `conflict` for that."""
+        texts = {
+            "source_branch": proposal.head,
+            "target_branch": proposal.base,
+            "title": as_draft(proposal.title) if proposal.draft else proposal.title,
+            "description": proposal.body,
+        }
+        try:
+            answer = self._ask(lambda: self._api.mergerequests.create(texts).asdict())
+        except SandboxError as error:  # another got in first, or the answer was lost on its way
+            there = self._after(error, proposal.head)
+            if there is None:
+                raise
+            return there
+        return found(parsed(MergeRequest, answer), created=True)
+
+    def _after(self, error: SandboxError, head: str) -> Found | None:
+        if not isinstance(error, ForgeFailure) and error.code is not ErrorCode.CONFLICT:
+            return None
+        try:
+            there = self.find(head)
+        except SandboxError:
+            raise error from None  # the first failure says more
+        return there if there is not None and there.pull.state is PullState.OPEN else None
+
+    def describe(self, number: int, body: str) -> None:
+        """See `Forge`."""
+        self._ours(number)
+        self._ask(lambda: self._api.mergerequests.update(number, {"description": body}))
+
+    def make_ready(self, number: int) -> None:
+        """See `Forge`. On GitLab a draft is one by its title."""
+        answer = self._ours(number)
+        if not answer.is_draft:
+            return
+        title = without_draft(answer.title) or answer.source_branch
+        changed = self._ask(lambda: self._api.mergerequests.update(number, {"title": title}))
+        if parsed(MergeRequest, changed).is_draft:
+            raise SandboxError(
+                ErrorCode.FORGE_ERROR,
+                f"GitLab keeps merge request !{number} a draft",
+                hint="Mark it as ready on its page.",
+            )
+
+    def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
+        """See `Forge`. The pipeline is the merge request's, if it ran on this commit, else the newest on the commit."""
+        pipeline = self._pipeline(commit, self._ours(number).head_pipeline)
+        jobs: list[Job] = []
+        if pipeline is not None:
+            run = self._api.pipelines.get(pipeline.id, lazy=True)
+            jobs += self._all(Job, lambda: run.jobs.list(iterator=True))
+            jobs += self._all(Job, lambda: run.bridges.list(iterator=True))
+        page = self._api.commits.get(commit, lazy=True)
+        statuses = self._all(Job, lambda: page.statuses.list(iterator=True))
+        self._jobs |= {job.web_url: job.id for job in jobs if job.web_url}
+        return checks_of(pipeline, jobs, statuses)
+
+    def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
+        """See `Forge`. A log that cannot be had is an empty one: it is erased, hidden or larger than we read."""
+        failed = [check for check in checks if check.state is CiState.FAIL and check.url in self._jobs]
+        logs = {id(check): self._excerpt(self._jobs[str(check.url)]) for check in failed[:MOST_EXCERPTS]}
+        return tuple(c.model_copy(update={"excerpt": logs[id(c)]}) if id(c) in logs else c for c in checks)
+
+    def close(self) -> None:
+        """See `Forge`."""
+        self._gitlab.session.close()
+
+    def _excerpt(self, job: int) -> str:
+        log = self._api.jobs.get(job, lazy=True)
+        try:
+            return excerpt_of(self._got(log.trace))
+        except SandboxError:
+            return ""
+
+    def _pipeline(self, commit: str, head: Pipeline | None) -> Pipeline | None:
+        """The head pipeline stays that of an earlier commit until there is a new one; that says nothing on ours."""
+        if head is not None and (head.sha == commit or self._merges(head, commit)):
+            return head
+        asked = {"sha": commit, "order_by": "id", "sort": "desc"}
+        pipelines = self._all(Pipeline, lambda: self._api.pipelines.list(iterator=True, **asked))
+        return next((p for p in pipelines if p.sha == commit), None)
+
+    def _merges(self, pipeline: Pipeline, commit: str) -> bool:
+        """Whether it ran on merged results: on a merge of this commit into the target, made by GitLab."""
+        if not (pipeline.ref or "").startswith("refs/merge-requests/"):
+            return False
+        answer = self._got(lambda: self._api.commits.get(pipeline.sha).asdict())
+        return commit in parsed(Commit, answer).parent_ids
+
+    def _ours(self, number: int) -> MergeRequest:
+        """The merge request, if its branch is this project's: a fork's is somebody else's."""
+        answer = self._got(lambda: self._api.mergerequests.get(number).asdict())
+        read = parsed(MergeRequest, answer)
+        if read.from_fork:
+            raise SandboxError(
+                ErrorCode.FORGE_UNSUPPORTED,
+                f"Merge request !{number} comes from a fork",
+                hint="Only those between branches of the project itself are handled here.",
+            )
+        return read
+
+    def _all(self, kind: type[_AnswerT], pages: Callable[[], Iterable[Any]]) -> list[_AnswerT]:
+        most = MOST_PAGES * _PER_PAGE
+        items = self._got(lambda: [item.asdict() for item in itertools.islice(pages(), most + 1)])
+        if len(items) > most:
+            raise SandboxError(ErrorCode.FORGE_ERROR, f"GitLab lists more than {most} of what was asked for")
+        return [parsed(kind, item) for item in items]
+
+    def _got(self, ask: Callable[[], _ResultT]) -> _ResultT:
+        return reading(lambda: self._ask(ask))
+
+    def _ask(self, ask: Callable[[], _ResultT]) -> _ResultT:
+        with translated(self._project):
+            return ask()
+
+
+def _connection(project: Project) -> gitlab.Gitlab:
+    """The token goes by the user name that git sends it with: `oauth2` takes any access token, and so does `Bearer`."""
+    session = session_for(project.credential.ca_file, only=project.api_url)
+    session.hooks["response"].append(raise_refusal)
+    secret, user = project.credential.secret.get_secret_value() or None, project.credential.username
+    return gitlab.Gitlab(
+        project.api_url.removesuffix("/api/v4"),
+        oauth_token=secret if user == "oauth2" else None,
+        job_token=secret if user == "gitlab-ci-token" else None,
+        private_token=secret if user not in {"oauth2", "gitlab-ci-token"} else None,
+        ssl_verify=str(project.credential.ca_file) if project.credential.ca_file else True,
+        timeout=CALL_TIMEOUT_S,
+        per_page=_PER_PAGE,
+        user_agent="space-sandbox",
+        keep_base_url=True,
+        session=session,
+    )
