@@ -26,12 +26,13 @@ import mcp_types as types
 from mcp.server import NotificationOptions, Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from sandbox import __version__
 from sandbox.agent import approval, prompt, resources
+from sandbox.agent.announcing import Announcer
 from sandbox.agent.outputs import RequestedApproval
 from sandbox.agent.results import BUDGET_BYTES, failure, success
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
@@ -63,7 +64,7 @@ class Agent:
     approvals: Literal["policy", "auto"] = "policy"
     every_tool: bool = False
     budget_bytes: int = BUDGET_BYTES
-    bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    announcer: Announcer = field(default_factory=Announcer)
     threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
 
@@ -101,14 +102,16 @@ def make_server(agent: Agent) -> Server[Any]:
         on_list_resources=resources.list_resources,
         on_list_resource_templates=resources.list_templates,
         on_read_resource=partial(resources.read, agent.workbench, agent.home),
-        on_subscriptions_listen=ListenHandler(agent.bus),
+        on_subscriptions_listen=ListenHandler(agent.announcer.bus),
     )
 
 
 async def _list_tools(
-    agent: Agent, _context: _Context, _params: types.PaginatedRequestParams | None
+    agent: Agent, context: _Context, _params: types.PaginatedRequestParams | None
 ) -> types.ListToolsResult:
     everything = agent.offers(Preset.DISCOVER)
+    agent.announcer.shown(context, everything)
+    await agent.announcer.tell(context, everything)
     tools = [t for t in TOOLS.values() if everything or t.preset is Preset.BOOTSTRAP]
     return types.ListToolsResult(tools=[_described(tool) for tool in tools])
 
@@ -139,6 +142,7 @@ async def _call_tool(
 ) -> types.CallToolResult | types.InputRequiredResult:
     tool = TOOLS.get(params.name)
     if tool is None or not agent.offers(tool.preset):
+        await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; tools/list shows all")
     try:
         arguments = _validated(tool, params.arguments or {})
@@ -148,8 +152,8 @@ async def _call_tool(
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
         found = await _run(agent, tool, arguments, context, allowed.state)
-        if tool.preset is Preset.BOOTSTRAP and not tool.read_only:
-            await _tell_tools_changed(agent, context)
+        if tool.preset is Preset.BOOTSTRAP:
+            await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         return success(tool, found, agent.budget_bytes)
     except SandboxError as error:
         return failure(error, agent.home)
@@ -241,9 +245,3 @@ def _watch(context: _Context, cancelled: threading.Event) -> Watch:
             tell(f"waiting for other checks: number {position} in line")
 
     return Watch(announce=announce, follow=follow, cancelled=cancelled.is_set, queued=queued)
-
-
-async def _tell_tools_changed(agent: Agent, context: _Context) -> None:
-    """After the first clone there are more tools. Clients of either protocol generation hear it."""
-    await agent.bus.publish(ToolsListChanged())
-    await context.session.send_tool_list_changed()

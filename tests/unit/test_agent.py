@@ -115,6 +115,51 @@ def test_all_tools_appear_with_the_first_repository_without_a_new_session(
 
 
 @GENERATIONS
+def test_a_change_of_the_list_is_told_once_when_the_first_repository_comes_and_when_the_last_goes(
+    upstream: Upstream, tmp_path: Path, mode: str
+) -> None:
+    upstream.write("f", b"x\n")
+    upstream.commit()
+    url, heard = str(upstream.root), list[object]()
+
+    async def listen(message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            heard.append(message)
+
+    async def told(times: int) -> None:
+        while len(heard) < times:  # it may come after the answer
+            await anyio.sleep(0.01)
+        await client_of[0].list_prompts()
+        assert len(heard) == times
+
+    async def session(client: Client) -> None:
+        client_of.append(client)
+        await client.list_tools()
+        await ok(client, "space_repo_list")
+        await told(0)
+        repository = (await ok(client, "space_repo_clone", url=url))["repository"]["id"]
+        await told(1)
+        for _ in range(3):
+            await ok(client, "space_repo_clone", url=url)
+            await ok(client, "space_repo_fetch", url=url)
+        workbench.remove_repository(repository)  # as another process does
+        with pytest.raises(MCPError):
+            await client.call_tool("space_repo_list_tasks", {})
+        await told(2)
+        await ok(client, "space_repo_list")
+        workbench.clone(url)
+        await ok(client, "space_repo_list")
+        await told(3)
+
+    client_of: list[Client] = []
+    with Workbench(tmp_path / "home", environ={}, allow_file=True) as workbench:
+        agent = Agent(workbench, tmp_path / "home", "auto")
+        if mode != "legacy":
+            agent.announcer.bus.subscribe(heard.append)
+        talk(agent, session, mode, message_handler=listen)
+
+
+@GENERATIONS
 def test_every_tool_has_schemas_and_annotations(desk: Desk, mode: str) -> None:
     async def session(client: Client) -> None:
         for tool in (await client.list_tools()).tools:
