@@ -61,12 +61,6 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             "Check owner and name; private repositories also need a credential.",
         ),
         (
-            r"stale info|non-fast-forward|fetch first|\[rejected\]|\[remote rejected\]|pre-receive hook declined",
-            ErrorCode.PUSH_REJECTED,
-            "The remote did not accept the push",
-            "Someone else may have moved the branch, or the server's rules forbid it.",
-        ),
-        (
             r"operation timed out|connection timed out|timed out|operation too slow",
             ErrorCode.TIMEOUT,
             "The remote did not answer in time",

@@ -33,6 +33,7 @@ OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
 _MARGIN = 4 * 1024  # where the beginning was cut off, a secret may have been halved; longer than any
+CUT = "[cut] "  # marks a beginning that is not one: half a line of a server could pass for one of git's own
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
 # No core: SIGXFSZ would dump one. A limit that cannot be set because ours is above a lower one of the host's is kept.
 _LIMITED = (
@@ -250,7 +251,9 @@ class Process:
     def stderr(self) -> str:
         """What git said so far; evidence, never shown to an agent raw."""
         text = self._grant.redact(bytes(self._errors).decode("utf-8", errors="replace"))
-        return _OVERWRITTEN.sub("", text[_MARGIN:] if self._cut else text)
+        if not self._cut:
+            return _OVERWRITTEN.sub("", text)
+        return f"{CUT}{_OVERWRITTEN.sub('', text[_MARGIN:])}"
 
     def read_all(self, limit: int) -> bytes:
         """All of stdout. Raises: `quota_exceeded` past `limit` bytes."""

@@ -1,4 +1,4 @@
-"""Network git: list, fetch and push, for exactly one remote, with exactly one credential.
+"""Network git: list and fetch, and what a push needs, for exactly one remote, with exactly one credential.
 
 The secret travels in an anonymous memory file that only this git's children inherit; it is in no argv, environment,
 URL, configuration or file on disk. The askpass script answers for one host only: prompts are text from the server.
@@ -24,9 +24,8 @@ from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify, is_transient
 from sandbox.git.incoming import sweep
-from sandbox.git.objects import check_ref_name, is_object_id, peel
+from sandbox.git.objects import check_ref_name, is_object_id
 from sandbox.git.process import Ceiling, Git, Grant, Result
-from sandbox.git.receiving import receiver
 from sandbox.git.throttle import MAX_PAUSE_S, Throttled, retry_after
 from sandbox.remotes import Remote
 
@@ -90,7 +89,7 @@ def granted(access: Access) -> Iterator[Grant]:
         yield Grant("ssh", env=_ssh_environment(access))
     else:
         with _askpass(access) as grant:
-            yield replace(grant, redact=lambda text: _without_secret(text, access.credential))
+            yield replace(grant, redact=lambda text: without_secret(text, access.credential))
 
 
 def _ssh_environment(access: Access) -> dict[str, str]:
@@ -169,7 +168,7 @@ def _worth_another_try(error: BaseException) -> bool:
     return is_transient(error) and not (isinstance(error, Throttled) and error.wait_s > MAX_PAUSE_S)
 
 
-def _without_secret(text: str, credential: Credential | None) -> str:
+def without_secret(text: str, credential: Credential | None) -> str:
     """Words of a server that may repeat what we sent it, as we sent it."""
     secret = credential.secret.get_secret_value() if credential else ""
     if credential is None or not secret:
@@ -286,26 +285,3 @@ def remote_branch(git: Git, access: Access, branch: str) -> str | None:
         if name == ref and is_object_id(oid):
             return oid
     return None
-
-
-def push(git: Git, access: Access, commit: str, branch: str, expected: str | None) -> None:
-    """Send exactly `commit` to one branch, which must still be at `expected` (None: not exist), and verify.
-
-    Raises: `push_rejected` and network errors; `conflict` when the remote ends up elsewhere.
-    """
-    ref = f"refs/heads/{check_ref_name(branch)}"
-    if peel(git, commit, "commit") != commit:
-        raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
-    with granted(access) as grant:
-        result = git.attempt(
-            "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
-            *receiver(git, access.remote), "--", access.remote.url, f"{commit}:{ref}",
-            grant=grant, deadline_s=access.timeout_s,
-        )  # fmt: skip
-    if result.code != 0:  # with --porcelain the reason is on stdout
-        said = f"{result.stderr}\n{result.stdout.decode(errors='replace')}"
-        raise classify("push", result.code, _without_secret(said, access.credential))
-    if remote_branch(git, access, branch) != commit:
-        raise SandboxError(
-            ErrorCode.CONFLICT, f"The remote's {branch} is not what we pushed", hint="Look at the branch there."
-        )

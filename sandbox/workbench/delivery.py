@@ -8,10 +8,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import Step
 from sandbox.git import objects
 from sandbox.git.process import Git
+from sandbox.git.pushing import push as push_commit
 from sandbox.git.transport import Access, remote_branch
-from sandbox.git.transport import push as push_commit
 from sandbox.models import PushResult, Task, TaskStatus
 from sandbox.store.records import save_task
+from sandbox.workbench.approved import require_approved
 from sandbox.workbench.gates import require_open
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
@@ -19,9 +20,12 @@ from sandbox.workbench.tasks import editing
 
 
 def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> PushResult:
-    """Send the task's commit to its branch on the remote and verify it arrived. `expected_commit`: the approved one."""
+    """Send the task's commit to its branch on the remote and verify it arrived. `expected_commit`: the approved one.
+
+    Raises: `conflict`, `nothing_to_commit` and `gate_closed` before the remote hears of anything.
+    """
     with editing(parts, task_id) as task:
-        _require_same(task.head_commit, expected_commit)
+        require_approved("commit", task.head_commit, expected_commit)
         repository, git = cache_of(parts, task.repo_id)
         if task.head_commit == task.base_commit:
             raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
@@ -50,16 +54,6 @@ def _send(git: Git, access: Access, task: Task) -> str | None:
     objects.move_ref(git, pushed, task.head_commit, before or nothing)
     git.run("update-ref", "--no-deref", "-d", pushing, task.head_commit)
     return before
-
-
-def _require_same(commit: str, expected: str | None) -> None:
-    if expected not in {None, commit}:
-        raise SandboxError(
-            ErrorCode.CONFLICT,
-            "The task has another commit since its push was approved",
-            details=f"approved {expected}, found {commit}",
-            hint="Ask for approval again.",
-        )
 
 
 def _forced(git: Git, before: str | None, after: str) -> bool:

@@ -16,6 +16,7 @@ from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Sta
 from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
+from sandbox.workbench.approved import require_approved
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import OpenTask, editing, looking
@@ -141,7 +142,7 @@ def commit(
         now = datetime.now(UTC)
         who = identity(parts, now)
         oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, cleaned, who)
-        _require_same(tree, expected_tree)
+        require_approved("tree", tree, expected_tree)
         _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
@@ -162,16 +163,6 @@ def _move_branch(git: Git, task: Task, commit: str) -> None:
         if tip is None or objects.parent_of(git, tip) != task.head_commit:
             raise
         objects.move_ref(git, branch, commit, tip)
-
-
-def _require_same(tree: str, expected: str | None) -> None:
-    if expected not in {None, tree}:
-        raise SandboxError(
-            ErrorCode.CONFLICT,
-            "The files have changed since the commit was approved",
-            details=f"approved {expected}, found {tree}",
-            hint="Look at the diff, and ask for approval again.",
-        )
 
 
 def _require_sources(parts: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from sandbox.errors import ErrorCode
 from sandbox.git import objects, transport
 from sandbox.git.cache import open_cache, refresh, resolve_commit
 from sandbox.git.process import Git, command_line
+from sandbox.git.pushing import push
 from sandbox.git.transport import Access, RemoteHead, granted
 from sandbox.remotes import parse_remote
 from tests.unit.conftest import IDENTITY, Upstream, access_to, refused, run
@@ -255,10 +256,10 @@ def test_a_push_sends_exactly_one_commit_to_one_new_branch(
 ) -> None:
     git, commit = work
     before = upstream.git("for-each-ref")
-    transport.push(git, access, commit, "space-agent/x", None)
+    push(git, access, commit, "space-agent/x", None)
     assert transport.remote_branch(git, access, "space-agent/x") == commit
     assert upstream.git("for-each-ref").replace(f"{commit} commit\trefs/heads/space-agent/x\n".encode(), b"") == before
-    transport.push(git, access, commit, "space-agent/x", commit)
+    push(git, access, commit, "space-agent/x", commit)
 
 
 def test_o07_a_branch_that_exists_already_is_not_overwritten(
@@ -267,7 +268,7 @@ def test_o07_a_branch_that_exists_already_is_not_overwritten(
     git, commit = work
     upstream.git("branch", "space-agent/x")
     with refused(ErrorCode.PUSH_REJECTED) as caught:
-        transport.push(git, access, commit, "space-agent/x", None)
+        push(git, access, commit, "space-agent/x", None)
     assert "stale info" in caught.value.details
     assert upstream.oid("space-agent/x") == upstream.oid("HEAD")
 
@@ -276,7 +277,7 @@ def test_f16_a_branch_that_moved_is_not_overwritten(work: tuple[Git, str], acces
     git, commit = work
     upstream.git("branch", "space-agent/x")
     with refused(ErrorCode.PUSH_REJECTED):
-        transport.push(git, access, commit, "space-agent/x", commit)
+        push(git, access, commit, "space-agent/x", commit)
 
 
 def test_a_hook_that_says_no_is_push_rejected_with_its_words(
@@ -285,21 +286,21 @@ def test_a_hook_that_says_no_is_push_rejected_with_its_words(
     git, commit = work
     upstream.git("config", "receive.denyCurrentBranch", "refuse")
     with refused(ErrorCode.PUSH_REJECTED) as caught:
-        transport.push(git, access, commit, "main", upstream.oid("HEAD"))
+        push(git, access, commit, "main", upstream.oid("HEAD"))
     assert "branch is currently checked out" in caught.value.details
 
 
 @pytest.mark.parametrize("branch", [":main", "+main", "a:b", "-x", "HEAD^", ""])
 def test_f16_a_branch_is_never_a_refspec(branch: str, work: tuple[Git, str], access: Access) -> None:
     with refused(ErrorCode.INVALID_INPUT):
-        transport.push(work[0], access, work[1], branch, None)
+        push(work[0], access, work[1], branch, None)
 
 
 def test_only_a_commit_is_pushed(work: tuple[Git, str], access: Access) -> None:
     git, commit = work
     for oid in (objects.tree_of(git, commit), "1" * 40, "main"):
         with refused(ErrorCode.NOT_FOUND):
-            transport.push(git, access, oid, "x", None)
+            push(git, access, oid, "x", None)
 
 
 # --- credentials in transport
@@ -458,7 +459,7 @@ def test_a_pause_that_the_server_asks_for_is_kept_or_named(
 def test_a_push_is_sent_once(work: tuple[Git, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     with http_server(503, {}) as (url, heard), refused(ErrorCode.NETWORK_ERROR):
-        transport.push(work[0], access_to(f"{url}/o/r", tmp_path / "k"), work[1], "x", None)
+        push(work[0], access_to(f"{url}/o/r", tmp_path / "k"), work[1], "x", None)
     assert len(heard.paths) == 1
 
 

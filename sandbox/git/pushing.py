@@ -1,0 +1,75 @@
+"""Send one commit to one branch of a remote, and make sure that it is there."""
+
+from __future__ import annotations
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.objects import check_ref_name, peel
+from sandbox.git.process import Git
+from sandbox.git.reasons import PushReason, PushRejected
+from sandbox.git.receiving import receiver
+from sandbox.git.rejection import rejection
+from sandbox.git.transport import Access, granted, remote_branch, without_secret
+
+_ASK_AGAIN = "Push again: that asks the remote first, and sends nothing twice."
+
+
+def push(git: Git, access: Access, commit: str, branch: str, expected: str | None) -> None:
+    """Send exactly `commit` to one branch, which must still be at `expected` (None: not exist), and verify.
+
+    Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` when the remote ends up elsewhere.
+    """
+    check_ref_name(branch)
+    if peel(git, commit, "commit") != commit:
+        raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
+    try:
+        _send(git, access, commit, f"refs/heads/{branch}", expected)
+    except PushRejected as error:
+        if error.reason is not PushReason.BRANCH_MOVED:
+            raise
+        raise _lost_lease(git, access, branch, expected, error) from None
+    except SandboxError as error:
+        if error.code in {ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT}:
+            error.hint = f"{error.hint} It may have arrived all the same. {_ASK_AGAIN}".lstrip()
+        raise
+    _verify(git, access, commit, branch)
+
+
+def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None) -> None:
+    with granted(access) as grant:
+        result = git.attempt(
+            "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
+            *receiver(git, access.remote), "--", access.remote.url, f"{commit}:{ref}",
+            grant=grant, deadline_s=access.timeout_s,
+        )  # fmt: skip
+    if result.code != 0:
+        said = (without_secret(t, access.credential) for t in (result.stderr, result.stdout.decode(errors="replace")))
+        raise rejection(ref, result.code, *said)
+
+
+def _lost_lease(git: Git, access: Access, branch: str, expected: str | None, error: PushRejected) -> PushRejected:
+    """The same rejection with what the remote has instead; as it was when that cannot be asked, or changed back."""
+    try:
+        found = remote_branch(git, access, branch)
+    except SandboxError:
+        return error
+    if found == expected:
+        return error
+    reason = PushReason.BRANCH_MOVED if expected else PushReason.BRANCH_EXISTS
+    reason = reason if found else PushReason.BRANCH_DELETED
+    seen = f"{branch}: expected {expected or 'no such branch'}, found {found or 'no such branch'}"
+    return PushRejected(reason, said=f"{seen}\n{error.said}")
+
+
+def _verify(git: Git, access: Access, commit: str, branch: str) -> None:
+    try:
+        found = remote_branch(git, access, branch)
+    except SandboxError as error:
+        brief = "The remote took the push, and could not be asked afterwards whether it is there"
+        raise SandboxError(error.code, brief, details=f"{error.brief}\n{error.details}", hint=_ASK_AGAIN) from error
+    if found != commit:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"The remote took the push, and its {branch} is something else now",
+            details=f"sent {commit}\nfound {found or 'no such branch'}",
+            hint="A hook of the server or somebody else changed it at once: look at the branch there.",
+        )
