@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -10,7 +11,7 @@ from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.git.pushing import push as push_commit
 from sandbox.git.transport import Access, remote_branch
-from sandbox.models import PushResult, Task, TaskStatus
+from sandbox.models import PushResult, Repository, Task, TaskStatus
 from sandbox.store.records import save_task
 from sandbox.workbench.approved import require_approved
 from sandbox.workbench.gates import require_open
@@ -22,11 +23,12 @@ from sandbox.workbench.tasks import editing
 def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> PushResult:
     """Send the task's commit to its branch on the remote and verify it arrived. `expected_commit`: the approved one.
 
-    Raises: `conflict`, `nothing_to_commit` and `gate_closed` before the remote hears of anything.
+    Raises: `conflict`, `policy_violation`, `nothing_to_commit` and `gate_closed` before the remote hears of anything.
     """
     with editing(parts, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
         repository, git = cache_of(parts, task.repo_id)
+        require_own_branch(task_id, task, repository)
         if task.head_commit == task.base_commit:
             raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
         require_open(parts, task, Step.PUSH)
@@ -37,6 +39,24 @@ def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> Push
             update["status"] = TaskStatus.PUSHED
         save_task(parts.home, task.model_copy(update=update))
         return PushResult(branch=task.branch, commit=task.head_commit, forced=_forced(git, before, task.head_commit))
+
+
+def require_own_branch(task_id: str, task: Task, repository: Repository) -> None:
+    """Whatever a record says, a push goes to a branch that was made for this very task, and to no other.
+
+    Raises: `policy_violation`, also when the remote calls that branch its default or the task started from it.
+    """
+    branch = task.branch
+    ours = task.id == task_id and re.fullmatch(rf"space-agent/{re.escape(task_id)}-[a-z0-9-]+", branch) is not None
+    theirs = branch in {repository.default_branch, task.base_branch.removeprefix("refs/heads/")}
+    if not ours or theirs:
+        what = "the repository's default branch or the task's base" if theirs else "none of this task's own"
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The branch in the task's record is {what}, and is never pushed to",
+            details=f"record of {task_id}: branch {branch[:200]!a}",
+            hint="Nothing was sent. `sandbox task fork` makes a task with a branch of its own from this one's commit.",
+        )
 
 
 def _send(git: Git, access: Access, task: Task) -> str | None:
