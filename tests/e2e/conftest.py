@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import docker.errors
 import pytest
 import requests
 
-from devtools.gitserver import GitServer
+from devtools.command import Command
+from devtools.gitserver import GitServer, introduce
 from devtools.requirement import unavailable
 
 
@@ -25,6 +27,18 @@ def git_server(testrun_uid: str, worker_id: str) -> Iterator[GitServer]:
         unavailable(f"no container engine answers: {error}")
     with GitServer(f"{testrun_uid}-{worker_id}") as server:
         yield server
+
+
+@pytest.fixture
+def home(git_server: GitServer, tmp_path: Path) -> Path:
+    """A fresh home that knows the server's credentials."""
+    return introduce(tmp_path / "home", git_server)
+
+
+@pytest.fixture
+def sandbox(home: Path) -> Command:
+    """The command on that home."""
+    return Command(home)
 
 
 @pytest.fixture

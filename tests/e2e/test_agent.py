@@ -43,19 +43,6 @@ int main(int argc, char **argv) {
 
 
 @pytest.fixture
-def home(git_server: GitServer, tmp_path: Path) -> Path:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    credentials = home / "credentials.toml"
-    credentials.touch(mode=0o600)
-    credentials.write_text(
-        f'[[credential]]\nhost = "{git_server.https_host}"\nusername = "{git_server.username}"\n'
-        f'secret = "{git_server.password}"\nca_file = "{git_server.ca_file}"\n'
-    )
-    return home
-
-
-@pytest.fixture
 def project(git_server: GitServer, tmp_path: Path) -> str:
     name = f"agent-{uuid.uuid4().hex[:8]}"
     folder = tmp_path / "project"

@@ -36,21 +36,6 @@ def patch_of(before: str, after: str) -> str:
 
 
 @pytest.fixture
-def sandbox(git_server: GitServer, tmp_path: Path) -> Command:
-    """A fresh home that knows the server's credentials."""
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    credentials = home / "credentials.toml"
-    credentials.touch(mode=0o600)
-    credentials.write_text(
-        f'[[credential]]\nhost = "{git_server.https_host}"\nusername = "{git_server.username}"\n'
-        f'secret = "{git_server.password}"\nca_file = "{git_server.ca_file}"\n\n'
-        f'[[credential]]\nhost = "{git_server.ssh_host}"\nssh_key = "{git_server.ssh_key_file}"\n'
-    )
-    return Command(home)
-
-
-@pytest.fixture
 def project(git_server: GitServer, tmp_path: Path) -> str:
     """A C project with a passing test, on the server under a name of its own."""
     name = f"answer-{uuid.uuid4().hex[:8]}"

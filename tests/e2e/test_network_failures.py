@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command, Ended
-from devtools.gitserver import Answer, GitServer, Recorder, Tunnel
+from devtools.gitserver import Answer, GitServer, Recorder, Tunnel, introduce
 from devtools.gitserver.keys import Identity, make_ssh_key
 from devtools.gitserver.tunnel import How
 
@@ -59,22 +59,9 @@ def repository(git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def site(git_server: GitServer, repository: str, tmp_path: Path) -> Iterator[Site]:
+def site(git_server: GitServer, repository: str, sandbox: Command) -> Iterator[Site]:
     with Tunnel(git_server.https_port) as https, Tunnel(git_server.ssh_port) as ssh:
-        sandbox = Command(tmp_path / "home")
-        know(sandbox.home, git_server, git_server.password, git_server.ssh_key_file)
         yield Site(git_server, https, ssh, repository, sandbox)
-
-
-def know(home: Path, server: GitServer, password: str, ssh_key: Path) -> None:
-    """Write the credentials for every server of this host."""
-    home.mkdir(mode=0o700, exist_ok=True)
-    credentials = home / "credentials.toml"
-    credentials.touch(mode=0o600)
-    credentials.write_text(
-        f'[[credential]]\nhost = "127.0.0.1"\nusername = "{server.username}"\nsecret = "{password}"\n'
-        f'ca_file = "{server.ca_file}"\nssh_key = "{ssh_key}"\n'
-    )
 
 
 @contextmanager
@@ -136,9 +123,9 @@ def knows(password: str | None = None, *, ssh_key: bool = True) -> Situation:
         wrong = home.parent / "wrong_key"
         wrong.touch(mode=0o600)
         wrong.write_bytes(make_ssh_key()[0])
-        know(home, server, server.password if password is None else password, server.ssh_key_file if ssh_key else wrong)
+        introduce(home, server, password=password, ssh_key=None if ssh_key else wrong)
         yield
-        know(home, server, server.password, server.ssh_key_file)
+        introduce(home, server)
 
     return forget
 

@@ -36,20 +36,6 @@ def history(git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def home(git_server: GitServer, tmp_path: Path) -> Path:
-    """A home that knows the server's credentials."""
-    folder = tmp_path / "home"
-    folder.mkdir(mode=0o700)
-    credentials = folder / "credentials.toml"
-    credentials.touch(mode=0o600)
-    credentials.write_text(
-        f'[[credential]]\nhost = "127.0.0.1"\nusername = "{git_server.username}"\nsecret = "{git_server.password}"\n'
-        f'ca_file = "{git_server.ca_file}"\nssh_key = "{git_server.ssh_key_file}"\n'
-    )
-    return folder
-
-
-@pytest.fixture
 def workbench(home: Path) -> Iterator[Workbench]:
     with Workbench(home, environ={"PATH": os.environ["PATH"]}) as opened:
         yield opened

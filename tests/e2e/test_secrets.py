@@ -17,7 +17,7 @@ import docker
 import pytest
 
 from devtools.command import Command, Ended
-from devtools.gitserver import Answer, GitServer, Tunnel
+from devtools.gitserver import Answer, GitServer, Tunnel, introduce
 from devtools.gitserver.tunnel import Break
 
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -129,15 +129,9 @@ def needles(git_server: GitServer) -> list[bytes]:
 @pytest.fixture
 def sandbox(git_server: GitServer, tmp_path: Path) -> Command:
     """As loud as it gets, with a directory for temporary files that is its own."""
-    home, temporary = tmp_path / "home", tmp_path / "temporary"
-    home.mkdir(mode=0o700)
+    temporary = tmp_path / "temporary"
     temporary.mkdir()
-    credentials = home / "credentials.toml"
-    credentials.touch(mode=0o600)
-    credentials.write_text(
-        f'[[credential]]\nhost = "127.0.0.1"\nusername = "{git_server.username}"\n'
-        f'secret = "{git_server.password}"\nca_file = "{git_server.ca_file}"\n'
-    )
+    home = introduce(tmp_path / "home", git_server)
     return Command(home, {**LOUD, "TMPDIR": str(temporary)})
 
 

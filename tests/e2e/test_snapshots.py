@@ -14,19 +14,6 @@ pytestmark = pytest.mark.xdist_group("gitserver")
 
 
 @pytest.fixture
-def sandbox(git_server: GitServer, tmp_path: Path) -> Command:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    credentials = home / "credentials.toml"
-    credentials.touch(mode=0o600)
-    credentials.write_text(
-        f'[[credential]]\nhost = "{git_server.https_host}"\nusername = "{git_server.username}"\n'
-        f'secret = "{git_server.password}"\nca_file = "{git_server.ca_file}"\n'
-    )
-    return Command(home)
-
-
-@pytest.fixture
 def project(git_server: GitServer, tmp_path: Path) -> str:
     name = f"states-{uuid.uuid4().hex[:8]}"
     folder = tmp_path / "project"
