@@ -133,7 +133,8 @@ def _signature(function: Callable[..., object]) -> str:
 
 def _models() -> str:
     parts = ["# Models\n\nWhat methods and tools take and return, and what `--json` prints. Every one is frozen.\n"]
-    for name, member in sorted(vars(models).items()):
+    for name in sorted(models.__all__):
+        member = getattr(models, name)
         if inspect.isclass(member) and issubclass(member, models.Model) and member is not models.Model:
             parts.append(f"\n## `{name}`\n\n{inspect.getdoc(member)}\n{_fields(member)}")
     return "".join(parts)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import platformdirs
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -179,12 +178,6 @@ class Settings(_Section):
     author: AuthorSettings = AuthorSettings()
     commit: CommitSettings = CommitSettings()
     agent: AgentSettings = AgentSettings()
-
-
-def default_home(environ: Mapping[str, str]) -> Path:
-    """`$SANDBOX_HOME`, else the platform's user data directory."""
-    configured = environ.get("SANDBOX_HOME")
-    return Path(configured).expanduser().absolute() if configured else platformdirs.user_data_path("space")
 
 
 def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:

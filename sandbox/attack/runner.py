@@ -12,10 +12,11 @@ from sandbox.attack.entry import Entry, GotThrough, Missing, Void
 from sandbox.attack.scene import Scene
 from sandbox.attack.selection import needs_engine, select
 from sandbox.attack.site import Site
-from sandbox.config import default_home, load_settings
+from sandbox.config import load_settings
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.models import AttackOutcome, AttackReport, AttackResult
+from sandbox.store.home import default_home
 
 DEADLINE_S = 180.0
 """Of one entry; reached: `error`, for a product that hangs on hostile ground has not held."""

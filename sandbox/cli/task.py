@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.cli.snapshots import fork, log, restore, snapshot, snapshots
 from sandbox.cli.tasklines import show_task
-from sandbox.models import Change, Diff, DiffFile, Status
 from sandbox.text import neutral, one_line
+
+if TYPE_CHECKING:
+    from sandbox.models import Change, Diff, DiffFile, Status
 
 
 @click.group()
@@ -40,8 +44,8 @@ def create(
 def list_(invocation: Invocation, repo_id: str | None) -> None:
     """List tasks, of one REPO if named."""
     with invocation.workbench() as workbench:
-        found = workbench.tasks(repo_id)
-    rows = [[t.id, t.status, t.repo_id, one_line(t.prompt)[:40]] for t in found]
+        found = workbench.tasks(repo_id) if invocation.json else workbench.task_lines(repo_id)
+    rows = [[t.id, t.status, one_line(t.repo_id), one_line(t.prompt)[:40]] for t in found]
     invocation.emit({"tasks": found}, lambda: table(["TASK", "STATUS", "REPOSITORY", "PROMPT"], rows))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from sandbox.models import Task
+if TYPE_CHECKING:
+    from sandbox.models import Task
 
 
 def show_task(found: Task) -> None:

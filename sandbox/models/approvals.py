@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import StringConstraints
 
 from sandbox.models.ids import RepoId, Sha256, TaskId
 from sandbox.models.model import Model
-
-
-class ApprovalState(StrEnum):
-    """Where a question to a person stands. An approval for one call is `used` by it."""
-
-    PENDING = "pending"
-    APPROVED = "approved"
-    DENIED = "denied"
-    USED = "used"
-    REVOKED = "revoked"
-    EXPIRED = "expired"
-
-
-class ApprovalScope(StrEnum):
-    """What an approval is for: one call with exactly these arguments, or a tool within a task or repository."""
-
-    ONCE = "once"
-    TASK = "task"
-    REPOSITORY = "repository"
+from sandbox.models.words import ApprovalScope, ApprovalState
 
 
 class Approval(Model):

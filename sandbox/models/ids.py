@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-TASK_ID_PATTERN = r"^task-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-SLUG_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,199}$"
+from sandbox.models.words import SLUG_PATTERN, TASK_ID_PATTERN
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 """A full git object id, SHA-1 or SHA-256."""

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 from sandbox.models.files import PatchedFile
 from sandbox.models.ids import ObjectId, Sha256
 from sandbox.models.model import Model
-
-
-class Actor(StrEnum):
-    """Who asked for an operation: the command line, a program, or an agent."""
-
-    CLI = "cli"
-    PYTHON = "python"
-    AGENT = "agent"
+from sandbox.models.words import Actor
 
 
 class JournalEntry(Model):

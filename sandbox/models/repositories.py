@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 from sandbox.models.context import Context
 from sandbox.models.ids import RepoId
 from sandbox.models.model import Model
-
-
-class Host(StrEnum):
-    """The kind of forge a remote lives on."""
-
-    GITHUB = "github"
-    GITLAB = "gitlab"
-    UNKNOWN = "unknown"
+from sandbox.models.words import Host
 
 
 class Repository(Model):

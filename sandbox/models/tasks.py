@@ -8,17 +8,7 @@ from pathlib import Path
 
 from sandbox.models.ids import ObjectId, RepoId, TaskId
 from sandbox.models.model import Model
-
-
-class TaskStatus(StrEnum):
-    """`working -> committed -> pushed -> pr-open -> merged`; `closed` from any."""
-
-    WORKING = "working"
-    COMMITTED = "committed"
-    PUSHED = "pushed"
-    PR_OPEN = "pr-open"
-    MERGED = "merged"
-    CLOSED = "closed"
+from sandbox.models.words import TaskStatus
 
 
 class WorkspaceKind(StrEnum):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 from filelock import FileLock, Timeout
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -21,6 +22,12 @@ SCHEMA_VERSION = 1
 # What a home may hold without our folders: what an operator prepares, or keeps when the state is thrown away.
 _PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
 _PREPARED |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
+
+
+def default_home(environ: Mapping[str, str]) -> Path:
+    """`$SANDBOX_HOME`, else the platform's user data directory."""
+    configured = environ.get("SANDBOX_HOME")
+    return Path(configured).expanduser().absolute() if configured else platformdirs.user_data_path("space")
 
 
 @dataclass(frozen=True)

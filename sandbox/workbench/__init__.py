@@ -12,42 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import (
-    Actor,
-    Approval,
-    ApprovalScope,
-    ApprovalState,
-    Check,
-    CheckRun,
-    CloneResult,
-    CommitResult,
-    CredentialInfo,
-    Diff,
-    FetchResult,
-    FileContent,
-    ImageInfo,
-    JournalEntry,
-    PatchResult,
-    Probe,
-    PushResult,
-    Reconciliation,
-    RepoMap,
-    Repository,
-    RepositoryRemoval,
-    Restored,
-    Risk,
-    RunLog,
-    RunSummary,
-    SearchQuery,
-    SearchResult,
-    Snapshot,
-    Status,
-    Stopped,
-    StreamName,
-    Suggestion,
-    Task,
-    Verification,
-)
+from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.options import VerifyOptions
@@ -58,11 +23,46 @@ if TYPE_CHECKING:
     from sandbox import images
     from sandbox.approvals import Call
     from sandbox.config import Settings
+    from sandbox.models import (
+        Approval,
+        Check,
+        CheckRun,
+        CloneResult,
+        CommitResult,
+        CredentialInfo,
+        Diff,
+        FetchResult,
+        FileContent,
+        ImageInfo,
+        JournalEntry,
+        PatchResult,
+        Probe,
+        PushResult,
+        Reconciliation,
+        RepoMap,
+        Repository,
+        RepositoryRemoval,
+        Restored,
+        Risk,
+        RunLog,
+        RunSummary,
+        SearchQuery,
+        SearchResult,
+        Snapshot,
+        Status,
+        Stopped,
+        StreamName,
+        Suggestion,
+        Task,
+        Verification,
+    )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
-    from sandbox.store import records
+    from sandbox.store import lines, records
+    from sandbox.store.lines import TaskLine
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = Lazy("sandbox.images")
+    lines = Lazy("sandbox.store.lines")
     records = Lazy("sandbox.store.records")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
@@ -190,6 +190,12 @@ class Workbench:
         if repo_id is not None:
             records.find_repository(self._parts.home, repo_id)
         return records.list_tasks(self._parts.home, repo_id)
+
+    def task_lines(self, repo_id: str | None = None) -> tuple[TaskLine, ...]:
+        """What a table shows of all tasks, of one repository if named: as `tasks`, several times faster."""
+        if repo_id is not None:
+            records.find_repository(self._parts.home, repo_id)
+        return lines.task_lines(self._parts.home, repo_id)
 
     def task(self, task_id: str) -> Task:
         """One task, closed ones too. Raises: `not_found`."""

@@ -10,36 +10,50 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandbox.config import Settings, default_home, load_settings, resources
-from sandbox.credentials import Credential, credential_for, load_credentials, make_credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
-from sandbox.git.known import Known
 from sandbox.models import Actor, Host
-from sandbox.policy.approvals import ApprovalPolicy, load_approval_policy
-from sandbox.policy.commit import CommitPolicy, load_commit_policy
-from sandbox.policy.container import ShippedPolicy, load_container_policy
-from sandbox.policy.writes import PathPolicy, load_path_policy
-from sandbox.profiles import Profile, load_profiles
-from sandbox.remotes import FORGES, Remote, parse_remote
-from sandbox.store.home import Home
-from sandbox.store.keyring import Keyring
-from sandbox.store.presence import Presence
-from sandbox.store.quarantine import Quarantine
-from sandbox.store.turns import Turns
+from sandbox.store.home import Home, default_home
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.once import Once
 
 if TYPE_CHECKING:
-    from sandbox import images
+    from sandbox import config, credentials, images, profiles, remotes
+    from sandbox.config import Settings
+    from sandbox.credentials import Credential
     from sandbox.engine import connection, options
-    from sandbox.git import helper, transport
-else:
+    from sandbox.git import helper, known, transport
+    from sandbox.git.known import Known
+    from sandbox.policy import approvals, commit, container, writes
+    from sandbox.policy.approvals import ApprovalPolicy
+    from sandbox.policy.commit import CommitPolicy
+    from sandbox.policy.container import ShippedPolicy
+    from sandbox.policy.writes import PathPolicy
+    from sandbox.profiles import Profile
+    from sandbox.remotes import Remote
+    from sandbox.store import keyring, presence, quarantine, turns
+    from sandbox.store.keyring import Keyring
+    from sandbox.store.presence import Presence
+    from sandbox.store.turns import Turns
+else:  # a listing needs none of them (docs/adr/0003)
+    config = Lazy("sandbox.config")
+    credentials = Lazy("sandbox.credentials")
     images = Lazy("sandbox.images")
+    profiles = Lazy("sandbox.profiles")
+    remotes = Lazy("sandbox.remotes")
     connection = Lazy("sandbox.engine.connection")
     options = Lazy("sandbox.engine.options")
     helper = Lazy("sandbox.git.helper")
+    known = Lazy("sandbox.git.known")
     transport = Lazy("sandbox.git.transport")
+    approvals = Lazy("sandbox.policy.approvals")
+    commit = Lazy("sandbox.policy.commit")
+    container = Lazy("sandbox.policy.container")
+    writes = Lazy("sandbox.policy.writes")
+    keyring = Lazy("sandbox.store.keyring")
+    presence = Lazy("sandbox.store.presence")
+    quarantine = Lazy("sandbox.store.quarantine")
+    turns = Lazy("sandbox.store.turns")
 
 _ResultT = TypeVar("_ResultT")
 
@@ -49,7 +63,7 @@ class Parts:
     """Collaborators of one controller, for all its threads. The engine is connected on first use."""
 
     home: Home
-    settings: Settings
+    flags: Mapping[str, Any]
     environ: Mapping[str, str]
     allow_file: bool
     progress: Callable[[str], None] | None = None
@@ -61,43 +75,50 @@ class Parts:
     _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
 
     @Once
+    def settings(self) -> Settings:
+        """What the file, the variables and the flags say. Raises: `invalid_input`."""
+        return config.load_settings(self.home.root, self.environ, self.flags)
+
+    @Once
     def policy(self) -> ShippedPolicy:
         """The container policy as shipped."""
-        return load_container_policy(resources("policies"))
+        return container.load_container_policy(config.resources("policies"))
 
     @Once
     def paths(self) -> PathPolicy:
         """Which paths edits may write: as shipped, with the operator's `$SANDBOX_HOME/policies/paths.toml` on top."""
         name = Path("paths.toml")
-        return load_path_policy(resources("policies") / name, self.home.root / "policies" / name)
+        return writes.load_path_policy(config.resources("policies") / name, self.home.root / "policies" / name)
 
     @Once
     def approval_policy(self) -> ApprovalPolicy:
         """Which calls of agents a person decides about: as shipped, with the operator's on top."""
         name = Path("approvals.toml")
-        return load_approval_policy(resources("policies") / name, self.home.root / "policies" / name)
+        return approvals.load_approval_policy(config.resources("policies") / name, self.home.root / "policies" / name)
 
     @Once
     def commit_policy(self) -> CommitPolicy:
         """What a commit does not take in unasked."""
-        return load_commit_policy(resources("policies"))
+        return commit.load_commit_policy(config.resources("policies"))
 
     @Once
     def profiles(self) -> dict[str, Profile]:
         """Shipped profiles, replaced by name by those in `$SANDBOX_HOME/profiles/`."""
         workspace = PurePosixPath(self.policy.container.mounts.workspace)
-        return load_profiles((resources("policies") / "profiles", self.home.root / "profiles"), workspace)
+        return profiles.load_profiles(
+            (config.resources("policies") / "profiles", self.home.root / "profiles"), workspace
+        )
 
     @Once
     def credentials(self) -> tuple[Credential, ...]:
         """Credentials by host, secrets wrapped."""
-        return load_credentials(self.home.root, self.environ)
+        return credentials.load_credentials(self.home.root, self.environ)
 
     @Once
     def engine(self) -> connection.Engine:
         """Raises: `engine_unavailable`."""
         engine = connection.connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
-        engine = replace(engine, ward=Quarantine(self.home.quarantine))
+        engine = replace(engine, ward=quarantine.Quarantine(self.home.quarantine))
         self._engines.append(engine)
         self.presence.note_engine()
         return engine
@@ -106,7 +127,7 @@ class Parts:
     def presence(self) -> Presence:
         """That we are at work in this home: what we make for ourselves is not swept meanwhile."""
         try:
-            return Presence(self.home.presence)
+            return presence.Presence(self.home.presence)
         except OSError as error:
             raise SandboxError(
                 ErrorCode.INTERNAL, "The sandbox home cannot be written", details=error.strerror or str(error)
@@ -117,14 +138,15 @@ class Parts:
         if not runtime:
             return self
         twin = replace(self, runtime=runtime)
-        twin.__dict__.update(engine=self.engine, presence=self.presence, turns=self.turns)  # one of each
+        ours = {"settings": self.settings, "engine": self.engine, "presence": self.presence, "turns": self.turns}
+        twin.__dict__.update(ours)  # one of each
         return twin
 
     @Once
     def turns(self) -> Turns:
         """The line of checks that wait in this home."""
         self.home.turns.mkdir(mode=0o700, exist_ok=True)
-        return Turns(self.home.turns, self.settings.container.parallel or 2 * (os.cpu_count() or 1))
+        return turns.Turns(self.home.turns, self.settings.container.parallel or 2 * (os.cpu_count() or 1))
 
     @property
     def image_site(self) -> images.Site:
@@ -157,16 +179,16 @@ class Parts:
         allow_file = self.allow_file or self.settings.remotes.allow_file
         ours = self.settings.remotes
         forges = {
-            **FORGES,
+            **remotes.FORGES,
             **{name.lower(): Host.GITHUB for name in ours.github_hosts},
             **{name.lower(): Host.GITLAB for name in ours.gitlab_hosts},
         }
-        return parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
+        return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
 
     @property
     def keyring(self) -> Keyring:
         """The system keyring, as far as this home uses it."""
-        return Keyring(self.instance, self.environ)
+        return keyring.Keyring(self.instance, self.environ)
 
     def _completed(self, entry: Credential) -> Credential:
         secret = self.keyring.find(entry.host)
@@ -176,12 +198,12 @@ class Parts:
                 f"The system keyring has no secret for {entry.host} any more",
                 hint=f"Store it again: sandbox credentials set {entry.host}",
             )
-        return make_credential(**{**dict(entry), "secret": secret})
+        return credentials.make_credential(**{**dict(entry), "secret": secret})
 
     def access(self, remote: Remote) -> transport.Access:
         """What network git may use for one remote."""
         port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
-        credential = credential_for(self.credentials, remote.hostname, port, remote.protocol)
+        credential = credentials.credential_for(self.credentials, remote.hostname, port, remote.protocol)
         if credential is not None and credential.keyring and remote.protocol == "https":
             credential = self._completed(credential)
         return transport.Access(
@@ -217,7 +239,7 @@ class Parts:
         with self.first_uses:
             before = self._known.get(clone)
             if before is None or before[0] != same:
-                before = self._known[clone] = (same, Known())
+                before = self._known[clone] = (same, known.Known())
             return before[1]
 
     def close(self) -> None:
@@ -240,7 +262,14 @@ def build_parts(
 ) -> Parts:
     """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
     require_openat2()
-    root = Path(home or default_home(environ)).expanduser().absolute()
-    place = Home(root)
+    place = Home(Path(home or default_home(environ)).expanduser().absolute())
     place.prepare()
-    return Parts(place, load_settings(root, environ, flags), environ, allow_file, progress, actor)
+    parts = Parts(place, flags or {}, environ, allow_file, progress, actor)
+    if flags or (place.root / "config.toml").exists() or any(_may_set(name) for name in environ):
+        parts.settings  # noqa: B018 - a mistake in them is told first; the defaults have none and can wait
+    return parts
+
+
+def _may_set(variable: str) -> bool:
+    """What is no setting of these is refused when it is nearly one; the three that everybody has are none."""
+    return variable.upper().startswith("SANDBOX_") and variable not in {"SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_DEBUG"}

@@ -309,6 +309,18 @@ HEAVY = {"docker", "pydantic", "git", "rich", "requests", "structlog", "sandbox.
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["frobnicate"]], ids=lambda a: a[0])
 def test_nothing_heavy_is_loaded_for_little(arguments: list[str]) -> None:
+    loaded = modules_after(arguments)
+    assert "sandbox.cli.app" in loaded
+    assert not loaded & HEAVY
+
+
+def test_a_list_of_tasks_is_printed_without_any_model(tmp_path: Path) -> None:
+    listing = ["--home", str(tmp_path / "home"), "task", "list"]
+    assert not modules_after(listing) & (HEAVY - {"sandbox.workbench"})
+    assert "pydantic" in modules_after([*listing, "--json"]), "the control"
+
+
+def modules_after(arguments: list[str]) -> set[str]:
     code = f"import sys; from sandbox.cli import main; main({arguments!r}); sys.stderr.write(' '.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -317,9 +329,7 @@ def test_nothing_heavy_is_loaded_for_little(arguments: list[str]) -> None:
         text=True,
         check=True,
     )
-    loaded = {name for module in done.stderr.split() for name in (module, module.split(".")[0])}
-    assert "sandbox.cli.app" in loaded
-    assert not loaded & HEAVY
+    return {name for module in done.stderr.split() for name in (module, module.split(".")[0])}
 
 
 def test_the_version_is_told(command: Command) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import default_home, load_settings, resources
+from sandbox.config import load_settings, resources
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -146,13 +146,6 @@ def test_a_file_that_is_no_toml_is_invalid_input(tmp_path: Path, content: bytes)
 def test_variables_of_other_programs_and_the_home_are_no_settings(tmp_path: Path) -> None:
     environ = {"SANDBOX_HOME": "/x", "SANDBOX_DEBUG": "1", "ENGINE_HOST": "x", "SANDBOX_OTHER_THING": "1"}
     assert load_settings(tmp_path, environ) == load_settings(tmp_path, {})
-
-
-def test_the_home_is_absolute_wherever_it_comes_from(surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(surroundings)
-    assert default_home({"SANDBOX_HOME": "here"}) == surroundings / "here"
-    assert default_home({"SANDBOX_HOME": "~/there"}) == surroundings / "there"
-    assert default_home({}).is_relative_to(surroundings)
 
 
 def test_the_shipped_folders_are_found() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,10 +252,8 @@ NAMES = ["A. Tester", ' .J. R. "R".,', "Ünï Cödé", "<evil> x", "...", "a\nb"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, name: str) -> None:
-    parts = desk.workbench._parts
-    author = parts.settings.author.model_copy(update={"name": name})
-    with_name = parts.settings.model_copy(update={"author": author})
-    who = states.identity(type(parts)(parts.home, with_name, parts.environ, True), desk.task.created_at)
+    with_name = replace(desk.workbench._parts, flags={"author": {"name": name}})
+    who = states.identity(with_name, desk.task.created_at)
     git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
     head = desk.task.head_commit
     commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, b"1")], "m\n", who)

@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.models import Host, Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store import home as store
-from sandbox.store.home import GIT_MASK, Home, read_json, write_atomically, write_json
+from sandbox.store.home import GIT_MASK, Home, default_home, read_json, write_atomically, write_json
+from sandbox.store.lines import task_lines
 from sandbox.store.records import (
     find_repository,
     find_task,
@@ -39,6 +41,13 @@ def home(tmp_path: Path) -> Home:
     made = Home(tmp_path / "home")
     made.prepare()
     return made
+
+
+def test_the_home_is_absolute_wherever_it_comes_from(surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(surroundings)
+    assert default_home({"SANDBOX_HOME": "here"}) == surroundings / "here"
+    assert default_home({"SANDBOX_HOME": "~/there"}) == surroundings / "there"
+    assert default_home({}).is_relative_to(surroundings)
 
 
 def repository(repo_id: str, **changes: Any) -> Repository:
@@ -343,8 +352,41 @@ def test_tasks_come_oldest_first_and_a_damaged_one_is_skipped(home: Home) -> Non
     home.task(damaged).write_text("{")
     assert [t.id for t in list_tasks(home)] == [ids[1], ids[2], ids[0]]
     assert [t.id for t in list_tasks(home, "r")] == [ids[2]]
+    assert [t.id for t in task_lines(home)] == [ids[1], ids[2], ids[0]]
+    assert [t.id for t in task_lines(home, "r")] == [ids[2]]
     with refused(ErrorCode.INTERNAL):
         find_task(home, damaged)
+
+
+def test_a_line_of_a_task_says_what_its_record_says(home: Home) -> None:
+    saved = save_task(home, task(prompt="\u00e9\n\x1b[31m", closed_at=NOW, status=TaskStatus.CLOSED))
+    (line,) = task_lines(home)
+    assert asdict(line) == saved.model_dump(include=set(asdict(line)))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"schema_version": 99},
+        {"id": "../../etc"},
+        {"id": 5},
+        {"status": "well"},
+        {"status": []},
+        {"prompt": None},
+        {"repo_id": {}},
+        {"created_at": "yesterday"},
+        {"created_at": "2026-01-02T00:00:00"},
+        {"created_at": 5},
+    ],
+    ids=repr,
+)
+def test_p04_a_record_without_a_line_is_skipped(damage: dict[str, Any], home: Home) -> None:
+    for task_id in (TASK_ID, TASK_ID[:-1] + "1"):
+        save_task(home, task(task_id))
+    assert len(task_lines(home)) == 2, "the control"
+    path = home.task(TASK_ID)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    assert [t.id for t in task_lines(home)] == [TASK_ID[:-1] + "1"]
 
 
 def test_a_task_survives_its_record(home: Home) -> None:

@@ -1,0 +1,54 @@
+"""Words that a command needs before any model; pydantic, most of what a short command loads, is not needed for them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+TASK_ID_PATTERN = r"^task-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+SLUG_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,199}$"
+
+
+class Actor(StrEnum):
+    """Who asked for an operation: the command line, a program, or an agent."""
+
+    CLI = "cli"
+    PYTHON = "python"
+    AGENT = "agent"
+
+
+class ApprovalState(StrEnum):
+    """Where a question to a person stands. An approval for one call is `used` by it."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    DENIED = "denied"
+    USED = "used"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+class ApprovalScope(StrEnum):
+    """What an approval is for: one call with exactly these arguments, or a tool within a task or repository."""
+
+    ONCE = "once"
+    TASK = "task"
+    REPOSITORY = "repository"
+
+
+class Host(StrEnum):
+    """The kind of forge a remote lives on."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    UNKNOWN = "unknown"
+
+
+class TaskStatus(StrEnum):
+    """`working -> committed -> pushed -> pr-open -> merged`; `closed` from any."""
+
+    WORKING = "working"
+    COMMITTED = "committed"
+    PUSHED = "pushed"
+    PR_OPEN = "pr-open"
+    MERGED = "merged"
+    CLOSED = "closed"
