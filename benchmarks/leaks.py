@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from benchmarks._harness import judge
 from devtools.inventory import left_behind
-from devtools.kills import Kills, Run
+from devtools.kills import Kills, Run, set_up
 from devtools.mounts import unmount_below
 from sandbox import Workbench
 from sandbox.engine.connection import Engine, connect
@@ -27,18 +26,6 @@ TASKS = 50
 STEPS = 120
 """About as many as the longest command has without its container; a kill later than its last step is none."""
 CHECKED = 5
-PROFILE = """\
-label = "leaks"
-image = "base"
-priority = 99
-[[detect.any]]
-file = "f"
-[[check]]
-id = "go"
-label = "go"
-argv = ["sh", "-c", "sleep 0.2"]
-timeout_s = 60
-"""
 
 
 class Dice:
@@ -51,19 +38,10 @@ class Dice:
 
     def run(self, *arguments: str) -> Run:
         at = self._random.randint(1, STEPS) if self._random.random() < 0.5 else 0
-        ended = self._kills.run(["--home", str(self._home), "--json", *arguments], at)
+        ended = self._kills.run(self._home, *arguments, at=at)
         self.commands += 1
         self.killed += ended.was_killed
         return ended
-
-
-def repository(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "f").write_text("x\n")
-    identity = ["-c", "user.name=b", "-c", "user.email=b@localhost"]
-    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
-        subprocess.run(["git", *argv], cwd=folder, check=True)
-    return folder
 
 
 def live(dice: Dice, repo_id: str, content: Path, *, checked: bool) -> None:
@@ -100,10 +78,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, Kills(Path(name)) as kills:
         home, content = Path(name) / "home", Path(name) / "content"
         content.write_text("new\n")
-        (home / "profiles").mkdir(parents=True)
-        (home / "profiles" / "leaks.toml").write_text(PROFILE)
+        set_up(home, Path(name) / "plain")
         with Workbench(home, allow_file=True) as workbench:
-            repo_id = workbench.clone(str(repository(Path(name) / "plain"))).repository.id
+            repo_id = workbench.clone(str(Path(name) / "plain")).repository.id
         dice = Dice(home, kills)
         for number in range(wanted[0] if wanted else TASKS):
             live(dice, repo_id, content, checked=engine is not None and number % CHECKED == 0)

@@ -4,6 +4,8 @@ A step is an event of Python's audit hooks (PEP 578) that changes something outs
 or removed, a file opened for writing, a program started, a request sent to the engine. The kill comes before the step.
 Nothing of the product is patched and nothing in its environment differs.
 
+`set_up` makes the home and the repository that they work on.
+
 Commands are forked off one small process that has imported everything: a hundred of them take seconds.
 """
 
@@ -31,6 +33,20 @@ _STEPS = {
 }  # fmt: skip
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 DEADLINE_S = 240
+_PROFILE = """\
+label = "kill"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "f"
+[[check]]
+id = "go"
+label = "go"
+argv = ["sh", "-c", "echo built > built.log; sleep 0.2"]
+timeout_s = 120
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+"""
+_FILES = {"f": "one\ntwo\nthree\n", "g": "one\ntwo\nthree\n", ".gitignore": "*.log\n"}
 
 
 @dataclass(frozen=True)
@@ -47,8 +63,30 @@ class Run:
         return self.code == -signal.SIGKILL
 
 
+def plain_git(*arguments: object, cwd: Path) -> str:
+    """Git as somebody would type it; what it printed."""
+    identity = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    argv = ["git", "-c", "safe.directory=*", *map(str, arguments)]
+    done = subprocess.run(  # noqa: S603 - fixed argv
+        argv, cwd=cwd, check=True, capture_output=True, text=True, env={**os.environ, **identity}
+    )
+    return done.stdout.strip()
+
+
+def set_up(home: Path, source: Path) -> None:
+    """A repository, and a home whose profile has one short check `go` for it."""
+    source.mkdir()
+    for name, content in _FILES.items():
+        (source / name).write_text(content)
+    plain_git("init", "-q", "-b", "main", cwd=source)
+    plain_git("add", "-A", cwd=source)
+    plain_git("commit", "-q", "-m", "x", cwd=source)
+    (home / "profiles").mkdir(parents=True)
+    (home / "profiles" / "kill.toml").write_text(_PROFILE)
+
+
 class Kills:
-    """Runs commands on request. `with Kills() as kills: kills.run(["gc"], at=3)`; `at` 0: to the end."""
+    """Runs commands on request. `with Kills() as kills: kills.run(home, "gc", at=3)`; `at` 0: to the end."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: for notes, not the home."""
@@ -71,8 +109,9 @@ class Kills:
         self._server.kill()
         self._server.wait()
 
-    def run(self, arguments: list[str], at: int = 0) -> Run:
-        """One command, killed before its step `at`."""
+    def run(self, home: Path, *words: str, at: int = 0) -> Run:
+        """One command on a home, with its answer as JSON, killed before its step `at`."""
+        arguments = ["--home", str(home), "--json", *words]
         requests, answers = self._server.stdin, self._server.stdout
         if requests is None or answers is None:
             raise RuntimeError("started without pipes")

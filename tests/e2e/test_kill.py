@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from typing import Any
 import pytest
 
 from devtools.inventory import left_behind, processes, records
-from devtools.kills import Kills, Run
+from devtools.kills import Kills, Run, plain_git, set_up
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.engine.connection import Engine, connect
@@ -30,26 +29,6 @@ pytestmark = pytest.mark.slow
 ALL = os.environ.get("KILL_STEPS") == "all"
 GOLDEN = 0.6180339887
 OK, REPEATED = frozenset({0}), frozenset({0, 2, 4})
-PROFILE = """\
-label = "kill"
-image = "base"
-priority = 99
-[[detect.any]]
-file = "f"
-[[check]]
-id = "go"
-label = "go"
-argv = ["sh", "-c", "echo built > built.log; sleep 0.2"]
-timeout_s = 120
-limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
-"""
-
-
-def plain_git(*arguments: object, cwd: Path) -> str:
-    identity = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    argv = ["git", "-c", "safe.directory=*", *map(str, arguments)]
-    done = subprocess.run(argv, cwd=cwd, check=True, capture_output=True, text=True, env={**os.environ, **identity})
-    return done.stdout.strip()
 
 
 @dataclass
@@ -63,15 +42,8 @@ class Life:
 
     def __post_init__(self) -> None:
         self.home, self.remote, self.source = self.root / "home", self.root / "remote.git", self.root / "source"
-        self.source.mkdir()
-        plain_git("init", "-q", "-b", "main", cwd=self.source)
-        (self.source / "f").write_text("one\ntwo\nthree\n")
-        (self.source / "g").write_text("one\ntwo\nthree\n")
-        (self.source / ".gitignore").write_text("*.log\n")
-        self.advance()
+        set_up(self.home, self.source)
         plain_git("clone", "-q", "--bare", self.source, self.remote, cwd=self.root)
-        (self.home / "profiles").mkdir(parents=True)
-        (self.home / "profiles" / "kill.toml").write_text(PROFILE)
         self.repo_id = str(self.ok("repo", "clone", str(self.remote))["repository"]["id"])
 
     def advance(self) -> None:
@@ -81,7 +53,7 @@ class Life:
         plain_git("commit", "-q", "-m", "x", cwd=self.source)
 
     def run(self, *arguments: str, at: int = 0) -> Run:
-        return self.kills.run(["--home", str(self.home), "--json", *arguments], at)
+        return self.kills.run(self.home, *arguments, at=at)
 
     def ok(self, *arguments: str) -> dict[str, Any]:
         ended = self.run(*arguments)
