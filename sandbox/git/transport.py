@@ -24,6 +24,7 @@ from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify, is_transient
 from sandbox.git.incoming import sweep
+from sandbox.git.local import require_repository
 from sandbox.git.objects import check_ref_name, is_object_id
 from sandbox.git.process import Ceiling, Git, Grant, Result
 from sandbox.git.throttle import MAX_PAUSE_S, Throttled, retry_after
@@ -211,6 +212,7 @@ def remote_head(git: Git, access: Access) -> RemoteHead:
 
 def _listed(git: Git, access: Access, *question: str) -> list[tuple[str, str]]:
     """Value and name of each line of `ls-remote`. The server's wish for a pause is heard here: this comes first."""
+    require_repository(access.remote)
     ceiling = Ceiling(_TRACE_BYTES, MEMORY_BYTES)
     deadline_s = min(120.0, access.timeout_s)
 

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, StreamName
 from sandbox.store.home import Home, read_json
-from sandbox.store.records import near
 
 RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
 
+_NAMED = 5
 _log = logging.getLogger(__name__)
 
 
@@ -29,18 +29,28 @@ def list_runs(home: Home, owner_id: str, most: int) -> tuple[CheckRun, ...]:
 
 
 def find_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
-    """Raises: `not_found` with near matches, also for what is no id; `internal` for a damaged record."""
+    """Raises: `not_found` with the newest ones, also for what is no id; `internal` for a damaged record."""
     known = {path.stem: path for path in home.logs(owner_id).glob("run-*.json")}
     path = known.get(run_id) if re.fullmatch(RUN_ID_PATTERN, run_id) else None
     document = read_json(path) if path is not None else None
     if path is None or document is None:
-        raise near("run", run_id, known, f"`sandbox check runs {owner_id}` lists them.")
+        raise _unknown(home, owner_id, run_id)
     try:
         return CheckRun.model_validate(document)
     except ValidationError as error:
         raise SandboxError(
             ErrorCode.INTERNAL, f"The record of {run_id} cannot be used", details=str(error)[:1000]
         ) from error
+
+
+def _unknown(home: Home, owner_id: str, run_id: str) -> SandboxError:
+    newest = [f"{run.run_id}  {run.check_id} {run.verdict.value}" for run in list_runs(home, owner_id, _NAMED)]
+    return SandboxError(
+        ErrorCode.NOT_FOUND,
+        f"{owner_id} has no run '{run_id[:100]}'",
+        details="\n".join(["The newest ones:", *newest] if newest else ["No check of it has run yet."]),
+        hint=f"`sandbox check runs {owner_id}` lists all; without an id `sandbox check log` shows the newest one.",
+    )
 
 
 def read_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> bytes:

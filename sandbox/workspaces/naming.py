@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import RepoPath, check_path, path_bytes, show_path
 from sandbox.text import shown
 from sandbox.workspaces.gate import FileState, rejected
@@ -20,6 +20,7 @@ from sandbox.workspaces.unified import Section
 NAME_BYTES = 20_000
 """Longest header: two quoted paths."""
 
+_NAMED = 20
 _Pair = tuple[bytes | None, bytes | None]
 _LETTER = re.compile(rb"[abciow]/")  # git's own prefixes, diff.mnemonicPrefix among them
 _STAMP = re.compile(rb"\s+(\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?( ?[+-]\d\d:?\d\d| ?Z)?)$")
@@ -70,7 +71,7 @@ def _moved_target(section: Section, kind: Kind, states: Mapping[RepoPath, FileSt
             raise _unclear(section, "its headers name different files")
     ungated = [name for name in (source, path) if name not in states]
     if ungated:
-        raise _ungated(ungated)
+        raise UngatedError(ungated)
     return Target(kind, path, source)
 
 
@@ -138,7 +139,7 @@ def _reading(section: Section, pair: _Pair, states: Mapping[RepoPath, FileState]
         return stripped if stripped is not None and lettered else pair
     if not any(map(_one_file, readings)):
         raise _unclear(section, "it names two files, and is no rename")
-    raise _ungated([_shown(r) for r in readings if _one_file(r)][:1])
+    raise UngatedError([_shown(r) for r in readings if _one_file(r)][:1])
 
 
 def _prefixed(section: Section) -> bool:
@@ -242,12 +243,19 @@ def _shown(pair: _Pair) -> str:
     return shown(pair[1] or pair[0] or b"")
 
 
-def _ungated(names: Sequence[str]) -> SandboxError:
-    return rejected(
-        "The patch touches a file without an expected hash, or one that does not exist",
-        ", ".join(names),
-        "Nothing was written. Give the hash each file was read with; none (null) for a file that is new.",
-    )
+class UngatedError(SandboxError):
+    """Files that the patch touches, and that nobody said the hash of."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        more = [f"... and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+        super().__init__(
+            ErrorCode.PATCH_REJECTED,
+            "The patch touches a file without an expected hash, or one that does not exist",
+            details="\n".join([*names[:_NAMED], *more]),
+            hint="Nothing was written. Give the hash each was read with: `sandbox file read TASK PATH` shows it, "
+            "--expect PATH=HASH gives it; none (null) for a file that is new.",
+        )
+        self.names = names
 
 
 def _unclear(section: Section, why: str) -> SandboxError:

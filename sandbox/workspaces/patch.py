@@ -16,7 +16,7 @@ from sandbox.policy.paths import RepoPath
 from sandbox.workspaces.binary import BinaryContent, too_large
 from sandbox.workspaces.gate import ABSENT, Edit, FileState, Gate, Outcome, rejected
 from sandbox.workspaces.hunks import Work, apply_hunks
-from sandbox.workspaces.naming import Kind, Target, require_no_overlap, target_of
+from sandbox.workspaces.naming import Kind, Target, UngatedError, require_no_overlap, target_of
 from sandbox.workspaces.unified import Section, parse_patch
 
 PATCH_BYTES = 10 * 1024**2
@@ -35,13 +35,25 @@ def apply_patch(gate: Gate, patch: bytes, expected: Mapping[str, str | None]) ->
         raise rejected("The patch is empty")
     before = gate.states(expected)
     scratch = _Scratch(before)
-    sections = parse_patch(patch)
-    scratch.apply([(section, target_of(section, before)) for section in sections])
+    scratch.apply(_targets(parse_patch(patch), before))
     edits = tuple(scratch.edits())
     _require_absent(gate, edits, before)
     _require_use(edits, scratch, before)
     require_no_overlap({**before, **{e.path: e.after for e in edits}})
     return Outcome(edits, tuple(scratch.notes))
+
+
+def _targets(sections: Iterable[Section], before: Mapping[RepoPath, FileState]) -> list[tuple[Section, Target]]:
+    """All files that lack a hash are told at once."""
+    found, ungated = list[tuple[Section, Target]](), list[str]()
+    for section in sections:
+        try:
+            found.append((section, target_of(section, before)))
+        except UngatedError as error:
+            ungated += error.names
+    if ungated:
+        raise UngatedError([*dict.fromkeys(ungated)])
+    return found
 
 
 def _require_absent(gate: Gate, edits: Iterable[Edit], before: Mapping[RepoPath, FileState]) -> None:

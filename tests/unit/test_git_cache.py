@@ -132,8 +132,20 @@ def test_a_failed_refresh_leaves_the_cache_as_it_was(upstream: Upstream, access:
 def test_a_missing_remote_is_remote_not_found(tmp_path: Path, cache: Path) -> None:
     with refused(ErrorCode.REMOTE_NOT_FOUND) as caught:
         refresh(cache, access_to(str(tmp_path / "none"), tmp_path / "k"))
-    assert caught.value.hint
+    assert str(tmp_path / "none") in caught.value.brief
     assert leftovers(cache) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_a_path_that_is_no_repository_is_named_in_our_words(tmp_path: Path, cache: Path, kind: str) -> None:
+    """git says it for networks: access rights, host names, and three attempts."""
+    path = tmp_path / "there"
+    path.touch() if kind == "file" else path.mkdir()
+    with refused(ErrorCode.REMOTE_NOT_FOUND) as caught:
+        refresh(cache, access_to(str(path), tmp_path / "k"))
+    assert str(path) in caught.value.brief
+    assert caught.value.details == ""
+    assert ".git" in caught.value.hint
 
 
 def test_an_empty_remote_is_not_found_with_a_hint(upstream: Upstream, tmp_path: Path, cache: Path) -> None:

@@ -134,6 +134,19 @@ def test_what_is_no_run_of_the_task_is_not_found(past: Past) -> None:
         assert caught.value.code is ErrorCode.NOT_FOUND, run_id
 
 
+def test_a_run_that_is_not_there_is_answered_with_the_newest_ones(past: Past) -> None:
+    with pytest.raises(SandboxError) as caught:
+        past.desk.workbench.run_log(past.task_id, "test")
+    newest = [run.run_id for run in past.desk.workbench.runs(past.task_id)]
+    told = caught.value.details.splitlines()
+    assert [line.split()[0] for line in told[1:]] == newest
+    assert {line.split()[1] for line in told[1:]} == {"test"}
+    fresh = past.desk.workbench.create_task(past.desk.repo_id).id
+    with pytest.raises(SandboxError) as caught:
+        past.desk.workbench.run_log(fresh, "run-1")
+    assert caught.value.details == "No check of it has run yet."
+
+
 def test_a_run_of_another_owner_is_not_found(past: Past) -> None:
     with pytest.raises(SandboxError) as caught:
         past.desk.workbench.run_log(past.task_id, past.of_repository)

@@ -385,6 +385,14 @@ def test_a_patch_that_would_be_a_guess_is_refused_and_changes_nothing(case: Refu
     assert desk.files() == {name: content for name, content in case.before.items() if content is not None}
 
 
+def test_all_files_that_lack_a_hash_are_told_at_once(desk: Desk) -> None:
+    patch = "".join(f"--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-x\n+y\n" for name in ("a.txt", "b.txt", "c.txt"))
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        desk.apply(patch, {"b.txt": b"x\n"})
+    assert caught.value.details.splitlines() == ["a.txt", "c.txt"]
+    assert "sandbox file read" in caught.value.hint
+
+
 def test_a_path_that_is_a_directory_is_no_new_file(desk: Desk) -> None:
     patch = "--- a/d/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- /dev/null\n+++ b/d\n@@ -0,0 +1 @@\n+y\n"
     with refused(ErrorCode.UNSAFE_PATH):
