@@ -9,13 +9,12 @@ from typing import Any
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.models import Change, DiffFile, Task
-from sandbox.policy.paths import RepoPath
-from sandbox.policy.writes import flags_of
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import spelled_out
 from sandbox.workbench import gates, running, states
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
+from sandbox.workbench.risks import flagged
 from sandbox.workbench.tasks import looking
 
 MOST_LINES = 2000
@@ -89,10 +88,7 @@ def _named(file: Change | DiffFile) -> str:
 
 
 def _flags(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
-    """CI files, hooks, build scripts, lock files and the like, by the rules of policies/paths.toml."""
-    paths = [path for f in files for path in (f.old_path, f.path) if path is not None]
-    found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
-    return [f"RISK: {_told(path)} ({', '.join(flags)})" for path, flags in found if flags]
+    return [f"RISK: {_told(path)} ({', '.join(flags)})" for path, flags in flagged(parts, task, files)]
 
 
 def _argument(name: str, value: Any) -> list[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import Step, refusal, required
 from sandbox.git.objects import tree_of
-from sandbox.models import Task, Verdict
+from sandbox.models import CheckRun, Task, Verdict
 from sandbox.profiles import Profile
 from sandbox.store.verdicts import find_verdict
 from sandbox.workbench import running
@@ -45,15 +43,17 @@ def _hint(task: Task) -> str:
 
 def unverified(parts: Parts, profile: Profile, tree: str) -> tuple[str, ...]:
     """Checks of the profile that no clean room has passed on this tree, as of now. Raises: as `require_open`."""
-    return tuple(_unverified(parts, profile, tree))
+    known = known_runs(parts, profile, tree)
+    return tuple(name for name, run in known.items() if run is None or run.verdict is not Verdict.PASSED)
 
 
-def _unverified(parts: Parts, profile: Profile, tree: str) -> Iterator[str]:
+def known_runs(parts: Parts, profile: Profile, tree: str) -> dict[str, CheckRun | None]:
+    """What clean rooms said of this tree, by check of the profile, as of now. Raises: as `require_open`."""
     if not profile.checks:
-        return
+        return {}
     made = made_of(parts, profile)
+    found: dict[str, CheckRun | None] = {}
     for chain in chains_of(running.in_order(profile, [check.id for check in profile.checks])):
         for name, binding in bindings(parts, made, tree, chain).items():
-            run = find_verdict(parts.home, binding)
-            if run is None or run.verdict is not Verdict.PASSED:
-                yield name
+            found[name] = find_verdict(parts.home, binding)
+    return found

@@ -1,0 +1,131 @@
+"""Text of guests and agents inside Markdown of ours: shown, and made into nothing else by GitHub or GitLab.
+
+Theory. A forge reads a pull request's text in three ways, and each has to find nothing:
+- as Markdown, where backslashes, code spans and indented code keep text from being structure, HTML, links or images;
+- as the text of the rendered page outside code, where `@user`, `#1`, `!1`, `:smile:`, `$x$` or a URL become something
+  after the Markdown was read, so no backslash helps: a zero-width space behind the first character of each does;
+- as raw lines that know no Markdown: GitLab looks there for `/close` and for `Closes #1` (its
+  Gitlab::QuickActions::Extractor and Gitlab::ClosingIssueExtractor), and a squash merge makes it the commit's message,
+  in which a forge looks for closing words and `[skip ci]`. So these are broken in code too, and no line of text
+  begins at the beginning of a line where it is verbatim.
+Sources: GitHub's "Autolinked references and URLs", "Linking a pull request to an issue", "Writing mathematical
+expressions" and "Skipping workflow runs"; GitLab's "GitLab Flavored Markdown" and "Quick actions"; the GFM spec 0.29.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.text import neutral, one_line
+
+BREAK = "\u200b"
+"""Zero-width space: seen by nobody, and no reference, word or URL goes on after it."""
+
+_LINE_CHARS = 2000
+
+# What Unicode calls default ignorable and `neutral` leaves: it would hide in the text. Variation selectors among them
+# only choose how an emoji looks.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff]"
+)
+# Bounded and possessive, for text that was written to take long.
+_REFERENCE = r"(?:\S{0,300}[#!]|https?:|[a-z][a-z0-9_]{0,60}-\d)"
+_CLOSING = re.compile(
+    rf"\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
+    rf"(?=(?:\s++:?+\s*+|:\s*+)(?:issues?\s++)?{_REFERENCE})",
+    re.IGNORECASE,
+)
+_SKIPPING = re.compile(
+    r"\[(?=\s*(?:skip|no|ci|actions|azp?|azurepipelines|circle|travis)\b[^\]\n]{0,30}\])|\*\*\*(?=NO_CI)|\bskip(?=-checks)",
+    re.IGNORECASE,
+)
+_TRIGGER = re.compile(
+    r"[@#!~%&$^*](?!\s)"  # mentions, references of either forge, math, entities
+    r"|\[|\{(?=[+-])"  # task lists, named references, marked changes
+    r"|:(?=[\w+-]+:|[:/])|www(?=\.)|(?:mailto|xmpp)(?=:)"  # emoji, directives, URLs
+    r"|\b[a-z][a-z0-9_]*(?=-\d)"  # GH-1, and whatever tracker is configured
+    r"|^[ ]*/(?=\w)",  # quick actions
+    re.IGNORECASE | re.MULTILINE,
+)
+# Better whole and in code, for a reader to copy, than broken: URLs, and what may be a commit's id.
+_COPIED = re.compile(
+    r"((?:\b[a-z][a-z0-9+.-]{0,30}://|\bwww\.|\bmailto:)\S+|(?<![0-9a-z])[0-9a-f]{7,64}(?![0-9a-z]))", re.IGNORECASE
+)
+_MARKUP = re.compile(r"[\\`*_\[\]<>&|~#^{}]")
+_LINE_START = re.compile(r"^([ ]*)([-+=:]|[0-9]{1,9}(?=[.)]))", re.MULTILINE)
+
+
+def clean(text: str) -> str:
+    """Without terminal sequences, control and invisible characters, or with these written out; no tabs."""
+    return _UNSEEN.sub("", neutral(text)).expandtabs(4)
+
+
+def broken(text: str) -> str:
+    """Clean text in which no forge finds a reference, a mention, a URL, an emoji or an order. Not Markdown yet."""
+    return _disarmed(_TRIGGER.sub(_with_break, text))
+
+
+def prose(text: str) -> str:
+    """Inline Markdown that shows the text. Line breaks stay; URLs and ids of commits become code."""
+    pieces = _COPIED.split(clean(text))
+    return joined([code(piece) if n % 2 else _escaped(piece) for n, piece in enumerate(pieces)])
+
+
+def code(text: str, most: int = _LINE_CHARS) -> str:
+    """A code span of one line, of at most so many characters of the text."""
+    line = _disarmed(clipped(_UNSEEN.sub("", one_line(text)).expandtabs(4), most)) or " "
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    pad = " " if line[0] in "` " or line[-1] in "` " else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def verbatim(text: str, most: int) -> str:
+    """A quoted code block of about so many characters at most; empty for no text.
+
+    Indented, so that there is no fence to close, and quoted, so that no line of the text begins one of the source.
+    """
+    lines = _disarmed(clean(text)).strip("\n").split("\n")
+    rows = [f">     {clipped(line, _LINE_CHARS)}".rstrip() for line in lines]
+    kept = fitting(rows, most)
+    left = [f">     … and {len(rows) - kept} more lines"] if kept < len(rows) else []
+    return "\n".join([*rows[:kept], *left]) if text.strip() else ""
+
+
+def joined(pieces: list[str]) -> str:
+    """Inline Markdown in a row: two code spans must not touch, their backticks would count as one run."""
+    whole = ""
+    for piece in pieces:
+        whole += BREAK + piece if whole.endswith("`") and piece.startswith("`") else piece
+    return whole
+
+
+def clipped(text: str, most: int) -> str:
+    """The beginning, and a sign that there was more."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def fitting(rows: list[str], most: int) -> int:
+    """How many of these lines, from the first, have so many characters at most together."""
+    size = 0
+    for number, row in enumerate(rows):
+        size += len(row) + 1
+        if size > most:
+            return number
+    return len(rows)
+
+
+def _disarmed(text: str) -> str:
+    """Without what is obeyed in code, too."""
+    return _SKIPPING.sub(_with_break, _CLOSING.sub(_with_break, text))
+
+
+def _with_break(match: re.Match[str]) -> str:
+    return match[0] + BREAK
+
+
+def _escaped(text: str) -> str:
+    shown = _MARKUP.sub(r"\\\g<0>", broken(text))
+    shown = _LINE_START.sub(lambda m: m[1] + (m[2] + "\\" if m[2].isdigit() else "\\" + m[2]), shown)
+    # GitHub pairs dollars after the Markdown was read, GitLab before: each is alone here, and no dollar to read.
+    return shown.replace("$", "<span>&dollar;</span>")

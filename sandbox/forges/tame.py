@@ -1,0 +1,152 @@
+"""An agent's Markdown, read and written anew: headings, lists, quotes, emphasis and code stay, all else becomes text.
+
+Nothing of the source is copied. Each piece of text goes through `sandbox.forges.escape`, links become their text and
+the URL in code, images their description, HTML code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from sandbox.forges.escape import BREAK, code, joined, prose, verbatim
+
+MOST_EMPHASIS = 2
+"""Deeper emphasis is dropped: nobody writes it."""
+
+_LEFT_OUT = "\n\n_The rest of this text was too long._"
+_UNLIMITED = 10**9  # the whole has a limit of its own
+_NESTING = 12
+_LOWEST_HEADING = 6
+_ITEM_MARK = "- "
+_EMPHASIS = {"em": "*", "strong": "**"}
+
+
+def tame(markdown: str, most: int) -> str:
+    """The same text in so many characters at most; where its end was left out, that is said."""
+    most -= len(_LEFT_OUT)
+    taken = markdown[:most]
+    while len(text := _written(taken)) > most:
+        taken = taken[: len(taken) // 2]
+    return text if len(taken) == len(markdown) else text + _LEFT_OUT
+
+
+def _written(markdown: str) -> str:
+    writer = _Writer()
+    for token in MarkdownIt("commonmark", {"maxNesting": _NESTING}).parse(markdown):
+        writer.take(token)
+    return "\n".join(writer.blocks)
+
+
+class _Container:
+    """A quote or a list item: what its lines begin with, the first one and the others."""
+
+    def __init__(self, first: str, rest: str) -> None:
+        self.first, self.rest = first, rest
+        self.begun = False
+
+    def prefix(self) -> str:
+        """What the next line begins with."""
+        begun, self.begun = self.begun, True
+        return self.rest if begun else self.first
+
+
+class _Writer:
+    """Blocks of Markdown from the tokens of a parser, in their order. A block begins with the blank line before it."""
+
+    def __init__(self) -> None:
+        self.blocks: list[str] = []
+        self._open: list[_Container] = []
+        self._numbers: list[int | None] = []  # of the next item of each open list; None for bullets
+        self._heading = ""
+
+    def take(self, token: Token) -> None:
+        """One token; those that close a paragraph, or are of no construct we know, say nothing."""
+        match token.type:
+            case "blockquote_open":
+                self._open.append(_Container("> ", "> "))
+            case "bullet_list_open" | "ordered_list_open":
+                self._numbers.append(_start(token) if token.type.startswith("ordered") else None)
+            case "list_item_open":
+                self._open.append(self._item())
+            case "blockquote_close" | "list_item_close":
+                self._open.pop()
+            case "bullet_list_close" | "ordered_list_close":
+                self._numbers.pop()
+            case "heading_open":
+                self._heading = "#" * min(int(token.tag[1]) + 2, _LOWEST_HEADING) + " "
+            case "heading_close":
+                self._heading = ""
+            case _:
+                self._leaf(token)
+
+    def _leaf(self, token: Token) -> None:
+        match token.type:
+            case "inline":
+                text = inline(token.children or ())
+                self._write(self._heading + text.replace("\n", " ") if self._heading else text)
+            case "fence" | "code_block" | "html_block":
+                self._write(verbatim(token.content, _UNLIMITED))
+            case "hr":
+                self._write("---")
+
+    def _item(self) -> _Container:
+        number = self._numbers[-1]
+        if number is None:
+            return _Container(_ITEM_MARK, " " * len(_ITEM_MARK))
+        self._numbers[-1] = number + 1
+        mark = f"{number}. "
+        return _Container(mark, " " * len(mark))
+
+    def _write(self, text: str) -> None:
+        if not text.strip():
+            return
+        blank = "".join(c.rest for c in self._open if c.begun).rstrip()
+        lines = ["".join(c.prefix() for c in self._open) + line for line in text.split("\n")]
+        self.blocks.append("\n".join([blank, *lines] if self.blocks else lines))
+
+
+def _start(token: Token) -> int:
+    """The first number of a list; the parser takes nine digits at most."""
+    return min(int(token.attrs.get("start", 1)), 10**6)
+
+
+def inline(tokens: Sequence[Token]) -> str:
+    """Inline Markdown of the tokens of one paragraph or heading."""
+    pieces: list[str] = []
+    targets: list[str] = []
+    depth = 0
+    for token in tokens:
+        kind, _, edge = token.type.partition("_")
+        if kind in _EMPHASIS:
+            depth -= edge == "close"
+            pieces.append(_EMPHASIS[kind] if depth < MOST_EMPHASIS else BREAK)
+            depth += edge == "open"
+        elif token.type == "link_open":
+            targets.append(str(token.attrs.get("href", "")))
+            pieces.append(BREAK)
+        elif token.type == "link_close":
+            pieces.append(_target(targets.pop()))
+        else:
+            pieces.append(_inline_leaf(token))
+    return joined(pieces)
+
+
+def _inline_leaf(token: Token) -> str:
+    match token.type:
+        case "text":
+            return prose(token.content)
+        case "code_inline" | "html_inline":
+            return code(token.content)
+        case "image":
+            return BREAK + prose(token.content) + BREAK
+        case "softbreak" | "hardbreak":
+            return "\n"
+    return BREAK
+
+
+def _target(url: str) -> str:
+    """What stays of a link behind its text. The break keeps what stood around it from becoming one word."""
+    return f"{BREAK} ({code(url)})" if url else BREAK

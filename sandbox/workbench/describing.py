@@ -1,0 +1,80 @@
+"""What a pull request says of a task, gathered from its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox.errors import SandboxError
+from sandbox.forges.body import Facts
+from sandbox.gate import Step, required
+from sandbox.git.log import subjects
+from sandbox.git.objects import tree_of
+from sandbox.models import CheckRun, Task, Verdict
+from sandbox.profiles import Profile
+from sandbox.workbench import gates, running, states
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.repositories import cache_of
+from sandbox.workbench.risks import flagged
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What clean rooms said. `verified` is None, and `unknown` the reason, where nobody could ask."""
+
+    runs: tuple[CheckRun, ...] = ()
+    missing: tuple[str, ...] = ()
+    verified: bool | None = None
+    unknown: str = ""
+
+
+def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool = False) -> Facts:
+    """Of the task's last commit. `given`: the caller's own text; `trusted`: a person's.
+
+    Without an engine the verdicts are unknown, and it says so. Raises: what reading the cache clone raises.
+    """
+    _, git = cache_of(parts, task.repo_id)
+    tree = tree_of(git, task.head_commit)
+    files = states.committed(parts, task)
+    profile = running.task_profile(parts, task)
+    known = _known(parts, profile, tree)
+    return Facts(
+        prompt=task.prompt,
+        given=given,
+        trusted=trusted,
+        commits=subjects(git, task.base_commit, task.head_commit),
+        files=files,
+        runs=known.runs,
+        missing=known.missing,
+        tree=tree,
+        head=task.head_commit,
+        verified=known.verified,
+        unknown=known.unknown,
+        gate=_gate(parts, known.verified),
+        risks=flagged(parts, task, files),
+        profile=profile.name,
+    )
+
+
+def _known(parts: Parts, profile: Profile, tree: str) -> _Known:
+    try:
+        found = gates.known_runs(parts, profile, tree)
+    except SandboxError as error:
+        return _Known(unknown=error.code.value)
+    runs = tuple(run for run in found.values() if run is not None)
+    missing = tuple(name for name, run in found.items() if run is None)
+    passed = bool(runs) and not missing and all(run.verdict is Verdict.PASSED for run in runs)
+    return _Known(runs, missing, passed)
+
+
+def _gate(parts: Parts, verified: bool | None) -> str:
+    """What the setting `gate.require` demands of a pull request, and whether the tree has it."""
+    require = parts.settings.gate.require
+    steps = [
+        words
+        for step, words in ((Step.DRAFT_PR, "a draft"), (Step.READY_PR, "a request that is ready"))
+        if required(step, require)
+    ]
+    if not steps:
+        return "The gate demands no verification of pull requests."
+    state = {True: "satisfied", False: "not satisfied", None: "unknown"}[verified]
+    return f"The gate demands it of {' and of '.join(steps)}: {state}."

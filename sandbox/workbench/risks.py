@@ -1,0 +1,20 @@
+"""Which changed files deserve a closer look before they leave this host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandbox.models import Change, DiffFile, Task
+from sandbox.policy.paths import RepoPath
+from sandbox.policy.writes import flags_of
+from sandbox.workbench.parts import Parts
+
+
+def flagged(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """CI files, hooks, build scripts, lock files and the like, by the rules of policies/paths.toml: path and rules.
+
+    Both names of a rename.
+    """
+    paths = [path for f in files for path in (f.old_path, f.path) if path is not None]
+    found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
+    return tuple((path, flags) for path, flags in found if flags)
