@@ -49,6 +49,10 @@ class Branches:
         self._git("update-ref", f"refs/heads/{branch}", oid)
         return oid
 
+    def push(self, branch: str, subject: str, base: str) -> str:
+        """The same, a new branch beginning at another one."""
+        return self.commit(branch, subject, start=self.all()[base])
+
     def delete(self, branch: str) -> None:
         self._git("update-ref", "-d", f"refs/heads/{branch}")
 

@@ -9,10 +9,12 @@ import pytest
 
 from devtools.forges.branches import Branches
 from devtools.forges.github import GitHubRules
+from devtools.forges.gitlab import GitLabRules
 from devtools.forges.packages import installed
 from devtools.forges.server import Elsewhere, StandIn, serving
 from devtools.requirement import unavailable
 
+GITLAB_TOKEN = "glpat-StandInToken012345"  # noqa: S105 - known to nothing but the stand-in
 TOKEN = "ghp_StandInToken0123456789abcdefghijklmn"  # noqa: S105 - known to nothing but the stand-in
 
 
@@ -27,8 +29,21 @@ class GitHub(StandIn):
 
     def push(self, branch: str, subject: str = "change") -> str:
         """A new commit on a branch, which begins at the default branch: its id."""
-        branches = self.rules.branches
-        return branches.commit(branch, subject, start=branches.all()[self.rules.default_branch])
+        return self.rules.branches.push(branch, subject, self.rules.default_branch)
+
+
+class GitLab(StandIn):
+    """`rules`: its state. `api_url`: below `/api/v4`; clients that add this themselves take `url`."""
+
+    rules: GitLabRules
+
+    @property
+    def api_url(self) -> str:
+        return f"{self.url}/api/v4"
+
+    def push(self, branch: str, subject: str = "change") -> str:
+        """A new commit on a branch, which begins at the default branch: its id."""
+        return self.rules.branches.push(branch, subject, self.rules.default_branch)
 
 
 @pytest.fixture
@@ -53,6 +68,17 @@ def github(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator
     branches.create("main")
     rules = GitHubRules(branches, TOKEN, log_url=lambda job: f"{elsewhere.url}/logs/{job}?sig=signed")
     stand_in = GitHub(rules, TOKEN)
+    with serving(stand_in):
+        yield stand_in
+    require_fit(stand_in)
+
+
+@pytest.fixture
+def gitlab(tmp_path: Path) -> Iterator[GitLab]:
+    """A scripted GitLab with an empty list of merge requests."""
+    branches = Branches(tmp_path / "gitlab.git")
+    branches.create("main")
+    stand_in = GitLab(GitLabRules(branches, GITLAB_TOKEN), GITLAB_TOKEN)
     with serving(stand_in):
         yield stand_in
     require_fit(stand_in)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import github as pygithub
+import gitlab as python_gitlab
 import pytest
 import requests
 from github.Repository import Repository
+from gitlab.v4.objects import Project
 
 from devtools.forges import faults
 from devtools.forges.exchange import Answer
-from devtools.forges.fixtures import GitHub, elsewhere, forge_packages, github
+from devtools.forges.fixtures import GitHub, GitLab, elsewhere, forge_packages, github, gitlab
 
-__all__ = ["elsewhere", "forge_packages", "github"]
+__all__ = ["elsewhere", "forge_packages", "github", "gitlab"]
 
 PULLS = "/repos/[^/]+/[^/]+/pulls"
 
@@ -83,3 +85,54 @@ def test_what_does_not_fit_the_description_is_told(github: GitHub) -> None:
         assert words in said, said
     assert github.stray_tokens() == ["GET /repos/demo-owner/demo/pulls: query"]
     github.requests.clear()
+
+
+@pytest.fixture
+def project(gitlab: GitLab) -> Project:
+    """The project, as the product's client sees it."""
+    return python_gitlab.Gitlab(gitlab.url, private_token=gitlab.token).projects.get("demo-owner/demo")
+
+
+def test_a_merge_request_follows_its_branch(gitlab: GitLab, project: Project) -> None:
+    first = gitlab.push("topic")
+    made = {"source_branch": "topic", "target_branch": "main", "title": "Draft: A title", "description": "Words"}
+    mr = project.mergerequests.create(made)
+    assert (mr.sha, mr.draft, mr.iid) == (first, True, 1)
+    second = gitlab.push("topic", "more")
+    gitlab.rules.stale_reads = 1
+    assert [project.mergerequests.get(1).sha, project.mergerequests.get(1).sha] == [first, second]
+    mr.title = "A title"
+    mr.save()
+    listed = project.mergerequests.list(source_branch="topic", state="opened", get_all=True)
+    assert [(m.iid, m.draft) for m in listed] == [(1, False)]
+    with pytest.raises(python_gitlab.GitlabCreateError, match="Another open merge request") as refused:
+        project.mergerequests.create(made)
+    assert refused.value.response_code == 409
+
+
+def test_pipelines_and_jobs_are_those_of_a_commit(gitlab: GitLab, project: Project) -> None:
+    oid = gitlab.push("topic")
+    project.mergerequests.create({"source_branch": "topic", "target_branch": "main", "title": "A title"})
+    gitlab.rules.pipelines.append({"id": 9, "sha": oid, "status": "failed", "ref": "topic"})
+    gitlab.rules.jobs[9] = [{"id": n, "name": f"job {n}"} for n in range(21)]
+    gitlab.rules.traces[3] = b"line\n"
+    gitlab.rules.statuses[oid] = [{"name": "external", "status": "pending"}]
+    assert project.mergerequests.get(1).head_pipeline["status"] == "failed"
+    assert [p.id for p in project.mergerequests.get(1).pipelines.list(get_all=True)] == [9]
+    jobs = project.pipelines.get(9, lazy=True).jobs.list(get_all=True)
+    assert [job.name for job in jobs] == [f"job {n}" for n in range(21)]
+    assert project.jobs.get(3, lazy=True).trace() == b"line\n"
+    statuses = project.commits.get(oid, lazy=True).statuses.list(get_all=True)
+    assert [status.name for status in statuses] == ["external"]
+
+
+def test_what_does_not_fit_gitlabs_description_is_told(gitlab: GitLab) -> None:
+    url, headers = f"{gitlab.api_url}/projects/7/merge_requests", {"PRIVATE-TOKEN": gitlab.token}
+    gitlab.on("GET", ".+", Answer(200, [{"iid": "1", "draf": True}]), Answer(418, {"message": "no"}))
+    requests.get(url, params={"stat": "opened"}, headers=headers, timeout=30)
+    requests.get(url, headers=headers, timeout=30)
+    requests.post(url, json={"source_branch": "topic", "draft": True}, headers=headers, timeout=30)
+    said, gitlab.problems = "\n".join(gitlab.problems), []
+    for words in ("query: stat is not described", "'draf' was unexpected", "no such status is described",
+                  "draft is not described", "'title' is a required property"):  # fmt: skip
+        assert words in said, said
