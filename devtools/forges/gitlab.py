@@ -1,4 +1,4 @@
-"""A scripted GitLab: one project, its merge requests, pipelines and jobs, with the rules of the real one that matter."""
+"""A scripted GitLab: one project, its merge requests, pipelines and jobs, with those real rules that matter to us."""
 
 from __future__ import annotations
 
@@ -78,9 +78,8 @@ class GitLabRules:
         if words.pop("project", str(self.project_id)) not in {str(self.project_id), f"{self.owner}/{self.name}"}:
             return Answer(404, {"message": "404 Project Not Found"})
         if not {"api", *(("read_api",) if request.method == "GET" else ())} & set(self.scopes):
-            words = {"error": "insufficient_scope", "scope": "api read_api" if request.method == "GET" else "api",
-                     "error_description": "The request requires higher privileges than provided by the access token."}  # fmt: skip
-            return Answer(403, words)
+            said = "The request requires higher privileges than provided by the access token."
+            return Answer(403, {"error": "insufficient_scope", "error_description": said, "scope": "api"})
         return handler(self, request, **words)
 
     # What is asked
@@ -238,8 +237,8 @@ class GitLabRules:
 
     def _head(self, request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
         status = given["status"]
-        detailed = {"icon": f"status_{status}", "text": status, "label": status, "group": status, "tooltip": status,
-                    "has_details": True, "details_path": "/", "illustration": None, "favicon": "/favicon.png"}  # fmt: skip
+        words = dict.fromkeys(("icon", "text", "label", "group", "tooltip", "favicon", "details_path"), status)
+        detailed = {**words, "has_details": True, "illustration": None}
         return {**self._pipeline(request, given), "before_sha": None, "tag": False, "yaml_errors": None,
                 "user": _user(request), "started_at": _AT, "finished_at": None, "committed_at": None, "duration": None,
                 "queued_duration": 1, "coverage": None, "detailed_status": detailed}  # fmt: skip

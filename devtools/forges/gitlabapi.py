@@ -1,7 +1,7 @@
 """GitLab's REST API, as far as we use it, in the terms of OpenAPI.
 
-GitLab publishes its description only inside its repository (`doc/api/openapi/openapi_v3.yaml`, 4 MB, CC BY-SA), not on a
-registry. So this is our own, written from the names and types of GitLab's reference (docs.gitlab.com/api, 19.5) and of
+GitLab publishes its description only inside its repository (`doc/api/openapi/openapi_v3.yaml`, 4 MB, CC BY-SA), not on
+a registry. So this is our own, written from the names and types of GitLab's reference (docs.gitlab.com/api, 19.5) and
 its entities (`lib/api/entities`): operations we use, parameters of them we may use, and the fields of their answers.
 Fields of paid tiers are left out; unlike the real thing, an answer may have no others, so that a slip in a case shows.
 """
@@ -30,7 +30,8 @@ _ENTITIES = {
     "HeadPipeline": "id:integer iid:integer project_id:integer sha:string ref:string status:pipeline_status "
                     "source:string created_at:time updated_at:time web_url:string before_sha:string? tag:boolean "
                     "yaml_errors:string? user:User started_at:time? finished_at:time? committed_at:time? "
-                    "duration:integer? queued_duration:integer? coverage:string? detailed_status:DetailedStatus name:string?",
+                    "duration:integer? queued_duration:integer? coverage:string? name:string? "
+                    "detailed_status:DetailedStatus",
     "DetailedStatus": "icon:string text:string label:string group:string tooltip:string has_details:boolean "
                       "details_path:string illustration:any? favicon:string",
     "MergeRequestBasic": "id:integer iid:integer project_id:integer title:string description:string? state:mr_state "
@@ -67,8 +68,8 @@ _WORDS = {
     "mr_state": "opened closed locked merged",
     "pipeline_status": "created waiting_for_resource preparing pending running success failed canceling canceled "
                        "skipped manual scheduled",
-    "job_status": "created waiting_for_resource preparing waiting_for_callback pending running success failed canceling "
-                  "canceled skipped manual scheduled",
+    "job_status": "created waiting_for_resource preparing waiting_for_callback pending running success failed "
+                  "canceling canceled skipped manual scheduled",
     "merge_status": "approvals_syncing blocked_status checking ci_must_pass ci_still_running commits_status conflict "
                     "discussions_not_resolved draft_status jira_association_missing locked_lfs_files locked_paths "
                     "merge_request_blocked merge_time mergeable need_rebase not_approved not_open preparing "
@@ -84,8 +85,10 @@ _PLAIN: dict[str, dict[str, Any]] = {
 _PAGES = "page:integer per_page:integer"
 _KEYSET = f"{_PAGES} pagination:string order_by:string sort:string cursor:string"
 _MR = "/projects/{id}/merge_requests"
-_CHANGES = "title:string description:string target_branch:string labels:string assignee_id:integer squash:boolean " \
-           "assignee_ids:[integer] reviewer_ids:[integer] remove_source_branch:boolean milestone_id:integer"  # fmt: skip
+_CHANGES = (
+    "title:string description:string target_branch:string labels:string assignee_id:integer squash:boolean "
+    "assignee_ids:[integer] reviewer_ids:[integer] remove_source_branch:boolean milestone_id:integer"
+)
 _OPERATIONS = (
     ("get", "/projects/{id}", "statistics:boolean license:boolean", "", "Project"),
     ("get", _MR, f"{_KEYSET} state:string source_branch:string target_branch:string scope:string view:string "
@@ -98,7 +101,8 @@ _OPERATIONS = (
     ("get", f"{_MR}/{{iid}}/pipelines", _PAGES, "", "[Pipeline]"),
     ("get", "/projects/{id}/pipelines", f"{_KEYSET} sha:string ref:string status:string", "", "[Pipeline]"),
     ("get", "/projects/{id}/pipelines/{pipeline}", "", "", "HeadPipeline"),
-    ("get", "/projects/{id}/pipelines/{pipeline}/jobs", f"{_KEYSET} scope[]:[string] include_retried:boolean", "", "[Job]"),
+    ("get", "/projects/{id}/pipelines/{pipeline}/jobs", f"{_KEYSET} scope[]:[string] include_retried:boolean", "",
+     "[Job]"),
     ("get", "/projects/{id}/repository/commits/{sha}/statuses",
      f"{_KEYSET} ref:string stage:string name:string all:boolean pipeline_id:integer", "", "[CommitStatus]"),
     ("get", "/projects/{id}/jobs/{job}", "", "", "Job"),

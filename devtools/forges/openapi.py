@@ -136,7 +136,7 @@ class OpenApi:
 
     def _misfits(self, schema: Mapping[str, Any], value: Any) -> list[str]:
         validator = _Validator(_absolute(schema), registry=self._registry, format_checker=_FORMATS)
-        errors = list(validator.iter_errors(value))
+        errors = sorted(validator.iter_errors(value), key=lambda error: bool(error.validator == "required"))
         return [f"{error.json_path} {error.message[:300]}" for error in errors[:_MOST_SAID]]
 
     def _resolved(self, value: Any) -> dict[str, Any]:
