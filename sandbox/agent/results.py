@@ -28,8 +28,8 @@ _NOTICE_BYTES = 512  # what the notice about a cut may take of the budget
 def success(tool: Tool, found: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
     """The result of a call, at most `budget_bytes` of JSON; what was left out is said, and how to get it."""
     document = _safe(_shielded(found).model_dump(mode="json"))
-    omitted = _shorten(document, tool.shortens, budget_bytes - _NOTICE_BYTES)
-    content = [types.TextContent(type="text", text=_json(document))]
+    text, omitted = _shorten(document, tool.shortens, budget_bytes - _NOTICE_BYTES)
+    content = [types.TextContent(type="text", text=text)]
     if omitted:
         words = ", ".join(f"{count} of {field}" for field, count in omitted.items())
         content.append(types.TextContent(type="text", text=f"Left out to keep the answer short: {words}. {tool.more}"))
@@ -61,10 +61,10 @@ def _safe(value: Any, name: str = "") -> Any:
     return neutral(value) if isinstance(value, str) and name != "content" else value
 
 
-def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> dict[str, int]:
-    """Cut the longest of the fields until the JSON fits; how much of each is gone: characters, or entries."""
+def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> tuple[str, dict[str, int]]:
+    """Cut the longest of the fields until the JSON fits; it, and how much of each is gone: characters, or entries."""
     omitted: dict[str, int] = {}
-    while (excess := len(_json(document)) - most) > 0:
+    while (excess := len(text := _json(document)) - most) > 0:
         field = max(fields, key=lambda f: len(_json(document.get(f))), default=None)
         if field is None or not document.get(field):
             break
@@ -73,7 +73,7 @@ def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> di
         document[field] = kept
         if "truncated" in document:
             document["truncated"] = True
-    return omitted
+    return text, omitted
 
 
 def _cut(value: Any, excess: int, *, tail: bool) -> Any:

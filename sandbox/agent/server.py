@@ -183,14 +183,19 @@ def _request_approval(agent: Agent, wanted: Any) -> RequestedApproval:
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
-    """Run the use-case in a thread. When the client cancels or goes, its check is stopped, and this waits for that."""
+    """Run the use-case in a thread. When the client cancels or goes, this waits for its end; checks are stopped."""
+    if tool.risk is Risk.SHELL:
+        return await _run_stoppable(agent, tool, arguments, context, state)
+    return await _in_thread(agent, partial(tool.call, Request(agent.workbench, arguments, Watch(), state)))
+
+
+async def _run_stoppable(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
+    """Checks have threads of their own: however many run, a status is answered."""
     cancelled = threading.Event()
     request = Request(agent.workbench, arguments, _watch(context, cancelled), state)
     async with anyio.create_task_group() as group:
         group.start_soon(_tell_when_cancelled, cancelled)
-        # Checks have threads of their own: however many run, a status is answered. Waits when it is cancelled.
-        threads = agent.check_threads if tool.risk is Risk.SHELL else agent.threads
-        outcome = await anyio.to_thread.run_sync(_attempt, tool, request, limiter=threads)
+        outcome = await anyio.to_thread.run_sync(_attempt, tool, request, limiter=agent.check_threads)
         group.cancel_scope.cancel()
     if isinstance(outcome, Exception):
         raise outcome
