@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.checks.cancel import first_reason
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
@@ -65,6 +66,11 @@ def judge(ending: Ending) -> Verdict:
     return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
 
 
+def past_output(limit: int, *spools: Spool) -> WhyStop:
+    """Stop a check that has printed more than this."""
+    return lambda: Verdict.OUTPUT_LIMIT if sum(spool.total_bytes for spool in spools) > limit else None
+
+
 def never_started(reason: Verdict) -> Ending:
     """Of a check that was stopped before its guest was."""
     return Ending(None, False, False, datetime.now(UTC), 0.0, Counters(), stopped=reason)
@@ -94,9 +100,10 @@ class Recorder:
             err = stack.enter_context(Spool(self.logs / f"{run_id}.stderr", limit))
             follower = stack.enter_context(Follower(follow)) if follow else None
             streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
+            flooded = past_output(check.limits.output_total_bytes, out, err)
             reason = why_stop()
             ending = (
-                self.executor.execute(run_id, check, place, streams, why_stop)
+                self.executor.execute(run_id, check, place, streams, first_reason(why_stop, flooded))
                 if reason is None
                 else never_started(reason)
             )
@@ -105,6 +112,8 @@ class Recorder:
     def _record(self, run_id: str, check: Check, place: Place, ending: Ending, spools: tuple[Spool, Spool]) -> CheckRun:
         out, err = spools
         verdict = judge(ending)
+        if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before anybody looked
+            verdict = past_output(check.limits.output_total_bytes, out, err)() or verdict
         return CheckRun(
             run_id=run_id,
             check_id=check.id,

@@ -78,7 +78,8 @@ def _killed(run: CheckRun) -> Iterator[str]:
 
 
 def _output_limit(run: CheckRun) -> Iterator[str]:
-    yield f"stopped at its output limit of {amount(run.usage.limits.output_bytes)} a stream (limits.output_bytes)"
+    limit = amount(run.usage.limits.output_total_bytes)
+    yield f"it printed more than {limit}, stdout and stderr together (limits.output_total_bytes)"
 
 
 def _disk_limit(run: CheckRun) -> Iterator[str]:

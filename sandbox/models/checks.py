@@ -21,6 +21,7 @@ class Limits(Model):
     tmp_bytes: PositiveInt = 512 * 1024**2  # writes to /tmp fail (ENOSPC)
     home_bytes: PositiveInt = 128 * 1024**2  # writes to the home directory fail (ENOSPC)
     output_bytes: PositiveInt = 10 * 1024**2  # per stream: the middle is dropped, truncated=True
+    output_total_bytes: PositiveInt = 1024**3  # of both streams: it is stopped, Verdict.OUTPUT_LIMIT
     disk_bytes: PositiveInt = 10 * 1024**3  # of its files: it is stopped, Verdict.DISK_LIMIT
     disk_files: PositiveInt = 500_000  # as above
 

@@ -31,9 +31,13 @@ SCRIPTS: dict[str, tuple[str, str, Verdict, str]] = {
     "file-size": ("head -c 3000000 /dev/zero >big", "", Verdict.FAILED, "limits.file_bytes"),
     "tmp": ("head -c 1500000 /dev/zero >/tmp/big", "", Verdict.FAILED, "limits.tmp_bytes"),
     "leftovers": ("sleep 1000 & sleep 1000 & true", "", Verdict.PASSED, "2 processes were still running"),
+    "endless-output": ("yes", "", Verdict.OUTPUT_LIMIT, "limits.output_total_bytes"),
     "flood": ("head -c 3000000 /dev/zero", "", Verdict.PASSED, "stdout: 2.9 MiB, of which 2.8 MiB"),
 }
-LIMITS = "memory_bytes = 67108864, pids = 32, file_bytes = 2000000, tmp_bytes = 1000000, output_bytes = 65536"
+LIMITS = (
+    "memory_bytes = 67108864, pids = 32, file_bytes = 2000000, tmp_bytes = 1000000, "
+    "output_bytes = 65536, output_total_bytes = 20000000"
+)
 PROFILE = """
 label = "ending"
 image = "base"

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -472,6 +473,49 @@ def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     assert heard == [("stdout", executor.out), ("stderr", b"warning\n")]
     assert executor.calls == 1
     assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"
+
+
+FLOODED = Check(id="test", label="t", argv=("true",), limits=Limits(output_total_bytes=100))
+
+
+@pytest.mark.parametrize(
+    ("printed", "how", "verdict"),
+    [
+        (92, {"exit_code": 0}, Verdict.PASSED),
+        (93, {"exit_code": 0}, Verdict.OUTPUT_LIMIT),
+        (93, {"exit_code": 1}, Verdict.OUTPUT_LIMIT),
+        (93, {"exit_code": 137, "timed_out": True}, Verdict.TIMED_OUT),
+        (93, {"exit_code": 137, "stopped": Verdict.KILLED}, Verdict.KILLED),
+        (93, {"exit_code": 0, "oom_killed": True}, Verdict.OOM_KILLED),
+    ],
+)
+def test_too_much_output_of_both_streams_is_a_verdict_unless_something_else_ended_it(
+    printed: int, how: dict[str, Any], verdict: Verdict, tmp_path: Path
+) -> None:
+    """8 bytes go to stderr."""
+    (tmp_path / "report").mkdir()
+    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    run = Recorder(Scripted(b"x" * printed, ending(**how)), GUEST, tmp_path).run("run-1", FLOODED, place)
+    assert (run.verdict, run.stdout_bytes) == (verdict, printed)
+
+
+def test_a_check_is_told_to_end_once_it_has_printed_too_much(tmp_path: Path) -> None:
+    """Control: before the last byte there is no reason, and a reason of the caller's goes first."""
+    said: list[Verdict | None] = []
+
+    class Asking(Scripted):
+        def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+            said.append(why_stop())
+            streams.stdout(b"x" * 100)
+            said.append(why_stop())
+            streams.stderr(b"x")
+            said.append(why_stop())
+            return self.how
+
+    (tmp_path / "report").mkdir()
+    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    Recorder(Asking(b"", ending(0)), GUEST, tmp_path).run("run-1", FLOODED, place)
+    assert said == [None, None, Verdict.OUTPUT_LIMIT]
 
 
 @pytest.mark.parametrize("how", [ending(137, timed_out=True), ending(0, oom_killed=True)], ids=["deadline", "memory"])

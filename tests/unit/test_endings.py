@@ -11,7 +11,15 @@ from sandbox.cli.endings import amount, explain
 from sandbox.models import CheckRun, Limits, Usage, Verdict
 
 MIB = 1024**2
-LIMITS = Limits(memory_bytes=64 * MIB, pids=32, file_bytes=MIB, output_bytes=1000, disk_bytes=50 * MIB, disk_files=10)
+LIMITS = Limits(
+    memory_bytes=64 * MIB,
+    pids=32,
+    file_bytes=MIB,
+    output_bytes=1000,
+    output_total_bytes=MIB,
+    disk_bytes=50 * MIB,
+    disk_files=10,
+)
 
 
 def run(verdict: Verdict, exit_code: int | None = 0, *, usage: dict[str, Any] | None = None, **more: Any) -> CheckRun:
@@ -71,7 +79,7 @@ ENDINGS = {
     "killed": (run(K, 137), ["stopped on request: by `check stop`"]),
     "no-report": (run(K, None), ["without a report"]),
     "never-began": (run(K, None, wall_time_s=0.0), ["stopped on request before it began"]),
-    "output": (run(Verdict.OUTPUT_LIMIT, None), ["1000 bytes a stream"]),
+    "output": (run(Verdict.OUTPUT_LIMIT, None), ["more than 1 MiB, stdout and stderr", "(limits.output_total_bytes)"]),
     "disk-bytes": (
         run(D, None, usage={"disk_used_bytes": 51 * MIB, "disk_used_files": 3}),
         ["at least 51 MiB of 50 MiB (limits.disk_bytes)"],
