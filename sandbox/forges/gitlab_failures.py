@@ -67,7 +67,7 @@ def translated(project: Project) -> Iterator[None]:
         raise network_failure(error, project.hostname) from None
     except (gitlab.GitlabError, AttributeError, KeyError, TypeError, ValueError) as error:
         # what python-gitlab does with answers that no GitLab gives
-        raise unusable(type(error).__name__) from None
+        raise unusable(type(error).__name__) from error
 
 
 def _failure(response: requests.Response, project: Project) -> SandboxError:

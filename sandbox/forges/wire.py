@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import requests
 import tenacity
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_ANSWER_BYTES
@@ -67,9 +67,10 @@ class _Bounded(HTTPAdapter):
         kwargs |= {"stream": True, "timeout": (10.0, CALL_TIMEOUT_S)}
         response = super().send(request, *args, **kwargs)
         try:
-            response.raw = io.BytesIO(_read(response, deadline))
+            body = _read(response, deadline)
         finally:
             response.close()
+        response.raw = io.BytesIO(body)
         _require_answer(request, response)
         return response
 
@@ -77,12 +78,15 @@ class _Bounded(HTTPAdapter):
 def _read(response: requests.Response, deadline: float) -> bytes:
     kept = bytearray()
     try:
-        for chunk in response.raw.stream(_CHUNK, decode_content=True):
+        # Not `stream`: it gathers a whole chunk first, for which a server may take the timeout for each byte.
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
             kept += chunk
             if len(kept) > MAX_ANSWER_BYTES:
                 raise SandboxError(ErrorCode.FORGE_ERROR, f"The forge's answer is larger than {MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
                 raise _too_slow()
+    except ReadTimeoutError as error:
+        raise requests.ReadTimeout(str(error)) from error
     except HTTPError as error:  # cut off, or not what its headers say
         raise requests.ConnectionError(str(error)) from error
     return bytes(kept)

@@ -1,0 +1,541 @@
+"""GitLab's adapter against a scripted server; what all forges do alike is in tests/contract/test_forges.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import tenacity
+import trustme
+
+from devtools.forges import faults
+from devtools.forges.exchange import Answer, Request
+from devtools.forges.pages import page_of
+from devtools.forges.server import Elsewhere, StandIn, serving
+from sandbox.credentials import make_credential
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges import wire
+from sandbox.forges.forge import EXCERPT_BYTES, MAX_ANSWER_BYTES, Project, Proposal
+from sandbox.forges.gitlab import GitLab
+from sandbox.forges.rollup import verdict_of
+from sandbox.models import CiCheck, CiState, CiVerdict, PullState
+
+TOKEN = "glpat-StandInToken012345"
+REFUSALS: Mapping[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "data/forges/gitlab/refusals.json").read_text(encoding="utf-8")
+)
+HEAD, OLD, MERGED, TARGET = "a" * 40, "b" * 40, "c" * 40, "d" * 40
+BRANCH = "space-agent/x"
+ROOT = "/projects/group%2Fsub%2Fdemo"
+MR = {
+    "iid": 7, "web_url": "https://gitlab.example/group/sub/demo/-/merge_requests/7", "state": "opened",
+    "title": "Change", "description": "Why", "draft": False, "work_in_progress": False, "source_branch": BRANCH,
+    "target_branch": "main", "source_project_id": 3, "target_project_id": 3, "sha": HEAD, "head_pipeline": None,
+}  # fmt: skip
+RUN = {"id": 50, "sha": HEAD, "ref": BRANCH, "status": "success", "web_url": "https://gitlab.example/p/50"}
+STATUSES = f"repository/commits/{HEAD}/statuses"
+LISTS = ("merge_requests", "pipelines", "pipelines/50/jobs", "pipelines/50/bridges", STATUSES)
+
+
+@dataclass
+class Table:
+    """A GitLab that answers what a test lists, by path; `changes`: what it was told, in order."""
+
+    bodies: dict[str, Any]
+    changes: list[tuple[str, str, Any]] = field(default_factory=list)
+    prefixes: tuple[str, ...] = ("/api/v4",)
+
+    def answer(self, request: Request) -> Answer:
+        if request.method in {"POST", "PUT"}:
+            self.changes.append((request.method, request.path, request.json))
+            return Answer(201 if request.method == "POST" else 200, {**MR, **request.json})
+        body = self.bodies.get(request.path.removeprefix(f"{ROOT}/"))
+        if body is None:
+            return Answer(404, {"message": "404 Not found"})
+        if isinstance(body, list):
+            return Answer(200, *page_of(request, body, 20))
+        return Answer(200, body)
+
+    def misasked(self, request: Request) -> list[str]:
+        return []
+
+    def misanswered(self, request: Request, answer: Answer) -> list[str]:
+        return []
+
+
+class Scripted(StandIn):
+    """A server of a table."""
+
+    rules: Table
+
+    def forge(self, username: str = "", secret: str = TOKEN, ca_file: Path | None = None) -> GitLab:
+        """The adapter for its project."""
+        credential = make_credential(host="127.0.0.1", username=username, secret=secret, ca_file=ca_file)
+        return GitLab(Project("gitlab.example", "group/sub/demo", f"{self.url}/api/v4", self.url, credential))
+
+    def list(self, path: str, *items: Mapping[str, Any]) -> None:
+        """What is in a list."""
+        self.rules.bodies[path] = list(items)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_BACKOFF", tenacity.wait_none())
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    """One merge request, one pipeline, nothing else."""
+    scripted = Scripted(Table({path: [] for path in LISTS}), TOKEN)
+    scripted.list("merge_requests", MR)
+    scripted.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": RUN}
+    with serving(scripted):
+        yield scripted
+    assert scripted.stray_tokens() == []
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[StandIn]:
+    """Another host."""
+    other = StandIn(Elsewhere(lambda _: b"[]"))
+    with serving(other):
+        yield other
+
+
+def job(identifier: int, name: str, status: str, **fields: Any) -> dict[str, Any]:
+    """A job as lists have it."""
+    page = f"https://gitlab.example/group/sub/demo/-/jobs/{identifier}"
+    return {"id": identifier, "name": name, "status": status, "allow_failure": False, "web_url": page, **fields}
+
+
+def status(identifier: int, name: str, state: str, **fields: Any) -> dict[str, Any]:
+    """A commit status as lists have it."""
+    plain = {"id": identifier, "name": name, "status": state, "allow_failure": False, "target_url": None}
+    return {**plain, **fields}
+
+
+def states(checks: Any) -> dict[str, str]:
+    """State by name."""
+    return {check.name: check.state.value for check in checks}
+
+
+# The token
+
+
+@pytest.mark.parametrize(
+    ("username", "header", "value"),
+    [
+        ("oauth2", "authorization", f"Bearer {TOKEN}"),
+        ("", "private-token", TOKEN),
+        ("somebody", "private-token", TOKEN),
+        ("gitlab-ci-token", "job-token", TOKEN),
+    ],
+)
+def test_token_goes_in_one_header_by_its_user_name(server: Scripted, username: str, header: str, value: str) -> None:
+    server.forge(username).find(BRANCH)
+    sent = {name: text for name, text in server.requests[0].headers.items() if TOKEN in text}
+    assert sent == {header: value}
+
+
+def test_nothing_of_the_surroundings_adds_a_token(
+    server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password NETRC-SECRET\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    (tmp_path / "cfg").write_text(f"[global]\ndefault = x\n[x]\nurl = {server.url}\nprivate_token = CFG-SECRET\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHON_GITLAB_CFG", str(tmp_path / "cfg"))
+    for name in ("GITLAB_PRIVATE_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN"):
+        monkeypatch.setenv(name, "ENV-SECRET")
+    server.forge(secret="").find(BRANCH)
+    assert not any(name in server.requests[0].headers for name in ("authorization", "private-token", "job-token"))
+    requests.get(f"{server.url}/api/v4/x", timeout=10)
+    assert server.requests[-1].header("Authorization")  # the control: `requests` does read the file
+
+
+def test_link_to_a_next_page_elsewhere_is_not_followed(
+    server: Scripted, elsewhere: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Answer(200, [MR], {"Link": f'<{elsewhere.url}/next>; rel="next"'})
+    server.on("GET", f"{ROOT}/merge_requests", page, forever=True)
+    with pytest.raises(SandboxError) as raised:
+        server.forge().find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert elsewhere.requests == []
+    monkeypatch.setattr("sandbox.forges.gitlab.session_for", lambda ca_file, only: wire.session_for(ca_file))
+    server.forge().find(BRANCH)
+    assert elsewhere.saw(TOKEN)  # the control: python-gitlab goes there, and the token with it
+
+
+@pytest.mark.parametrize("code", [301, 302, 307])
+def test_redirect_is_told_and_not_followed(server: Scripted, elsewhere: StandIn, code: int) -> None:
+    server.on("GET", f"{ROOT}/merge_requests", faults.redirect(code, f"{elsewhere.url}/api/v4/projects/9"))
+    with pytest.raises(SandboxError, match="elsewhere") as raised:
+        server.forge().find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert elsewhere.requests == []
+
+
+def test_server_that_repeats_the_token_does_not_bring_it_into_an_error(server: Scripted) -> None:
+    server.on("GET", f"{ROOT}/merge_requests", Answer(401, {"message": f"401 for {TOKEN}\x1b[2J"}))
+    with pytest.raises(SandboxError) as raised:
+        server.forge().find(BRANCH)
+    said = str(raised.value.payload())
+    assert "401 for ***" in said
+    assert TOKEN not in said
+    assert "\x1b" not in raised.value.details
+
+
+def test_private_authority_is_trusted_by_the_credential_only(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    scripted = Scripted(Table({"merge_requests": [MR]}), TOKEN)
+    with serving(scripted, authority):
+        assert scripted.forge(ca_file=tmp_path / "ca.pem").find(BRANCH)
+        with pytest.raises(SandboxError, match="certificate") as raised:
+            scripted.forge().find(BRANCH)
+    assert raised.value.code is ErrorCode.NETWORK_ERROR
+    assert len(scripted.requests) == 1
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusal_is_told_apart(server: Scripted, name: str) -> None:
+    case = REFUSALS[name]
+    body = case["body"] if "body" in case else case["text"].encode()
+    server.on("PUT", f"{ROOT}/merge_requests/7", Answer(case["status"], body, case.get("headers", {})))
+    with pytest.raises(SandboxError, match=re.escape(case["brief"])) as raised:
+        server.forge().describe(7, "new")
+    assert raised.value.code.value == case["code"]
+    assert case.get("hint", "") in raised.value.hint
+    assert raised.value.details
+    assert server.count("PUT", ".*") == 1  # a change is never repeated
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.server_error(502),
+        Answer(429, b"Retry later\n", {"Retry-After": "0", "Content-Type": "text/plain"}),
+        faults.lost,
+        faults.cut,
+    ],
+    ids=["502", "429", "lost", "cut"],
+)
+def test_question_is_repeated_while_the_server_fails(server: Scripted, fault: Any) -> None:
+    server.on("GET", f"{ROOT}/merge_requests", fault, fault)
+    assert server.forge().find(BRANCH)
+    assert server.count("GET", ".*") == 3
+
+
+def test_long_pause_is_left_to_the_caller(server: Scripted) -> None:
+    server.on("GET", f"{ROOT}/merge_requests", Answer(429, {"message": "x"}, {"Retry-After": "86400"}), forever=True)
+    with pytest.raises(SandboxError) as raised:
+        server.forge().find(BRANCH)
+    assert "86400 s" in raised.value.hint
+    assert server.count("GET", ".*") == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        faults.not_json(),
+        Answer(200, b"<html>sign in</html>", {"Content-Type": "text/html"}),
+        Answer(200, {"not": "a list"}),
+        Answer(200, ["no object"]),
+        Answer(200, [{**MR, "iid": "seven"}]),
+        Answer(200, [{**MR, "state": "undecided"}]),
+        Answer(200, [{**MR, "sha": "HEAD"}]),
+        Answer(200, [{**MR, "web_url": "https://x/\x1b[2J"}]),
+    ],
+    ids=["no-json", "html", "no-list", "no-object", "number", "state", "commit", "url"],
+)
+def test_answer_of_another_shape_is_a_forge_error(server: Scripted, answer: Answer) -> None:
+    server.on("GET", f"{ROOT}/merge_requests", answer)
+    with pytest.raises(SandboxError) as raised:
+        server.forge().find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert "\x1b" not in str(raised.value.payload())
+
+
+def test_list_without_end_is_refused(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.forges.gitlab.MOST_PAGES", 1)
+    server.list("merge_requests", *({**MR, "iid": n} for n in range(101)))
+    with pytest.raises(SandboxError, match="more than 100"):
+        server.forge().find(BRANCH)
+    server.list("merge_requests", *({**MR, "iid": n} for n in range(100)))
+    assert server.forge().find(BRANCH)
+
+
+@pytest.mark.parametrize("fault", [faults.dribbling, faults.stalled], ids=["a-byte-at-a-time", "half"])
+def test_answer_that_does_not_end_is_given_up(server: Scripted, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "CALL_TIMEOUT_S", 0.3)
+    server.list("merge_requests", {**MR, "description": "x" * 100_000})  # half an hour, a byte at a time
+    server.on("GET", f"{ROOT}/merge_requests", fault, forever=True)
+    with pytest.raises(SandboxError) as raised:
+        server.forge().find(BRANCH)
+    assert raised.value.code is ErrorCode.TIMEOUT
+
+
+def test_answer_larger_than_we_read_is_refused(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 100_000)
+    server.on("GET", f"{ROOT}/merge_requests", faults.padded(50_000), faults.padded(100_000))
+    assert server.forge().find(BRANCH)
+    with pytest.raises(SandboxError, match="larger than"):
+        server.forge().find(BRANCH)
+
+
+# Merge requests
+
+
+def test_the_open_one_is_found_else_the_newest_and_never_a_forks(server: Scripted) -> None:
+    fork = {"source_project_id": 4}
+    gone = {"source_project_id": None}
+    server.list(
+        "merge_requests",
+        {**MR, "iid": 12, **fork},
+        {**MR, "iid": 11, **gone},
+        {**MR, "iid": 10, "source_branch": "other"},
+        {**MR, "iid": 9, "state": "merged"},
+        {**MR, "iid": 8, "state": "locked"},
+        {**MR, "iid": 7, "state": "closed"},
+    )
+    found = server.forge().find(BRANCH)
+    assert found is not None
+    assert (found.pull.number, found.pull.state, found.pull.head_commit) == (8, PullState.OPEN, HEAD)
+    server.list("merge_requests", {**MR, "state": "closed"}, {**MR, "iid": 9, "state": "merged"})
+    found = server.forge().find(BRANCH)
+    assert found is not None
+    assert (found.pull.number, found.pull.state) == (9, PullState.MERGED)
+    server.list("merge_requests", {**MR, **fork})
+    assert server.forge().find(BRANCH) is None
+
+
+@pytest.mark.parametrize(
+    ("title", "ready"),
+    [
+        ("Draft: Change", "Change"),
+        ("[Draft] draft: Change", "Change"),
+        ("(draft) Change", "Change"),
+        ("WIP: Change", "Change"),
+        ("Draft:", BRANCH),
+        ("Change the draft: again", "Change the draft: again"),
+    ],
+)
+def test_draft_is_made_ready_by_its_title(server: Scripted, title: str, ready: str) -> None:
+    server.rules.bodies["merge_requests/7"] = {**MR, "title": title, "draft": True}
+    server.forge().make_ready(7)
+    assert server.rules.changes == [("PUT", f"{ROOT}/merge_requests/7", {"title": ready})]
+
+
+def test_ready_one_is_left_alone_and_a_stubborn_draft_is_told(server: Scripted) -> None:
+    server.forge().make_ready(7)
+    assert server.rules.changes == []
+    server.rules.bodies["merge_requests/7"] = {**MR, "title": "Draft: Change", "draft": True}
+    server.on("PUT", f"{ROOT}/merge_requests/7", faults.changed(draft=True))
+    with pytest.raises(SandboxError, match="keeps merge request !7 a draft"):
+        server.forge().make_ready(7)
+
+
+def test_draft_of_an_old_server_is_known_by_its_old_field(server: Scripted) -> None:
+    old = {name: value for name, value in MR.items() if name != "draft"}
+    server.list("merge_requests", {**old, "work_in_progress": True, "title": "WIP: Change"})
+    found = server.forge().find(BRANCH)
+    assert found is not None
+    assert (found.pull.draft, found.title) == (True, "Change")
+
+
+def test_opening_sends_texts_and_branches(server: Scripted) -> None:
+    opened = server.forge().open(Proposal(BRANCH, "main", "A" * 255, "Body", draft=True))
+    ((_, path, sent),) = server.rules.changes
+    assert path == f"{ROOT}/merge_requests"
+    assert sent == {
+        "source_branch": BRANCH,
+        "target_branch": "main",
+        "title": f"Draft: {'A' * 248}",
+        "description": "Body",
+    }
+    assert opened.pull.created
+
+
+@pytest.mark.parametrize("fault", [faults.lost, REFUSALS["open-twice"]], ids=["answer-lost", "already-there"])
+def test_opening_twice_gives_the_one_that_is_there(server: Scripted, fault: Any) -> None:
+    step = Answer(fault["status"], fault["body"]) if isinstance(fault, dict) else fault
+    server.on("POST", f"{ROOT}/merge_requests", step)
+    opened = server.forge().open(Proposal(BRANCH, "main", "Change", "Body", draft=False))
+    assert (opened.pull.number, opened.pull.created) == (7, False)
+    assert server.count("POST", ".*") == 1
+    server.list("merge_requests", {**MR, "state": "closed"})
+    server.on("POST", f"{ROOT}/merge_requests", step)
+    with pytest.raises(SandboxError):
+        server.forge().open(Proposal(BRANCH, "main", "Change", "Body", draft=False))
+
+
+@pytest.mark.parametrize("method", ["describe", "make_ready", "checks"])
+def test_merge_request_of_a_fork_is_refused(server: Scripted, method: str) -> None:
+    server.rules.bodies["merge_requests/7"] = {**MR, "source_project_id": 4, "draft": True, "head_pipeline": RUN}
+    forge = server.forge()
+    calls: Mapping[str, Callable[[], object]] = {
+        "describe": lambda: forge.describe(7, "x"),
+        "make_ready": lambda: forge.make_ready(7),
+        "checks": lambda: forge.checks(HEAD, 7),
+    }
+    with pytest.raises(SandboxError, match="comes from a fork") as raised:
+        calls[method]()
+    assert raised.value.code is ErrorCode.FORGE_UNSUPPORTED
+    assert server.rules.changes == []
+
+
+# Checks
+
+
+@pytest.mark.parametrize(
+    ("said", "allowed", "state"),
+    [
+        ("success", False, CiState.PASS),
+        ("skipped", False, CiState.PASS),
+        ("manual", False, CiState.PASS),
+        ("failed", False, CiState.FAIL),
+        ("failed", True, CiState.PASS),
+        ("canceled", False, CiState.FAIL),
+        ("canceling", False, CiState.PENDING),
+        ("created", False, CiState.PENDING),
+        ("waiting_for_resource", False, CiState.PENDING),
+        ("preparing", False, CiState.PENDING),
+        ("pending", False, CiState.PENDING),
+        ("running", True, CiState.PENDING),
+        ("scheduled", False, CiState.PENDING),
+        ("of a later version", True, CiState.PENDING),
+    ],
+)
+def test_state_of_a_job(server: Scripted, said: str, allowed: bool, state: CiState) -> None:
+    server.list("pipelines/50/jobs", job(1, "test", said, allow_failure=allowed))
+    (check,) = server.forge().checks(HEAD, 7)
+    assert (check.name, check.state) == ("test", state)
+    assert check.said.startswith(said)
+
+
+def test_jobs_bridges_and_statuses_of_others_are_checks(server: Scripted) -> None:
+    bridge = job(3, "deploy", "success", downstream_pipeline={"id": 9, "status": "success"})
+    page = "https://gitlab.example/group/sub/demo/-/jobs/99"
+    server.list("pipelines/50/jobs", job(1, "lint", "success"), job(2, "test", "success"))
+    server.list("pipelines/50/bridges", bridge)
+    server.list(
+        STATUSES,
+        status(1, "lint", "success"),
+        status(3, "deploy", "success"),
+        status(99, "of another pipeline", "failed", target_url=page),
+        status(100, "jenkins", "failed", target_url="https://jenkins.example/1"),
+        status(101, "coverage\x1b[2J", "running", target_url="javascript:alert(1)"),
+    )
+    checks = server.forge().checks(HEAD, 7)
+    assert states(checks) == {
+        "coverage": "pending",
+        "deploy": "pass",
+        "jenkins": "fail",
+        "lint": "pass",
+        "test": "pass",
+    }
+    assert [check.name for check in checks] == sorted(check.name for check in checks)
+    assert checks[0].url is None
+    assert verdict_of(checks) is CiVerdict.FAIL
+
+
+def test_all_pages_count(server: Scripted) -> None:
+    server.list("pipelines/50/jobs", *(job(n, f"test {n}", "failed" if n == 250 else "success") for n in range(1, 251)))
+    checks = server.forge().checks(HEAD, 7)
+    assert len(checks) == 250
+    assert verdict_of(checks) is CiVerdict.FAIL
+    assert server.count("GET", ".*/jobs") == 3
+
+
+def test_latest_of_a_retried_job_counts(server: Scripted) -> None:
+    server.list("pipelines/50/jobs", job(9, "test", "success"), job(1, "test", "failed"))
+    server.list(STATUSES, status(20, "ci", "failed"), status(21, "ci", "success"))
+    assert states(server.forge().checks(HEAD, 7)) == {"ci": "pass", "test": "pass"}
+
+
+def test_name_that_a_job_and_somebody_else_use_hides_neither(server: Scripted) -> None:
+    server.list("pipelines/50/jobs", job(1, "test", "failed"))
+    server.list(STATUSES, status(20, "test", "success"))
+    assert verdict_of(server.forge().checks(HEAD, 7)) is CiVerdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [("failed", CiVerdict.FAIL), ("running", CiVerdict.PENDING), ("skipped", CiVerdict.NONE)],
+)
+def test_pipeline_without_jobs_speaks_for_itself(server: Scripted, said: str, verdict: CiVerdict) -> None:
+    server.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": {**RUN, "status": said}}
+    assert verdict_of(server.forge().checks(HEAD, 7)) is verdict
+
+
+def test_pipeline_of_an_earlier_commit_says_nothing(server: Scripted) -> None:
+    old = {**RUN, "sha": OLD, "status": "success"}
+    server.list("pipelines/50/jobs", job(1, "test", "success"))
+    server.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": old}
+    assert server.forge().checks(HEAD, 7) == ()
+    server.list("pipelines", {**RUN, "status": "running"})
+    assert states(server.forge().checks(HEAD, 7)) == {"test": "pass", "pipeline": "pending"}
+    assert next(r for r in server.requests if r.path == f"{ROOT}/pipelines").query["sha"] == HEAD
+
+
+def test_pipeline_on_merged_results_counts_for_the_commit_that_it_merged(server: Scripted) -> None:
+    run = {**RUN, "sha": MERGED, "ref": "refs/merge-requests/7/merge"}
+    server.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": run}
+    server.list("pipelines/50/jobs", job(1, "test", "failed"))
+    server.rules.bodies[f"repository/commits/{MERGED}"] = {"id": MERGED, "parent_ids": [TARGET, HEAD]}
+    assert states(server.forge().checks(HEAD, 7)) == {"test": "fail"}
+    server.rules.bodies[f"repository/commits/{MERGED}"] = {"id": MERGED, "parent_ids": [TARGET, OLD]}
+    assert server.forge().checks(HEAD, 7) == ()
+
+
+# Logs
+
+
+def excerpted(server: Scripted, log: bytes) -> CiCheck:
+    """The one failed check, with the end of its log."""
+    server.list("pipelines/50/jobs", job(5, "test", "failed"))
+    server.on("GET", f"{ROOT}/jobs/5/trace", Answer(200, log, {"Content-Type": "text/plain"}))
+    forge = server.forge()
+    (check,) = forge.with_excerpts(forge.checks(HEAD, 7))
+    return check
+
+
+def test_excerpt_is_the_end_of_the_log_and_harmless(server: Scripted) -> None:
+    lines = b"".join(b"line %d\n" % n for n in range(100_000))
+    section = b"section_start:1700000000:step_script[collapsed=true]\r\x1b[0K"
+    end = section + b"\x1b[31;1mERROR: Job failed\x1b[0;m\x1b]0;title\x07 \xe2\x80\xae\xff\r\n"
+    excerpt = excerpted(server, lines + end).excerpt
+    assert excerpt.endswith("line 99999\nERROR: Job failed \\u202e\ufffd")
+    assert excerpt.startswith("line ")
+    assert EXCERPT_BYTES // 2 < len(excerpt.encode()) <= EXCERPT_BYTES
+    assert "section_start" not in excerpt
+    assert "\x1b" not in excerpt
+
+
+def test_log_that_cannot_be_had_leaves_the_check(server: Scripted) -> None:
+    server.list("pipelines/50/jobs", job(5, "test", "failed"))
+    forge = server.forge()
+    checks = forge.checks(HEAD, 7)
+    assert forge.with_excerpts(checks) == checks  # 404
+    server.on("GET", f"{ROOT}/jobs/5/trace", Answer(200, b"boom", filler_bytes=MAX_ANSWER_BYTES))
+    assert forge.with_excerpts(checks) == checks
+
+
+def test_no_more_logs_are_asked_for_than_are_shown(server: Scripted) -> None:
+    server.list("pipelines/50/jobs", *(job(n, f"test {n}", "failed") for n in range(9)), job(9, "other", "success"))
+    server.on("GET", f"{ROOT}/jobs/./trace", Answer(200, b"boom", {"Content-Type": "text/plain"}), forever=True)
+    forge = server.forge()
+    checks = forge.with_excerpts(forge.checks(HEAD, 7))
+    assert [check.name for check in checks if check.excerpt == "boom"] == [f"test {n}" for n in range(5)]
+    assert len(checks) == 10
+    assert server.count("GET", ".*/trace") == 5
