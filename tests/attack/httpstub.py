@@ -23,13 +23,18 @@ ENCODED = base64.b64encode(f"{USER}:{TOKEN}".encode()).decode()
 
 @dataclass
 class Stub:
-    """One server. `seen`: path, Authorization and all headers of every request."""
+    """One server. `seen`: path, Authorization and all headers of every request. While `down` exists it answers 503."""
 
     project: Path | None
     redirect_to: str = ""
     asks: bool = True
+    down: Path | None = None
     seen: list[tuple[str, str, str]] = field(default_factory=list)
     port: int = 0
+
+    def pushes(self) -> int:
+        """How often something was sent to it."""
+        return sum(path.endswith("/git-receive-pack") for path, _, _ in self.seen)
 
     def leaked(self) -> list[str]:
         """Requests that carried the secret, in any header."""
@@ -47,7 +52,9 @@ class _Handler(BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization", "")
         self.stub.seen.append((self.path, authorization, str(self.headers)))
         body = self._body()
-        if self.stub.asks and self.stub.project is not None and authorization != f"Basic {ENCODED}":
+        if self.stub.down is not None and self.stub.down.exists():
+            self._answer(503, [], b"")
+        elif self.stub.asks and self.stub.project is not None and authorization != f"Basic {ENCODED}":
             self._answer(401, [("WWW-Authenticate", 'Basic realm="x"')], b"")
         elif self.stub.redirect_to:
             self._answer(302, [("Location", f"{self.stub.redirect_to}{self.path}")], b"")
