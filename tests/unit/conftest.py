@@ -41,8 +41,8 @@ settings.load_profile("unit")
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
-    "test_edits", "test_git_known", "test_git_partial", "test_journal", "test_matching", "test_patch_property", "test_push",
-    "test_removal", "test_searching", "test_snapshots", "test_states",
+    "test_edits", "test_git_known", "test_git_partial", "test_journal", "test_matching", "test_patch_property",
+    "test_push", "test_removal", "test_searching", "test_snapshots", "test_states",
 }  # fmt: skip
 """Modules that go through a whole workbench with real git, or explore by the hundred."""
 

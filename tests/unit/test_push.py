@@ -72,7 +72,7 @@ def refs(tmp_path: Path, repo_id: str, task_id: str) -> dict[str, str]:
 def test_p03_a_push_killed_before_any_of_its_steps_is_found_out_by_the_next(
     workbench: Workbench, repo_id: str, upstream: Upstream, tmp_path: Path
 ) -> None:
-    """The next one sends another commit: the hardest case, as what the remote has is neither that nor the last known."""
+    """The next one sends another commit: the hardest case: the remote has neither that nor the last known."""
     sent_before = []
     for step in range(1, 99):
         task = workbench.create_task(repo_id)
