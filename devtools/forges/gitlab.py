@@ -122,10 +122,15 @@ class GitLabRules:
         if other:
             words = f"Another open merge request already exists for this source branch: !{other.iid}"
             return Answer(409, {"message": [words]})
-        # A source branch that does not exist is no error here: the merge request has no commits.
+        heads = self.branches.all()
+        missing = {
+            field: ["does not exist"] for field in ("source_branch", "target_branch") if asked[field] not in heads
+        }
+        if missing:
+            return Answer(400, {"message": missing})
         mr = MergeRequest(len(self.merge_requests) + 1, source, target, asked["title"], asked.get("description"))
         self.merge_requests.append(mr)
-        mr.sha = self.branches.all().get(source)
+        mr.sha = heads[source]
         return Answer(201, self._full(request, mr))
 
     def get_merge_request(self, request: Request, iid: str) -> Answer:

@@ -43,9 +43,10 @@ def misasked(schema: GraphQLSchema, request: Request) -> list[str]:
 
 def misanswered(schema: GraphQLSchema, request: Request, given: Answer) -> list[str]:
     """What does not fit in the shape of the data: each field is resolved by its name, so aliases are not for us."""
-    data = given.body.get("data") if isinstance(given.body, dict) else None
-    if not data or "errors" in given.body:
-        return []
+    errors = given.body.get("errors", [])
+    if errors or not given.body.get("data"):
+        return [] if all(isinstance(e.get("message"), str) for e in errors) else ["answer: GraphQL: no message"]
+    data = given.body["data"]
     asked = request.json
     done = execute_sync(schema, parse(asked["query"]), root_value=data, variable_values=asked.get("variables") or {})
     return [f"answer: GraphQL: {error.message}" for error in done.errors or []]
