@@ -33,7 +33,7 @@ def devices(mountinfo: str) -> dict[str, str]:
 
 def unescaped(field: str) -> str:
     """A path of the table as it is."""
-    return _ESCAPE.sub(lambda m: chr(int(m[1], 8)), field)
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 8)), field) if "\\" in field else field
 
 
 def missing_mounts(mountinfo: str, targets: Iterable[str]) -> list[str]:

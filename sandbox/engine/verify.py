@@ -12,7 +12,7 @@ from typing import Any
 from sandbox.engine.options import INHERITED_PREFIXES
 from sandbox.errors import ErrorCode, SandboxError
 
-_EMPTY: tuple[Any, ...] = (None, "", 0, False, [], {})
+_CAN_BE_EMPTY = (str, int, bool, list, dict)
 _Same = Callable[[Any, Any], bool]
 
 
@@ -57,7 +57,7 @@ def _same(wanted: Any, found: Any) -> bool:
 
 
 def _empty(value: Any) -> bool:
-    return any(type(value) is type(empty) and value == empty for empty in _EMPTY)
+    return value is None or (not value and type(value) in _CAN_BE_EMPTY)
 
 
 def _same_env(wanted: list[str], found: Any) -> bool:

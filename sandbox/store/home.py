@@ -59,14 +59,14 @@ class Home:
         return self.root / "init"
 
     def clone(self, repo_id: str) -> Path:
-        return self.repositories / "clones" / repo_id
+        return self.repositories / f"clones/{repo_id}"
 
     def worktree(self, repo_id: str, task_id: str) -> Path:
-        return self.repositories / "worktrees" / repo_id / task_id
+        return self.repositories / f"worktrees/{repo_id}/{task_id}"
 
     def layers(self, repo_id: str, task_id: str) -> Path:
         """What an overlay keeps beside a task's worktree."""
-        return self.repositories / "layers" / repo_id / task_id
+        return self.repositories / f"layers/{repo_id}/{task_id}"
 
     def facts(self, repo_id: str, commit: str) -> Path:
         """What is known of the tree of a base commit; can be found again at any time."""
@@ -74,7 +74,7 @@ class Home:
 
     def pristines(self, repo_id: str) -> Path:
         """The repository's immutable checkouts, by name."""
-        return self.repositories / "pristine" / repo_id
+        return self.repositories / f"pristine/{repo_id}"
 
     def pristine(self, repo_id: str, name: str) -> Path:
         """An immutable checkout of a tree, or of a part of one."""
@@ -82,7 +82,7 @@ class Home:
 
     def room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, gone after the run."""
-        return self.repositories / "rooms" / run_id
+        return self.repositories / f"rooms/{run_id}"
 
     @property
     def presence(self) -> Path:
@@ -105,40 +105,40 @@ class Home:
         return self.root / "quarantine"
 
     def task(self, task_id: str) -> Path:
-        return self.repositories / "tasks" / f"{task_id}.json"
+        return self.repositories / f"tasks/{task_id}.json"
 
     def stat_index(self, task_id: str) -> Path:
         """What a task's plain worktree looked like; can be found again at any time."""
-        return self.repositories / "tasks" / f"{task_id}.stat"
+        return self.repositories / f"tasks/{task_id}.stat"
 
     def guest_mark(self, task_id: str) -> Path:
         """Says that a guest may be at work in a task's worktree, and since when."""
-        return self.repositories / "tasks" / f"{task_id}.guest"
+        return self.repositories / f"tasks/{task_id}.guest"
 
     def lock(self, name: str) -> Path:
         """What `locked` holds."""
-        return self.repositories / "locks" / f"{name}.lock"
+        return self.repositories / f"locks/{name}.lock"
 
     def making_mark(self, task_id: str) -> Path:
         """Says that a task is being made, and nobody has heard of it."""
-        return self.repositories / "tasks" / f"{task_id}.making"
+        return self.repositories / f"tasks/{task_id}.making"
 
     def report(self, task_id: str) -> Path:
         """Where checks in a task's own container leave their reports. There since the first of them: as long as it is,
         so may the container be.
         """
-        return self.repositories / "reports" / task_id
+        return self.repositories / f"reports/{task_id}"
 
     def logs(self, owner_id: str) -> Path:
         """Logs of a task, or of a repository for runs without one."""
-        return self.repositories / "logs" / owner_id
+        return self.repositories / f"logs/{owner_id}"
 
     def verdict(self, key: str) -> Path:
         """What a clean room said, by all that it is bound to; can be found again by running it."""
-        return self.repositories / "verdicts" / f"{key}.json"
+        return self.repositories / f"verdicts/{key}.json"
 
     def journal(self, task_id: str) -> Path:
-        return self.repositories / "journal" / f"{task_id}.jsonl"
+        return self.repositories / f"journal/{task_id}.jsonl"
 
     @property
     def approvals(self) -> Path:
@@ -157,7 +157,7 @@ class Home:
 
     def trusted(self, repo_id: str) -> Path:
         """Which suggestions of a repository the operator trusts: one empty file each, named by their hash."""
-        return self.repositories / "trust" / repo_id
+        return self.repositories / f"trust/{repo_id}"
 
     def prepare(self) -> None:
         """Make the home, private to us. Raises: `invalid_input` when it cannot be used, or is something else."""

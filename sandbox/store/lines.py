@@ -35,7 +35,7 @@ def _line(path: Path) -> TaskLine | None:
     try:
         record = read_json(path) or {}
         texts = [record[name] for name in ("id", "repo_id", "prompt")]
-        if not all(isinstance(text, str) for text in texts) or not re.match(TASK_ID_PATTERN, texts[0]):
+        if not all(isinstance(text, str) for text in texts) or not re.fullmatch(TASK_ID_PATTERN, texts[0]):
             return None
         at = datetime.fromisoformat(record["created_at"])
         status = TaskStatus(record["status"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CheckRun, Model, Repository, Task, TaskStatus
+from sandbox.models import TASK_ID_PATTERN, CheckRun, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, read_json, write_json
 
 
@@ -102,9 +103,9 @@ def list_tasks(home: Home, repo_id: str | None = None) -> tuple[Task, ...]:
 
 def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
     """Raises: `not_found` with near matches; `conflict` for a closed task unless allowed."""
-    known = {p.stem for p in (home.repositories / "tasks").glob("task-*.json")}
-    task = _load_task(home.task(task_id)) if task_id in known else None
+    task = _load_task(home.task(task_id)) if re.fullmatch(TASK_ID_PATTERN, task_id) else None
     if task is None:
+        known = [p.stem for p in (home.repositories / "tasks").glob("task-*.json")]
         raise near("task", task_id, known, "`sandbox task list` shows all tasks.")
     if task.status is TaskStatus.CLOSED and not allow_closed:
         raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")
