@@ -36,6 +36,7 @@ class MergeRequest:
 class GitLabRules:
     """`pipelines`: newest last, each with `id`, `sha`, `status`; `jobs` by pipeline: fields that differ from the usual.
 
+    `bridges` likewise; `merges`: parents of commits that GitLab makes itself, for pipelines on merged results.
     `stale_reads`: so many reads of a merge request still tell the old head after a push, as GitLab takes its time.
     """
 
@@ -51,6 +52,8 @@ class GitLabRules:
     merge_requests: list[MergeRequest] = field(default_factory=list)
     pipelines: list[dict[str, Any]] = field(default_factory=list)
     jobs: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    bridges: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    merges: dict[str, list[str]] = field(default_factory=dict)
     statuses: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     traces: dict[int, bytes] = field(default_factory=dict)
     prefixes: tuple[str, ...] = ("/api/v4",)
@@ -165,12 +168,31 @@ class GitLabRules:
         return Answer(200, self._head(request, found)) if found else Answer(404, {"message": "404 Not found"})
 
     def list_jobs(self, request: Request, pipeline: str) -> Answer:
+        return self._of_pipeline(request, pipeline, self.jobs, self._job)
+
+    def list_bridges(self, request: Request, pipeline: str) -> Answer:
+        return self._of_pipeline(request, pipeline, self.bridges, self._bridge)
+
+    def _of_pipeline(
+        self, request: Request, pipeline: str, rows: Mapping[int, list[dict[str, Any]]], shape: _ShapeOf
+    ) -> Answer:
         found = next((p for p in self.pipelines if str(p["id"]) == pipeline), None)
         if found is None:
             return Answer(404, {"message": "404 Not found"})
-        jobs = [self._job(request, found, n, given) for n, given in enumerate(self.jobs.get(found["id"], []))]
-        page, headers = page_of(request, jobs, 20)
+        items = [shape(request, found, n, given) for n, given in enumerate(rows.get(found["id"], []))]
+        page, headers = page_of(request, items, 20)
         return Answer(200, page, headers)
+
+    def get_commit(self, request: Request, sha: str) -> Answer:
+        if sha not in self.merges:
+            return Answer(404, {"message": "404 Commit Not Found"})
+        who = {f"{role}_{what}": "Demo" for role in ("author", "committer") for what in ("name", "email")}
+        return Answer(200, {
+            "id": sha, "short_id": sha[:8], "created_at": _AT, "parent_ids": self.merges[sha], "title": "Merge",
+            "message": "Merge", "authored_date": _AT, "committed_date": _AT, "trailers": {}, "extended_trailers": {},
+            "web_url": f"{_site(request)}/{self.owner}/{self.name}/-/commit/{sha}", "status": None, **who,
+            "project_id": self.project_id, "last_pipeline": None,
+        })  # fmt: skip
 
     def list_statuses(self, request: Request, sha: str) -> Answer:
         plain = {"id": 93, "sha": sha, "ref": self.default_branch, "status": "success", "name": "default",
@@ -258,11 +280,19 @@ class GitLabRules:
                 "project": {"ci_job_token_scope_enabled": False}, "artifacts": [], "artifacts_expire_at": None,
                 "tag_list": [], "runner": None, "runner_manager": None, "archived": False, **given}  # fmt: skip
 
+    def _bridge(
+        self, request: Request, pipeline: Mapping[str, Any], n: int, given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        job = self._job(request, pipeline, 500 + n, given)
+        of_jobs = {"artifacts", "artifacts_expire_at", "tag_list", "runner", "runner_manager", "archived"}
+        return {"downstream_pipeline": None, **{name: value for name, value in job.items() if name not in of_jobs}}
+
     def _numbered(self, iid: str) -> MergeRequest | None:
         return next((mr for mr in self.merge_requests if str(mr.iid) == iid), None)
 
 
 _HandlerOf = Callable[..., Answer]
+_ShapeOf = Callable[[Request, Mapping[str, Any], int, Mapping[str, Any]], dict[str, Any]]
 _MR = f"{_PROJECT}/merge_requests/(?P<iid>\\d+)"
 _ROUTES: tuple[tuple[str, str, _HandlerOf], ...] = (
     ("GET", _PROJECT, GitLabRules.get_project),
@@ -274,6 +304,8 @@ _ROUTES: tuple[tuple[str, str, _HandlerOf], ...] = (
     ("GET", f"{_PROJECT}/pipelines", GitLabRules.list_pipelines),
     ("GET", f"{_PROJECT}/pipelines/(?P<pipeline>\\d+)", GitLabRules.get_pipeline),
     ("GET", f"{_PROJECT}/pipelines/(?P<pipeline>\\d+)/jobs", GitLabRules.list_jobs),
+    ("GET", f"{_PROJECT}/pipelines/(?P<pipeline>\\d+)/bridges", GitLabRules.list_bridges),
+    ("GET", f"{_PROJECT}/repository/commits/(?P<sha>[^/]+)", GitLabRules.get_commit),
     ("GET", f"{_PROJECT}/repository/commits/(?P<sha>[^/]+)/statuses", GitLabRules.list_statuses),
     ("GET", f"{_PROJECT}/jobs/(?P<job>\\d+)/trace", GitLabRules.job_trace),
     ("GET", "/user", GitLabRules.user),

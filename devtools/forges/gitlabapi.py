@@ -58,6 +58,14 @@ _ENTITIES = {
            "queued_duration:number? user:User? commit:any pipeline:Pipeline failure_reason:string~ web_url:string "
            "project:any artifacts:[any] artifacts_expire_at:time? tag_list:[string] runner:any? runner_manager:any? "
            "archived:boolean",
+    "Bridge": "id:integer status:job_status stage:string name:string ref:string tag:boolean coverage:number? "
+              "allow_failure:boolean created_at:time started_at:time? finished_at:time? erased_at:time? "
+              "duration:number? queued_duration:number? user:User? commit:any pipeline:Pipeline failure_reason:string~ "
+              "web_url:string project:any downstream_pipeline:Pipeline?",
+    "Commit": "id:string short_id:string created_at:time parent_ids:[string] title:string message:string "
+              "author_name:string author_email:string authored_date:time committer_name:string committer_email:string "
+              "committed_date:time trailers:any extended_trailers:any web_url:string stats:any~ status:string? "
+              "project_id:integer last_pipeline:Pipeline?",
     "CommitStatus": "id:integer sha:string ref:string status:job_status name:string target_url:string? "
                     "description:string? created_at:time started_at:time? finished_at:time? allow_failure:boolean "
                     "coverage:number? pipeline_id:integer? author:User",
@@ -103,6 +111,8 @@ _OPERATIONS = (
     ("get", "/projects/{id}/pipelines/{pipeline}", "", "", "HeadPipeline"),
     ("get", "/projects/{id}/pipelines/{pipeline}/jobs", f"{_KEYSET} scope[]:[string] include_retried:boolean", "",
      "[Job]"),
+    ("get", "/projects/{id}/pipelines/{pipeline}/bridges", f"{_KEYSET} scope[]:[string]", "", "[Bridge]"),
+    ("get", "/projects/{id}/repository/commits/{sha}", "stats:boolean", "", "Commit"),
     ("get", "/projects/{id}/repository/commits/{sha}/statuses",
      f"{_KEYSET} ref:string stage:string name:string all:boolean pipeline_id:integer", "", "[CommitStatus]"),
     ("get", "/projects/{id}/jobs/{job}", "", "", "Job"),
