@@ -255,10 +255,11 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: b
             beside.unlink()
         raise
     if synced:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Bring the names of a directory to disk: made, renamed and removed ones."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

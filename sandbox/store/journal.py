@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import JournalEntry
-from sandbox.store.home import SCHEMA_VERSION, Home
+from sandbox.store.home import SCHEMA_VERSION, Home, sync_folder
 
 _log = logging.getLogger(__name__)
 
@@ -31,9 +31,11 @@ def append(home: Home, task_id: str, entry: JournalEntry, *, synced: bool = True
     try:
         fd = os.open(home.journal(task_id), flags, 0o600)
         try:
-            _write_line(fd, line)
+            is_new = _write_line(fd, line)
             if synced:
                 os.fsync(fd)
+            if synced and is_new:
+                sync_folder(home.journal(task_id).parent)
         finally:
             os.close(fd)
     except OSError as error:
@@ -42,13 +44,15 @@ def append(home: Home, task_id: str, entry: JournalEntry, *, synced: bool = True
         ) from error
 
 
-def _write_line(fd: int, line: bytes) -> None:
+def _write_line(fd: int, line: bytes) -> bool:
+    """Whether it is the first one."""
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
         line = b"\n" + line
     written = os.write(fd, line)
     if written != len(line):
         raise OSError(f"only {written} of {len(line)} bytes were taken")
+    return not size
 
 
 def read(home: Home, task_id: str) -> tuple[JournalEntry, ...]:

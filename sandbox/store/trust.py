@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Sha256
-from sandbox.store.home import Home, write_json
+from sandbox.store.home import Home, sync_folder, write_json
 
 
 def is_trusted(home: Home, repo_id: str, sha256: Sha256) -> bool:
@@ -22,8 +23,20 @@ def trust(home: Home, repo_id: str, sha256: Sha256, by: str) -> None:
 
 
 def distrust(home: Home, repo_id: str) -> None:
-    """Trust nothing that this repository suggests."""
-    shutil.rmtree(home.trusted(repo_id), ignore_errors=True)
+    """Trust nothing that this repository suggests. Raises: `internal` when something stays trusted."""
+    folder = home.trusted(repo_id)
+    try:
+        with suppress(FileNotFoundError):
+            for path in folder.iterdir():
+                path.unlink()
+            sync_folder(folder)
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"What was trusted of {repo_id} cannot be taken back",
+            details=str(error),
+            hint=f"Delete the files below {folder}: each is one trusted file of checks.",
+        ) from error
 
 
 def _name(sha256: Sha256) -> str:

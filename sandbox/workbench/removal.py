@@ -30,7 +30,8 @@ from sandbox.workbench.starting import at_work
 from sandbox.workbench.tasks import EDIT_WAIT_S, close, looking
 from sandbox.workbench.worktrees import remove_worktree, site_of
 
-_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust")
+FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust")
+"""Below each of these a repository has a folder of its own, which is renamed before it is deleted."""
 _BRANCHES = "--branches=space-agent/*"
 _PUSHED = "--glob=refs/sandbox/*/pushed"
 
@@ -142,7 +143,7 @@ def _children(folder: Path) -> list[Path]:
 def _holdings(home: Home, repo_id: str) -> list[Path]:
     """All folders of one repository, those that an earlier removal or clone left aside among them."""
     wanted = re.compile(rf"{re.escape(repo_id)}|\.{re.escape(repo_id)}\.(incoming|corrupt-\d+|removed-[0-9a-f]{{16}})")
-    found = (path for name in _FOLDERS for path in _children(home.repositories / name))
+    found = (path for name in FOLDERS for path in _children(home.repositories / name))
     return sorted(p for p in found if wanted.fullmatch(p.name))
 
 

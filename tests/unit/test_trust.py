@@ -80,6 +80,15 @@ def test_trust_is_taken_back(desk: Desk) -> None:
     assert ids(desk) == ids(desk, desk.task.id) == []
 
 
+def test_trust_that_cannot_be_taken_back_is_no_silence(desk: Desk) -> None:
+    """Control: `test_trust_is_taken_back`. A directory is what unlink refuses to root as well."""
+    trusted(desk)
+    (desk.home / "repositories" / "trust" / desk.repo_id / "stays").mkdir()
+    with refused(ErrorCode.INTERNAL) as found:
+        desk.workbench.distrust(desk.repo_id)
+    assert str(desk.home) in found.value.hint
+
+
 def test_trust_goes_with_the_repository(desk: Desk) -> None:
     trusted(desk)
     desk.workbench.close_task(desk.task.id, delete_worktree=True)

@@ -13,6 +13,7 @@ from sandbox.files.overlay import unmount
 from sandbox.git.incoming import abandoned
 from sandbox.store.claims import is_abandoned, remove_abandoned
 from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id, matching
+from sandbox.workbench.removal import FOLDERS
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
 _PLACES = (
@@ -22,6 +23,9 @@ _PLACES = (
     "repositories/pristine/*/.*.tmp",
     "repositories/layers/*/*/.*.tmp",
     "repositories/logs/*/.*.tmp",
+    "repositories/trust/*/.*.tmp",
+    "quarantine/.*.tmp",
+    "init/*/.*.tmp",
 )
 _HALF_PRISTINE = re.compile(r"^\..+\.[0-9a-f]{8}$")
 _HALF_CLONE = re.compile(r"^\.(.+)\.incoming$")
@@ -73,9 +77,7 @@ def half_clones(survey: Survey) -> Iterator[Finding]:
 def half_removals(survey: Survey) -> Iterator[Finding]:
     """Folders that were given up: renamed first, deleted after, and that did not end."""
     repositories = survey.parts.home.repositories
-    places = [
-        p for name in ("clones", "pristine", "layers", "worktrees", "logs") for p in children(repositories / name)
-    ]
+    places = [p for name in FOLDERS for p in children(repositories / name)]
     places += [p for name in ("layers", "worktrees") for repo in children(repositories / name) for p in children(repo)]
     for path in places:
         gone = _REMOVED.match(path.name)
