@@ -7,6 +7,7 @@ other answer is raised before it sees it. Facts: https://docs.gitlab.com/api/res
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +23,7 @@ from sandbox.text import neutral
 
 _LATER = "Try again later: nothing is lost."
 _SCOPE = "It takes a token with the scope `api`, of someone who has at least the role Developer in the project."
+_BRANCHES = "Push first; was the base deleted?"
 _MEANINGS = {
     401: (
         ErrorCode.AUTH_FAILED,
@@ -82,8 +84,8 @@ def _failure(response: requests.Response, project: Project) -> SandboxError:
     code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
     if status == 403 and "insufficient_scope" in said:
         brief = "Our token for {host} lacks a scope that this needs"
-    if status == 400 and "does not exist" in said:
-        code, brief, hint = ErrorCode.NOT_FOUND, "{host} does not know one of the branches", "Push first."
+    if status == 400 and re.search(r'"(source|target)_branch"', said):
+        code, brief, hint = ErrorCode.NOT_FOUND, "{host} does not know one of the branches", _BRANCHES
     return SandboxError(code, brief.format(host=host, path=project.path, status=status), details=said, hint=hint)
 
 

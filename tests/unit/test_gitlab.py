@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import tenacity
 import trustme
 
 from devtools.forges import faults
+from devtools.forges.cases import names, recorded
 from devtools.forges.exchange import Answer, Request
 from devtools.forges.pages import page_of
 from devtools.forges.server import Elsewhere, StandIn, serving
@@ -27,9 +27,6 @@ from sandbox.forges.rollup import verdict_of
 from sandbox.models import CiCheck, CiState, CiVerdict, PullState
 
 TOKEN = "glpat-StandInToken012345"
-REFUSALS: Mapping[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "data/forges/gitlab/refusals.json").read_text(encoding="utf-8")
-)
 HEAD, OLD, MERGED, TARGET = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 BRANCH = "space-agent/x"
 ROOT = "/projects/group%2Fsub%2Fdemo"
@@ -207,15 +204,33 @@ def test_private_authority_is_trusted_by_the_credential_only(tmp_path: Path) -> 
 # What goes wrong
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+REFUSALS = {
+    "unauthorized": ("auth_failed", "does not take our token", "revoked"),
+    "token-expired": ("auth_failed", "does not take our token", "expired"),
+    "token-revoked": ("auth_failed", "does not take our token", "revoked"),
+    "insufficient-scope": ("auth_failed", "lacks a scope", "`api`"),
+    "forbidden": ("auth_failed", "may not do this", "Developer"),
+    "project-not-found": ("not_found", "or our token may not see it", "does not tell the two apart"),
+    "unknown-source": ("not_found", "does not know one of the branches", "Push"),
+    "unknown-target": ("not_found", "does not know one of the branches", "Push"),
+    "duplicate-merge-request": ("conflict", "for this branch already", ""),
+    "same-branch": ("forge_error", "refused (HTTP 422)", ""),
+    "title-missing": ("forge_error", "refused (HTTP 400)", ""),
+    "rate-limit": ("forge_error", "limits how often", "30 s"),
+    "rate-limit-of-endpoint": ("forge_error", "limits how often", "60 s"),
+    "server-error": ("forge_error", "failed (HTTP 500)", "later"),
+}
+"""What we make of each recorded case: code, words of the brief and of the hint."""
+
+
+@pytest.mark.parametrize("name", names("gitlab"))
 def test_refusal_is_told_apart(server: Scripted, name: str) -> None:
-    case = REFUSALS[name]
-    body = case["body"] if "body" in case else case["text"].encode()
-    server.on("PUT", f"{ROOT}/merge_requests/7", Answer(case["status"], body, case.get("headers", {})))
-    with pytest.raises(SandboxError, match=re.escape(case["brief"])) as raised:
+    code, brief, hint = REFUSALS[name]
+    server.on("PUT", f"{ROOT}/merge_requests/7", recorded("gitlab", name))
+    with pytest.raises(SandboxError, match=re.escape(brief)) as raised:
         server.forge().describe(7, "new")
-    assert raised.value.code.value == case["code"]
-    assert case.get("hint", "") in raised.value.hint
+    assert raised.value.code.value == code
+    assert hint in raised.value.hint
     assert raised.value.details
     assert server.count("PUT", ".*") == 1  # a change is never repeated
 
@@ -366,9 +381,10 @@ def test_opening_sends_texts_and_branches(server: Scripted) -> None:
     assert opened.pull.created
 
 
-@pytest.mark.parametrize("fault", [faults.lost, REFUSALS["open-twice"]], ids=["answer-lost", "already-there"])
-def test_opening_twice_gives_the_one_that_is_there(server: Scripted, fault: Any) -> None:
-    step = Answer(fault["status"], fault["body"]) if isinstance(fault, dict) else fault
+@pytest.mark.parametrize(
+    "step", [faults.lost, recorded("gitlab", "duplicate-merge-request")], ids=["answer-lost", "already-there"]
+)
+def test_opening_twice_gives_the_one_that_is_there(server: Scripted, step: Any) -> None:
     server.on("POST", f"{ROOT}/merge_requests", step)
     opened = server.forge().open(Proposal(BRANCH, "main", "Change", "Body", draft=False))
     assert (opened.pull.number, opened.pull.created) == (7, False)
