@@ -52,13 +52,15 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None, *, pa
     `wanted_since`: the time (seconds of the epoch) of the wish; a fetch that somebody else began after it already
     fulfils it, so many who wait for one lock do the work once. A corrupt clone is set aside and made again.
     `partial`: of a new clone (see `git.partial`); one that is there stays as it is.
+    Raises: `origin_mismatch` for a clone of another remote, whose id reads the same.
     """
     if not (path / "HEAD").is_file():
         return _first_clone(path, access, partial=partial)
     last = _last_fetch(path)
+    _require_origin(path, last, access)
     if last is not None and wanted_since is not None and last.began >= wanted_since:
         return last.head
-    (path / "config").write_text(_CONFIG)
+    _configure(path)
     try:
         return _update(Git(path, access.git), access)
     except SandboxError as error:
@@ -66,6 +68,31 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None, *, pa
             raise
         _log.warning("the cache clone %s is corrupt, cloning it again", path.name)
         return make_again(path, access)
+
+
+def _require_origin(path: Path, last: _Fetched | None, access: Access) -> None:
+    """Two remotes whose ids read the same may be cloned at the same moment, before either is registered."""
+    if last is not None and last.remote not in {"", _origin(access)}:
+        raise SandboxError(
+            ErrorCode.ORIGIN_MISMATCH,
+            f"The cache clone {path.name} is of another remote",
+            details=f"it is of {last.remote}, and {_origin(access)} was asked for",
+            hint="Repeat the command: a remote that comes second gets a name of its own.",
+        )
+
+
+def _origin(access: Access) -> str:
+    """The same whatever protocol and login lead there."""
+    remote = access.remote
+    return f"{remote.hostname}/{remote.owner}/{remote.name}"
+
+
+def _configure(path: Path) -> None:
+    """Our configuration, whole at any moment: others may be asking this clone."""
+    config, beside = path / "config", path / "config.new"
+    if not config.is_file() or config.read_bytes() != _CONFIG.encode():
+        beside.write_text(_CONFIG)
+        beside.replace(config)
 
 
 def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
@@ -77,7 +104,7 @@ def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
         beside.mkdir(mode=0o700)  # git would take the umask's
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
-        (beside / "config").write_text(_CONFIG)
+        _configure(beside)
         if partial:
             promise(beside)
         head = _update(git, access)
@@ -148,7 +175,7 @@ def _update(git: Git, access: Access) -> RemoteHead:
         forget_promise(git)
     if is_partial(git):
         complete(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
-    record = {"began": began, "branch": head.branch, "commit": head.commit}
+    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _origin(access)}
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
@@ -158,15 +185,19 @@ def _update(git: Git, access: Access) -> RemoteHead:
 
 @dataclass(frozen=True)
 class _Fetched:
+    """`remote`: whose clone it is, '' for one that an older program made."""
+
     began: float
     head: RemoteHead
+    remote: str
 
 
 def _last_fetch(path: Path) -> _Fetched | None:
     try:
         record = json.loads((path / _MARKER).read_bytes())
-        return _Fetched(float(record["began"]), RemoteHead(check_ref_name(record["branch"]), str(record["commit"])))
-    except (OSError, ValueError, KeyError, TypeError, SandboxError):
+        head = RemoteHead(check_ref_name(record["branch"]), str(record["commit"]))
+        return _Fetched(float(record["began"]), head, str(record.get("remote", "")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -86,6 +87,32 @@ def test_a_refresh_replaces_a_configuration_that_somebody_changed(access: Access
     (cache / "config").write_text(ours + '[core]\n\tfsmonitor = "touch /tmp/x"\n')
     refresh(cache, access)
     assert (cache / "config").read_text() == ours
+
+
+def test_a_configuration_is_whole_for_whoever_reads_it_meanwhile(access: Access, cache: Path) -> None:
+    """Control: what is right is not written at all."""
+    refresh(cache, access)
+    with (cache / "config").open("rb") as right:
+        refresh(cache, access)
+        assert os.fstat(right.fileno()).st_nlink == 1
+    (cache / "config").write_text("[core]\n")
+    with (cache / "config").open("rb") as reader:
+        refresh(cache, access)
+        assert reader.read() == b"[core]\n"
+    assert "bare = true" in (cache / "config").read_text()
+
+
+def test_a_clone_of_one_remote_never_passes_for_that_of_another(
+    upstream: Upstream, access: Access, cache: Path, tmp_path: Path
+) -> None:
+    """Whose ids read the same: the second one waited for the lock while the first was cloned, unregistered."""
+    wished = time.time()
+    refresh(cache, access)
+    other = shutil.copytree(upstream.root, tmp_path / "other")
+    elsewhere = access_to(str(other), tmp_path / "known_hosts")
+    with refused(ErrorCode.ORIGIN_MISMATCH):
+        refresh(cache, elsewhere, wished)
+    assert refresh(cache, access, wished) == RemoteHead("main", upstream.oid("HEAD"))
 
 
 def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: Access, cache: Path) -> None:
