@@ -145,7 +145,7 @@ def test_a_healthy_clone_is_kept_when_the_remote_fails(remote: Path, tmp_path: P
     cache.refresh(clone, reach)
     remote.rename(tmp_path / "gone")
 
-    with pytest.raises(Exception, match="no such repository"):
+    with pytest.raises(Exception, match="There is no directory"):
         cache.refresh(clone, reach, time.time())
 
     assert cache.intact(Git(clone))
