@@ -194,6 +194,17 @@ class GitServer:
             self._exec("git", "config", "--system", "--unset-all", "uploadpack.packObjectsHook", user="root")
 
     @contextmanager
+    def hook(self, owner: str, name: str, event: str, script: str) -> Iterator[None]:
+        """The repository runs this shell script at one event, such as `pre-receive`, over either protocol."""
+        path = f"/srv/git/{_path(owner, name)}/hooks/{event}"
+        try:
+            words = 'mkdir -p "${1%/*}"; printf "#!/bin/sh\\n%s\\n" "$2" >"$1"; chmod 755 "$1"'
+            self._exec("sh", "-c", words, "sh", path, script)
+            yield
+        finally:
+            self._exec("rm", "-f", path)
+
+    @contextmanager
     def changed_host_key(self) -> Iterator[None]:
         """The ssh server has another host key for a while, as after a new installation or with an impostor."""
         private, public = make_ssh_key()

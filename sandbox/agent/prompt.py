@@ -42,7 +42,9 @@ The flow
 5. space_repo_diff: is this what was asked for, and nothing else?
 6. space_repo_commit, then space_repo_verify.
 7. space_repo_push. A person may have to approve it: approval_required names an id; tell them, wait, make the
-   same call again. A denied call is an answer: do not look for a way round.
+   same call again. A denied call is an answer: do not look for a way round. push_rejected: its details begin with
+   the reason. For branch_exists, branch_moved and branch_deleted fork the task and push the fork; most of the
+   others are for a person.
 8. space_repo_close_task when the work is over.
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try

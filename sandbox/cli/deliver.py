@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
-from sandbox.models import CommitResult
+from sandbox.models import CommitResult, PushResult
 from sandbox.text import one_line
+
+_FORCED = "yes: the branch was at an earlier commit of this task, which this one does not continue"
 
 
 @click.command()
@@ -40,8 +42,17 @@ def _show(result: CommitResult) -> None:
 @global_options
 @click.pass_obj
 def push(invocation: Invocation, task_id: str) -> None:
-    """Push TASK's commit to its own branch on the remote, and verify that it arrived."""
+    """Push TASK's commit to its own branch on the remote, and verify that it arrived.
+
+    What is there from somebody else is never overwritten; a rejected push says why (docs/push.md).
+    """
     note("Pushing")
     with invocation.workbench() as workbench:
         result = workbench.push(task_id)
-    invocation.emit(result, lambda: click.echo(f"pushed {result.commit} to {result.branch}"))
+    invocation.emit(result, lambda: _show_push(result))
+
+
+def _show_push(result: PushResult) -> None:
+    click.echo(f"pushed {result.commit}")
+    click.echo(f"  branch {result.branch}")
+    click.echo(f"  forced {_FORCED if result.forced else 'no'}")

@@ -1,4 +1,4 @@
-"""The reasons for which a push is rejected, each with its words and what to do about it."""
+"""The reasons for which a push is rejected, each with its words and what to do about it; `TASK` stands for the task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PushReason(StrEnum):
     REFUSED = "refused"
 
 
-_FORK = "`sandbox task fork` goes on with the work on another branch."
+_FORK = "`sandbox task fork TASK` goes on with the work on another branch."
 _TOLD = {
     PushReason.BRANCH_EXISTS: (
         "the remote has this branch already, and not from us",

@@ -10,6 +10,7 @@ from sandbox.gate import Step
 from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.git.pushing import push as push_commit
+from sandbox.git.reasons import PushRejected
 from sandbox.git.transport import Access, remote_branch
 from sandbox.models import PushResult, Repository, Task, TaskStatus
 from sandbox.store.records import save_task
@@ -33,7 +34,11 @@ def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> Push
             raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
         require_open(parts, task, Step.PUSH)
         remote = parts.remote(repository.remote_url)
-        before = parts.authenticated(remote, lambda access: _send(git, access, task))
+        try:
+            before = parts.authenticated(remote, lambda access: _send(git, access, task))
+        except PushRejected as error:
+            error.hint = error.hint.replace("TASK", task_id)
+            raise
         update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
         if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
             update["status"] = TaskStatus.PUSHED
@@ -55,7 +60,7 @@ def require_own_branch(task_id: str, task: Task, repository: Repository) -> None
             ErrorCode.POLICY_VIOLATION,
             f"The branch in the task's record is {what}, and is never pushed to",
             details=f"record of {task_id}: branch {branch[:200]!a}",
-            hint="Nothing was sent. `sandbox task fork` makes a task with a branch of its own from this one's commit.",
+            hint=f"Nothing was sent. `sandbox task fork {task_id}` goes on from its commit on a branch of its own.",
         )
 
 

@@ -23,12 +23,16 @@ ENCODED = base64.b64encode(f"{USER}:{TOKEN}".encode()).decode()
 
 @dataclass
 class Stub:
-    """One server. `seen`: path, Authorization and all headers of every request. While `down` exists it answers 503."""
+    """One server. `seen`: path, Authorization and all headers of every request. While `down` exists it answers 503.
+
+    `most_bytes`: it takes no larger request, as a proxy before it might.
+    """
 
     project: Path | None
     redirect_to: str = ""
     asks: bool = True
     down: Path | None = None
+    most_bytes: int | None = None
     seen: list[tuple[str, str, str]] = field(default_factory=list)
     port: int = 0
 
@@ -54,6 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         if self.stub.down is not None and self.stub.down.exists():
             self._answer(503, [], b"")
+        elif self.stub.most_bytes is not None and len(body) > self.stub.most_bytes:
+            self._answer(413, [], b"")
         elif self.stub.asks and self.stub.project is not None and authorization != f"Basic {ENCODED}":
             self._answer(401, [("WWW-Authenticate", 'Basic realm="x"')], b"")
         elif self.stub.redirect_to:

@@ -86,6 +86,7 @@ def test_o07_a_branch_that_somebody_else_made_stays(arena: Arena) -> None:
         arena.wb.push(arena.task.id)
     assert (reason(caught), there(arena)) == (PushReason.BRANCH_EXISTS, main)
     assert f"expected no such branch, found {main}" in caught[0].details
+    assert f"sandbox task fork {arena.task.id}`" in caught[0].hint
     spec = f"{ours}:refs/heads/{arena.task.branch}"
     arena.must("push", "-q", "-f", str(arena.remote), spec, cwd=arena.root, git_dir=arena.cache)
     assert there(arena) == ours, "void"
@@ -257,22 +258,25 @@ def _trusting(arena: Arena) -> None:
     path.write_text(f'[[credential]]\nhost = "*"\nca_file = "{arena.root}/ca.pem"\n')
 
 
-LIMITS: dict[str, tuple[dict[str, str], PushReason]] = {
-    "size": ({"receive.maxInputSize": "200"}, PushReason.TOO_LARGE),
-    "hidden": ({"receive.hideRefs": "refs/heads/space-agent"}, PushReason.REFUSED),
+LIMITS = {
+    "size": ("receive.maxInputSize", "200", PushReason.TOO_LARGE),
+    "proxy": ("", "", PushReason.TOO_LARGE),
+    "hidden": ("receive.hideRefs", "refs/heads/space-agent", PushReason.REFUSED),
 }
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_o07_a_limit_of_the_server_is_named(arena: Arena, stub: Stub, name: str) -> None:
     """Control: without it the same push succeeds."""
-    settings, expected = LIMITS[name]
-    commit(arena, "x" * 50_000 + str(list(range(5000))))
-    for key, value in settings.items():
+    key, value, expected = LIMITS[name]
+    commit(arena, "".join(map(str, range(20_000))))
+    stub.most_bytes = None if key else 1000
+    if key:
         arena.must("config", key, value, cwd=arena.root, git_dir=arena.remote)
     with refused(ErrorCode.PUSH_REJECTED) as caught:
         arena.wb.push(arena.task.id)
     assert reason(caught) is expected, caught[0].details
-    for key in settings:
+    stub.most_bytes = None
+    if key:
         arena.must("config", "--unset", key, cwd=arena.root, git_dir=arena.remote)
     assert arena.wb.push(arena.task.id).commit == there(arena)
