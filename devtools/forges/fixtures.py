@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from github import Auth, Github
 
 from devtools.forges.branches import Branches
+from devtools.forges.emulator import EmulatedRepository, EmulatedRules, emulating
 from devtools.forges.github import GitHubRules
 from devtools.forges.gitlab import GitLabRules
 from devtools.forges.packages import installed
@@ -19,13 +22,9 @@ TOKEN = "ghp_StandInToken0123456789abcdefghijklmn"  # noqa: S105 - known to noth
 
 
 class GitHub(StandIn):
-    """`rules`: its state. `api_url`: as an own server has it (GHES), below `/api/v3`."""
+    """`rules`: its state."""
 
     rules: GitHubRules
-
-    @property
-    def api_url(self) -> str:
-        return f"{self.url}/api/v3"
 
     def push(self, branch: str, subject: str = "change") -> str:
         """A new commit on a branch, which begins at the default branch: its id."""
@@ -33,17 +32,24 @@ class GitHub(StandIn):
 
 
 class GitLab(StandIn):
-    """`rules`: its state. `api_url`: below `/api/v4`; clients that add this themselves take `url`."""
+    """`rules`: its state. Clients that add `/api/v4` themselves take `url`."""
 
     rules: GitLabRules
-
-    @property
-    def api_url(self) -> str:
-        return f"{self.url}/api/v4"
 
     def push(self, branch: str, subject: str = "change") -> str:
         """A new commit on a branch, which begins at the default branch: its id."""
         return self.rules.branches.push(branch, subject, self.rules.default_branch)
+
+
+def client_of(stand_in: StandIn) -> Github:
+    """The product's client, which waits for nothing."""
+    return Github(
+        auth=Auth.Token(stand_in.token),
+        base_url=stand_in.api_url,
+        retry=None,
+        seconds_between_requests=0,
+        seconds_between_writes=0,
+    )
 
 
 @pytest.fixture
@@ -89,3 +95,30 @@ def require_fit(stand_in: StandIn) -> None:
     said = stand_in.problems + [f"token in {place}" for place in stand_in.stray_tokens()]
     if said:
         pytest.fail("\n".join(["Not as the forge's description says:", *said]), pytrace=False)
+
+
+class EmulatedGitHub(StandIn):
+    """`repository`: sets up what the emulator has; its full name is new in each test."""
+
+    rules: EmulatedRules
+    repository: EmulatedRepository
+
+
+@pytest.fixture(scope="session")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One for each test process: its URL."""
+    if not installed():
+        unavailable("no stand-in for GitHub: scripts/setup tools")
+    with emulating(tmp_path_factory.mktemp("emulator") / "log", TOKEN, "demo-owner") as url:
+        yield url
+
+
+@pytest.fixture
+def emulated_github(emulator: str, tmp_path: Path) -> Iterator[EmulatedGitHub]:
+    """A repository of its own in the emulator, behind a proxy that validates."""
+    stand_in = EmulatedGitHub(EmulatedRules(emulator), TOKEN)
+    stand_in.repository = EmulatedRepository(emulator, TOKEN, f"demo-owner/{uuid4().hex}")
+    stand_in.repository.create()
+    with serving(stand_in):
+        yield stand_in
+    require_fit(stand_in)

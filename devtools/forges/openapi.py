@@ -137,7 +137,7 @@ class OpenApi:
     def _misfits(self, schema: Mapping[str, Any], value: Any) -> list[str]:
         validator = _Validator(_absolute(schema), registry=self._registry, format_checker=_FORMATS)
         errors = sorted(validator.iter_errors(value), key=lambda error: bool(error.validator == "required"))
-        return [f"{error.json_path} {error.message[:300]}" for error in errors[:_MOST_SAID]]
+        return [f"{error.json_path} {_short(error.message)}" for error in errors[:_MOST_SAID]]
 
     def _resolved(self, value: Any) -> dict[str, Any]:
         while "$ref" in value:
@@ -149,6 +149,11 @@ class OpenApi:
 def load(path: Path) -> OpenApi:
     """Read a description, once a process."""
     return OpenApi(json.loads(path.read_bytes()))
+
+
+def _short(message: str) -> str:
+    """The value comes first in it, what is wrong with it last."""
+    return message if len(message) <= 300 else f"{message[:150]} ... {message[-150:]}"
 
 
 def _pattern(template: str) -> re.Pattern[str]:

@@ -62,6 +62,11 @@ class StandIn:
         with self._lock:
             self._turns.append(_Turn(method, re.compile(path), list(steps), forever))
 
+    @property
+    def api_url(self) -> str:
+        """The root of the API: of an own server, since github.com has an own host for it."""
+        return f"{self.url}{self.rules.prefixes[0]}"
+
     def answer(self, request: Request) -> Answer:
         """One at a time. A request that does not fit is refused before the rules see it."""
         with self._lock:
