@@ -172,7 +172,7 @@ class GitLab:
 
 def _connection(project: Project) -> gitlab.Gitlab:
     """The token goes by the user name that git sends it with: `oauth2` takes any access token, and so does `Bearer`."""
-    session = session_for(project.credential.ca_file, only=project.api_url)
+    session = session_for(project.credential.ca_file, only=project.api_url, remembers=True)
     session.hooks["response"].append(raise_refusal)
     secret, user = project.credential.secret.get_secret_value() or None, project.credential.username
     return gitlab.Gitlab(

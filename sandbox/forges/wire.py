@@ -36,17 +36,18 @@ class ForgeFailure(SandboxError):
         self.wait_s = wait_s
 
 
-def session_for(ca_file: Path | None, *, only: str = "") -> requests.Session:
+def session_for(ca_file: Path | None, *, only: str = "", remembers: bool = False) -> requests.Session:
     """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
 
     `only`: a URL; there is no way to any other origin than its (`requests` raises `InvalidSchema`).
+    `remembers`: what did not change since it was asked for is not sent again, where the forge gives tags.
     """
     session = requests.Session()
     session.auth = _as_it_is  # any other value than None keeps `requests` from looking into ~/.netrc
     session.verify = str(ca_file) if ca_file else True
     session.adapters.clear()
     for prefix in (_origin(only),) if only else ("https://", "http://"):
-        session.mount(prefix, _Bounded())
+        session.mount(prefix, _Remembering() if remembers else _Bounded())
     return session
 
 
@@ -73,6 +74,33 @@ class _Bounded(HTTPAdapter):
         response.raw = io.BytesIO(body)
         _require_answer(request, response)
         return response
+
+
+class _Remembering(_Bounded):
+    """Asks again with the tag of the last answer, and gives that one when nothing has changed (RFC 9110, 13)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, requests.Response] = {}
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        if request.method != "GET":
+            return super().send(request, *args, **kwargs)
+        url = str(request.url)
+        known = self._known.get(url)
+        if known is not None:
+            request.headers["If-None-Match"] = known.headers["ETag"]
+        response = super().send(request, *args, **kwargs)
+        if response.status_code == 304 and known is not None:
+            known.headers.update(response.headers)  # a full page stays the same when there is a next one now
+            return known
+        if response.ok and "ETag" in response.headers and len(response.content) <= _MOST_REMEMBERED:
+            self._known[url] = response
+        return response
+
+
+_MOST_REMEMBERED = 1024**2
+"""Bytes of one answer."""
 
 
 def _read(response: requests.Response, deadline: float) -> bytes:

@@ -165,7 +165,7 @@ def test_link_to_a_next_page_elsewhere_is_not_followed(
         server.forge().find(BRANCH)
     assert raised.value.code is ErrorCode.FORGE_ERROR
     assert elsewhere.requests == []
-    monkeypatch.setattr("sandbox.forges.gitlab.session_for", lambda ca_file, only: wire.session_for(ca_file))
+    monkeypatch.setattr("sandbox.forges.gitlab.session_for", lambda ca_file, **_: wire.session_for(ca_file))
     server.forge().find(BRANCH)
     assert elsewhere.saw(TOKEN)  # the control: python-gitlab goes there, and the token with it
 
@@ -306,6 +306,28 @@ def test_answer_larger_than_we_read_is_refused(server: Scripted, monkeypatch: py
     assert server.forge().find(BRANCH)
     with pytest.raises(SandboxError, match="larger than"):
         server.forge().find(BRANCH)
+
+
+def test_what_did_not_change_is_not_sent_again(server: Scripted) -> None:
+    server.list("pipelines/50/jobs", job(1, "test", "running"))
+    forge = server.forge()
+    first = forge.checks(HEAD, 7)
+    asked = len(server.requests)
+    assert not any(r.header("If-None-Match") for r in server.requests)
+    assert forge.checks(HEAD, 7) == first
+    assert all(r.header("If-None-Match") for r in server.requests[asked:])
+    server.list("pipelines/50/jobs", job(1, "test", "failed"))
+    assert states(forge.checks(HEAD, 7)) == {"test": "fail"}
+    assert states(forge.checks(HEAD, 7)) == {"test": "fail"}
+
+
+def test_page_that_did_not_change_tells_of_a_new_one_behind_it(server: Scripted) -> None:
+    full = [job(n, f"test {n}", "success") for n in range(100)]
+    server.list("pipelines/50/jobs", *full)
+    forge = server.forge()
+    assert verdict_of(forge.checks(HEAD, 7)) is CiVerdict.PASS
+    server.list("pipelines/50/jobs", *full, job(100, "last", "failed"))
+    assert verdict_of(forge.checks(HEAD, 7)) is CiVerdict.FAIL
 
 
 # Merge requests
