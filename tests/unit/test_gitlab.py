@@ -521,9 +521,20 @@ def test_pipeline_of_an_earlier_commit_says_nothing(server: Scripted) -> None:
     server.list("pipelines/50/jobs", job(1, "test", "success"))
     server.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": old}
     assert server.forge().checks(HEAD, 7) == ()
-    server.list("pipelines", {**RUN, "status": "running"})
+    others = {**RUN, "id": 52, "ref": "main"}, {**RUN, "id": 51, "sha": OLD}
+    server.list("pipelines", *others, {**RUN, "status": "running"})
     assert states(server.forge().checks(HEAD, 7)) == {"test": "pass", "pipeline": "pending"}
     assert next(r for r in server.requests if r.path == f"{ROOT}/pipelines").query["sha"] == HEAD
+
+
+def test_project_without_ci_has_what_others_say(server: Scripted) -> None:
+    server.rules.bodies["merge_requests/7"] = MR
+    server.list(STATUSES, status(20, "jenkins", "success"))
+    server.on("GET", f"{ROOT}/pipelines", recorded("gitlab", "forbidden"), forever=True)
+    assert states(server.forge().checks(HEAD, 7)) == {"jenkins": "pass"}
+    server.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": {**RUN, "sha": OLD}}
+    with pytest.raises(SandboxError, match="may not do this"):  # there is CI, and we may not see it
+        server.forge().checks(HEAD, 7)
 
 
 def test_pipeline_on_merged_results_counts_for_the_commit_that_it_merged(server: Scripted) -> None:
