@@ -1,4 +1,4 @@
-"""`sandbox mcp` as a process of its own, over either transport, for the SDK's client."""
+"""`sandbox mcp` as a process of its own, over either transport, and the words of an agent that is a script."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
 import httpx2
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from devtools.command import Command
+
 Transport = Literal["stdio", "http"]
+Session = Callable[[Client], Awaitable[None]]
 _READY = re.compile(r"serving at (http://\S+/mcp); the bearer token is in (.+)")
 
 
@@ -92,3 +96,39 @@ class AgentServer:
             Client(streamable_http_client(self._url, http_client=http), mode=mode, **options) as found,
         ):
             yield found
+
+
+def talk(server: AgentServer, *sessions: Session, seconds: float = 240, **options: Any) -> None:
+    """Each session after the other, each with a client of its own."""
+
+    async def run() -> None:
+        with anyio.fail_after(seconds):
+            for session in sessions:
+                async with server.client(**options) as client:
+                    await session(client)
+
+    anyio.run(run)
+
+
+async def ok(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
+    """What a tool answers that must succeed."""
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, result.structured_content
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+async def failed(client: Client, name: str, code: str, /, **arguments: Any) -> dict[str, str]:
+    """The error of a tool that must fail with this code."""
+    result = await client.call_tool(name, arguments)
+    assert result.is_error, result.structured_content
+    found: dict[str, str] = result.structured_content["error"]
+    assert found["code"] == code, found
+    return found
+
+
+async def approved(client: Client, person: Command, name: str, /, **arguments: Any) -> dict[str, Any]:
+    """A call that a person approves at the command line while the agent waits."""
+    required = await failed(client, name, "approval_required", **arguments)
+    await anyio.to_thread.run_sync(person.ok, "approvals", "approve", required["details"])
+    return await ok(client, name, **arguments)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 
-from devtools.agent import AgentServer, Transport
+from devtools.agent import AgentServer, Transport, approved, failed, ok, talk
 from devtools.command import Command
 from devtools.gitserver import GitServer
 
@@ -63,43 +63,6 @@ def server(request: pytest.FixtureRequest, home: Path) -> Iterator[AgentServer]:
         yield found
     finally:
         found.stop()
-
-
-Session = Callable[[Client], Awaitable[None]]
-
-
-def talk(server: AgentServer, *sessions: Session, seconds: float = 240, **options: Any) -> None:
-    """Each session after the other, each with a client of its own."""
-
-    async def run() -> None:
-        with anyio.fail_after(seconds):
-            for session in sessions:
-                async with server.client(**options) as client:
-                    await session(client)
-
-    anyio.run(run)
-
-
-async def ok(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
-    result = await client.call_tool(name, arguments)
-    assert not result.is_error, result.structured_content
-    found: dict[str, Any] = result.structured_content
-    return found
-
-
-async def failed(client: Client, name: str, code: str, /, **arguments: Any) -> dict[str, str]:
-    result = await client.call_tool(name, arguments)
-    assert result.is_error, result.structured_content
-    found: dict[str, str] = result.structured_content["error"]
-    assert found["code"] == code, found
-    return found
-
-
-async def approved(client: Client, person: Command, name: str, /, **arguments: Any) -> dict[str, Any]:
-    """A call that a person approves at the command line while the agent waits."""
-    required = await failed(client, name, "approval_required", **arguments)
-    await anyio.to_thread.run_sync(person.ok, "approvals", "approve", required["details"])
-    return await ok(client, name, **arguments)
 
 
 async def repair(client: Client, person: Command, project: str) -> str:
