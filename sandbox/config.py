@@ -48,6 +48,7 @@ class RemoteSettings(_Section):
     `timeout_s`: of each git command; reached: it is killed, `timeout`.
     `max_fetch_bytes`: of the one pack that a fetch brings; reached: it is killed, `quota_exceeded`.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
+    `api_urls`: by host name, where a forge's API is when it is not at the usual place; it gets the host's token.
     """
 
     allow_file: bool = False
@@ -56,6 +57,7 @@ class RemoteSettings(_Section):
     max_fetch_bytes: PositiveInt = 8 * 1024**3
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
+    api_urls: dict[str, str] = Field(default_factory=dict)
 
 
 class GitSettings(_Section):

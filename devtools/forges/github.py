@@ -38,6 +38,12 @@ class Pull:
     state: str = "open"
     merged: bool = False
     last_head: str = ""
+    fork: str = ""  # `owner/name`, when its head is a branch of another repository
+
+    @property
+    def owner(self) -> str:
+        """Of the fork; empty for the repository itself."""
+        return self.fork.partition("/")[0]
 
     @property
     def node_id(self) -> str:
@@ -115,7 +121,7 @@ class GitHubRules:
             for pull in reversed(self.pulls)
             if state in {"all", pull.state}
             and query.get("base") in {None, pull.base}
-            and (not colon or (owner, head) == (self.owner, pull.head))  # without an owner GitHub does not filter
+            and (not colon or (owner, head) == (pull.owner or self.owner, pull.head))  # without an owner: no filter
         ]
         page, headers = page_of(request, chosen, 30)
         return Answer(200, [self._pull(request, pull, simple=True) for pull in page], headers)
@@ -137,7 +143,7 @@ class GitHubRules:
                   for name, branch in (("base", asked["base"]), ("head", head)) if branch not in heads]  # fmt: skip
         if fields:
             return _invalid(*fields)
-        if any(p.head == head and p.base == asked["base"] and p.state == "open" for p in self.pulls):
+        if any(p.head == head and not p.fork and p.base == asked["base"] and p.state == "open" for p in self.pulls):
             return _invalid(_custom(f"A pull request already exists for {self.owner}:{head}."))
         if not self.branches.ahead(heads[asked["base"]], heads[head]):
             return _invalid(_custom(f"No commits between {asked['base']} and {head}"))
@@ -227,7 +233,7 @@ class GitHubRules:
 
     def _pull(self, request: Request, pull: Pull, *, simple: bool = False) -> dict[str, Any]:
         heads = self.branches.all()
-        pull.last_head = heads.get(pull.head, pull.last_head)
+        pull.last_head = heads.get(pull.head, pull.last_head) if not pull.fork else "f" * 40
         example = self._example("pull-request", request, oid=pull.last_head, number=pull.number)
         html = f"{_site(request)}/{self.owner}/{self.name}/pull/{pull.number}"
         fields: dict[str, Any] = {
@@ -236,7 +242,7 @@ class GitHubRules:
             "url": f"{request.base_url}/repos/{self.owner}/{self.name}/pulls/{pull.number}", "labels": [],
             "closed_at": None if pull.state == "open" else example["updated_at"],
             "merged_at": example["updated_at"] if pull.merged else None, "milestone": None, "auto_merge": None,
-            "head": self._side(example["head"], pull.head, pull.last_head),
+            "head": self._side(example["head"], pull.head, pull.last_head, pull.fork),
             "base": self._side(example["base"], pull.base, heads.get(pull.base, "0" * 40)),
         }  # fmt: skip
         shown = {**example, **fields}
@@ -244,9 +250,16 @@ class GitHubRules:
                      "maintainer_can_modify", "commits", "additions", "deletions", "changed_files"}  # fmt: skip
         return {name: value for name, value in shown.items() if not (simple and name in full_only)}
 
-    def _side(self, example: Mapping[str, Any], branch: str, oid: str) -> dict[str, Any]:
-        repository = {**example["repo"], "default_branch": self.default_branch}
-        return {**example, "label": f"{self.owner}:{branch}", "ref": branch, "sha": oid, "repo": repository}
+    def _side(self, example: Mapping[str, Any], branch: str, oid: str, fork: str = "") -> dict[str, Any]:
+        full_name = fork or f"{self.owner}/{self.name}"
+        repository = {**example["repo"], "default_branch": self.default_branch, "full_name": full_name}
+        return {
+            **example,
+            "label": f"{full_name.split('/')[0]}:{branch}",
+            "ref": branch,
+            "sha": oid,
+            "repo": repository,
+        }
 
     def _example(self, name: str, request: Request, *, oid: str = _EXAMPLE_SHA, number: int = 1347) -> Any:
         text = json.dumps(self.description.example(name))

@@ -128,6 +128,15 @@ class Commit(Input):
     message: Annotated[str, Field(max_length=64 * 1024)]
 
 
+class OpenPullRequest(Input):
+    task_id: Task
+    title: Annotated[str, Field(max_length=1000)]
+    body: Annotated[str, Field(max_length=64 * 1024)] | None = Field(
+        None, description="What to say before the record of the task, which is added: prompt, commits, files, verdicts."
+    )
+    draft: bool = Field(True, description="False: ready for review, which needs a verified tree.")
+
+
 class TakeSnapshot(Input):
     task_id: Task
     label: Annotated[str, Field(max_length=200)] = ""

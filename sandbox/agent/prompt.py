@@ -45,7 +45,10 @@ The flow
    same call again. A denied call is an answer: do not look for a way round. push_rejected: its details begin with
    the reason. For branch_exists, branch_moved and branch_deleted fork the task and push the fork; most of the
    others are for a person.
-8. space_repo_close_task when the work is over.
+8. space_repo_open_pr pushes too and opens a draft pull request; the record of the task is added to its body.
+   space_repo_pr_status tells what the checks upstream say. When they fail: repair, commit, verify, push; the
+   pull request follows its branch, nothing is opened again. space_repo_open_pr again brings its body up to date.
+9. space_repo_close_task when the work is over. The pull request stays.
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try
 two ways.

@@ -53,6 +53,7 @@ _COMMANDS = {
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
     "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),
     "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
+    "pr": ("sandbox.cli.pr:pr", "Open and follow pull requests."),
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
     "trust": ("sandbox.cli.trust:trust", "Use the checks that a repository suggests."),

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
+from urllib.parse import urlsplit
 
 from github import Auth
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
@@ -22,18 +24,22 @@ from sandbox.forges.github_answers import (
     check_of_run,
     check_of_status,
     excerpt_of,
+    excerpt_of_log,
     parsed,
     pulls_of,
     runs_of,
     statuses_of,
 )
 from sandbox.forges.github_failures import translated
-from sandbox.forges.wire import ForgeFailure, reading, session_for
+from sandbox.forges.wire import ForgeFailure, elsewhere, reading, session_for
 from sandbox.models import CiCheck, CiState, PullState
 
 _API_VERSION = "2022-11-28"
 _PAGE = 100
-_RUN = re.compile(r"/(?:job|runs)/(\d+)(?:$|[?#])")  # as GitHub's own pages name them
+_JOB = re.compile(r"/actions/runs/\d+/job/(\d+)(?:$|[?#])")  # as GitHub's own pages name jobs, and any check run
+_RUN = re.compile(r"/(?:job|runs)/(\d+)(?:$|[?#])")
+_LOGS = (".actions.githubusercontent.com", ".blob.core.windows.net")
+"""Where github.com keeps logs: https://docs.github.com/en/actions, requirements of self-hosted runners."""
 
 
 class GitHub:
@@ -117,15 +123,33 @@ class GitHub:
         return tuple(self._explained(check) if check in failed else check for check in checks)
 
     def _explained(self, check: CiCheck) -> CiCheck:
-        """Annotations of the check run: the job's log is only to be had by a redirect to another host."""
-        run = _RUN.search(check.url or "")
+        """A check without an excerpt is still a check: whatever goes wrong here is left."""
+        job, run = _JOB.search(check.url or ""), _RUN.search(check.url or "")
+        if job is not None and (text := self._log(job[1])):
+            return check.model_copy(update={"excerpt": excerpt_of_log(text)})
         if run is None:
             return check
         try:
             notes = reading(lambda: self._ask("GET", f"/check-runs/{run[1]}/annotations?per_page=20"))
         except SandboxError:
-            return check  # a check without an excerpt is still a check
+            return check
         return check.model_copy(update={"excerpt": excerpt_of(notes)})
+
+    def _log(self, job: str) -> str:
+        """The log of a job of GitHub Actions. It lies elsewhere: fetched without our token, if such logs lie there."""
+        credential = self._project.credential
+        token = f"token {credential.secret.get_secret_value()}"
+        url = f"{self._project.api_url}{self._path(f'/actions/jobs/{job}/logs')}"
+        try:
+            with closing(session_for(credential.ca_file)) as session, translated(self._project):
+                return elsewhere(session, url, {"Authorization": token}, self._holds_logs)
+        except SandboxError:
+            return ""
+
+    def _holds_logs(self, hostname: str) -> bool:
+        return hostname in {self._project.hostname, urlsplit(self._project.api_url).hostname} or hostname.endswith(
+            _LOGS
+        )
 
     def _pages(
         self, path: str, parameters: Mapping[str, str], items: Callable[[Any], Sequence[Any]]

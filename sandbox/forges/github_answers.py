@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -136,6 +137,19 @@ def excerpt_of(notes: Any) -> str:
         if isinstance(note, dict) and note.get("annotation_level") in {"failure", "warning"}:
             lines.append(f"{note.get('path')}:{note.get('start_line')}: {note.get('message')}")
     return neutral("\n".join(lines))[:EXCERPT_BYTES]
+
+
+_STAMP = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ", re.MULTILINE)
+_BEFORE_ERROR = 40
+"""Lines of a log before its last error: what comes after is mostly GitHub tidying up."""
+
+
+def excerpt_of_log(text: str) -> str:
+    """The lines that lead to the last error of a job's log, without their times; its end when none is marked."""
+    lines = _STAMP.sub("", text).splitlines()
+    errors = [number for number, line in enumerate(lines) if line.startswith("##[error]")]
+    end = errors[-1] + 1 if errors else len(lines)
+    return neutral("\n".join(lines[max(0, end - _BEFORE_ERROR) : end]))[-EXCERPT_BYTES:]
 
 
 def unusable(details: str) -> SandboxError:

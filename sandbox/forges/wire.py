@@ -36,6 +36,20 @@ class ForgeFailure(SandboxError):
         self.wait_s = wait_s
 
 
+class _Elsewhere(SandboxError):
+    """A redirect."""
+
+    def __init__(self, status: int, location: str) -> None:
+        place = urlsplit(location)
+        super().__init__(
+            ErrorCode.FORGE_ERROR,
+            "The forge says that this project is elsewhere",
+            details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}"[:500],  # a query may be a signature
+            hint="When it was renamed or moved, clone it by its new URL.",
+        )
+        self.location = location
+
+
 def session_for(ca_file: Path | None, *, only: str = "", remembers: bool = False) -> requests.Session:
     """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
 
@@ -126,14 +140,23 @@ def _require_answer(request: requests.PreparedRequest, response: requests.Respon
     202 to a question means `not yet`; a client library would ask again for ever.
     """
     if response.status_code in {301, 302, 303, 307, 308}:
-        raise SandboxError(
-            ErrorCode.FORGE_ERROR,
-            "The forge says that this project is elsewhere",
-            details=f"HTTP {response.status_code} to {response.headers.get('location', '?')[:500]}",
-            hint="When it was renamed or moved, clone it by its new URL.",
-        )
+        raise _Elsewhere(response.status_code, response.headers.get("location", ""))
     if response.status_code == 202 and request.method == "GET":
         raise ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, "The forge has no answer yet", hint="Try again later."))
+
+
+def elsewhere(session: requests.Session, url: str, headers: dict[str, str], allowed: Callable[[str], bool]) -> str:
+    """Text that a forge has elsewhere, or at once: only the first request carries `headers`.
+
+    Raises: `forge_error` when it names a place that is not `allowed`, by its host, or not https.
+    """
+    try:
+        return session.get(url, headers=headers).text
+    except _Elsewhere as answer:
+        place = urlsplit(answer.location)
+        if place.scheme not in {"https", urlsplit(url).scheme} or not allowed(place.hostname or ""):
+            raise
+        return session.get(answer.location).text
 
 
 def reading(ask: Callable[[], _ResultT]) -> _ResultT:

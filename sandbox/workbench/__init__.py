@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         JournalEntry,
         PatchResult,
         Probe,
+        PullRequest,
+        PullRequestStatus,
         PushResult,
         Reconciliation,
         RepoMap,
@@ -351,6 +353,29 @@ class Workbench:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push another."""
         with use.recording.recorded(self._parts, task_id, "push", {}) as done:
             return done(use.delivery.push(self._parts, task_id, expected_commit))
+
+    def open_pull_request(
+        self, task_id: str, title: str = "", body: str = "", *, draft: bool = True, expected_commit: str | None = None
+    ) -> PullRequest:
+        """Push the task's commit and open a pull request for it, or bring the one that is there up to date.
+
+        `title`: empty for the first commit's. `body`: goes before the task's record. `expected_commit`: as for a push.
+        """
+        arguments = {"title": title, "body": body, "draft": draft}
+        with use.recording.recorded(self._parts, task_id, "pr-open", arguments) as done:
+            wanted = use.pulls.Wanted(title, body, draft)
+            return done(use.pulls.open_pull(self._parts, task_id, wanted, expected_commit))
+
+    def pull_request_status(self, task_id: str) -> PullRequestStatus:
+        """The task's pull request and the verdict of its checks upstream; the task's status follows."""
+        return use.pulls.status(self._parts, task_id)
+
+    def follow_pull_request(
+        self, task_id: str, announce: Callable[[PullRequestStatus], None] | None = None, timeout_s: float = 3600.0
+    ) -> PullRequestStatus:
+        """The status once it has a verdict. `announce`: hears each change. Raises: `timeout`."""
+        follower = use.following.Follower(announce or use.following.unheard, timeout_s)
+        return use.following.follow(self._parts, task_id, follower)
 
     def approval_decision(self, tool: str, risk: Risk) -> Decision:
         """What the approval policy says about an agent's tool."""

@@ -21,7 +21,8 @@ MOST_LINES = 2000
 """A longer question cannot be approved: nobody would have read it."""
 
 MOST_CHARS = 256 * 1024
-PUSH = "space_repo_push"
+SENDING = frozenset({"space_repo_push", "space_repo_open_pr"})
+"""Tools whose call lets the last commit leave this host."""
 
 
 def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
@@ -29,7 +30,7 @@ def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
     if task_id is None:
         return ""
     task = find_task(parts.home, task_id, allow_closed=True)
-    if tool == PUSH:
+    if tool in SENDING:
         return task.head_commit
     with looking(parts, task) as opened:
         return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
@@ -58,7 +59,7 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
         f"repository: {repository.id}, remote {_told(repository.remote_url)}",
         f"branch: {_told(task.branch)}, commit {task.head_commit[:12]}",
     ]
-    if tool == PUSH:
+    if tool in SENDING:
         sent = states.committed(parts, task)
         about.append(_verified(parts, task))
         return [*about, *_files("sends", sent), *_flags(parts, task, sent)]

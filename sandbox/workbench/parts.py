@@ -226,11 +226,27 @@ class Parts:
             known = access.credential is not None and bool(access.credential.secret.get_secret_value())
             if error.code is not ErrorCode.AUTH_FAILED or remote.protocol != "https" or known:
                 raise
-            found = helper.ask_helper(remote.url.split("/")[2], self.environ, self.settings.git.executable)
+            found = self._helped(remote.url.split("/")[2], access.credential)
             if found is None:
                 raise
-        ca_file = access.credential.ca_file if access.credential is not None else None
-        return action(replace(access, credential=found.model_copy(update={"ca_file": ca_file})))
+        return action(replace(access, credential=found))
+
+    def _helped(self, authority: str, known: Credential | None) -> Credential | None:
+        """What the user's own helper has for a host, with the CA file that we have for it."""
+        found = helper.ask_helper(authority, self.environ, self.settings.git.executable)
+        if found is None:
+            return None
+        return found.model_copy(update={"ca_file": known.ca_file if known else None})
+
+    def token(self, remote: Remote) -> Credential | None:
+        """What opens the API of a remote's forge: the secret for https to its host, of whatever kind the remote is."""
+        port = remote.port if remote.protocol == "https" else None
+        found = credentials.credential_for(self.credentials, remote.hostname, port or 443)
+        if found is not None and found.keyring:
+            found = self._completed(found)
+        if found is not None and found.secret.get_secret_value():
+            return found
+        return self._helped(f"{remote.hostname}:{port}" if port else remote.hostname, found)
 
     def known(self, clone: Path) -> Known:
         """What git said about a cache clone, as long as it is the same one. Raises: OSError when there is none."""

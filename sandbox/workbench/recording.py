@@ -25,6 +25,7 @@ from sandbox.models import (
     JournalEntry,
     PatchedFile,
     PatchResult,
+    PullRequest,
     PushResult,
     Restored,
     Snapshot,
@@ -165,6 +166,11 @@ def _(result: CommitResult) -> Evidence:  # a commit leaves the files as they ar
 @evidence_of.register
 def _(result: PushResult) -> Evidence:
     return Evidence(names=(result.commit,))
+
+
+@evidence_of.register
+def _(result: PullRequest) -> Evidence:
+    return Evidence(names=(result.url, result.head_commit))
 
 
 @evidence_of.register

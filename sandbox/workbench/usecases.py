@@ -12,9 +12,11 @@ if TYPE_CHECKING:  # a new use-case is one more name
     from sandbox.workbench import delivery as delivery
     from sandbox.workbench import diagnosing as diagnosing
     from sandbox.workbench import edits as edits
+    from sandbox.workbench import following as following
     from sandbox.workbench import history as history
     from sandbox.workbench import keys as keys
     from sandbox.workbench import mapping as mapping
+    from sandbox.workbench import pulls as pulls
     from sandbox.workbench import reading as reading
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench import recording as recording

@@ -1,0 +1,112 @@
+"""`sandbox pr`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.models import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
+from sandbox.text import one_line
+
+_COLORS = {CiState.PASS: "green", CiState.FAIL: "red", CiState.PENDING: "yellow"}
+_FAILED, _CONFLICT = 1, 4
+
+
+@click.group()
+def pr() -> None:
+    """Open and follow pull requests."""
+
+
+@pr.command("open")
+@click.argument("task_id", metavar="TASK")
+@click.option("--title", default="", help="Default: the first line of the task's first commit.")
+@click.option("--body", help="What to say before the record of the task, in Markdown.")
+@click.option(
+    "--body-file", type=click.Path(path_type=Path, allow_dash=True), help="Read it from a file; -: standard input."
+)
+@click.option("--ready", is_flag=True, help="Ready for review, no draft; one that is a draft becomes ready.")
+@global_options
+@click.pass_obj
+def open_(
+    invocation: Invocation, task_id: str, title: str, body: str | None, body_file: Path | None, ready: bool
+) -> None:
+    """Push TASK's commit and open a draft pull request for its branch; one that is there is brought up to date."""
+    text = _body(body, body_file)
+    note("Pushing and opening")
+    with invocation.workbench() as workbench:
+        pull = workbench.open_pull_request(task_id, title, text, draft=not ready)
+    invocation.emit(pull, lambda: _show_opened(pull, task_id))
+
+
+def _body(body: str | None, source: Path | None) -> str:
+    if body is not None and source is not None:
+        raise click.UsageError("Give either --body or --body-file.")
+    if source is None:
+        return body or ""
+    try:
+        return sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"Cannot read {source} as text: {error}") from error
+
+
+def _show_opened(pull: PullRequest, task_id: str) -> None:
+    kind = "draft" if pull.draft else "ready"
+    click.echo(f"{'opened' if pull.created else 'kept'} {kind} {pull.url}")
+    click.echo(f"  {one_line(pull.head)} -> {one_line(pull.base)}, at {pull.head_commit[:12]}")
+    note(f"next: sandbox pr status {task_id} --watch")
+
+
+@pr.command()
+@click.argument("task_id", metavar="TASK")
+@click.option("--watch", is_flag=True, help="Follow it until there is a verdict.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=3600.0, show_default=True,
+              help="Seconds to follow it at most.")  # fmt: skip
+@global_options
+@click.pass_obj
+def status(invocation: Invocation, task_id: str, watch: bool, timeout_s: float) -> int:
+    """Show TASK's pull request and the verdict of its checks upstream.
+
+    Exits with 1 when they failed or it was closed unmerged, with 4 when its head is not the task's commit.
+    """
+    with invocation.workbench() as workbench:
+        if watch:
+            found = workbench.follow_pull_request(task_id, _announce, timeout_s)
+        else:
+            found = workbench.pull_request_status(task_id)
+    invocation.emit(found, lambda: _show(found))
+    return _exit_code(found)
+
+
+def _exit_code(found: PullRequestStatus) -> int:
+    if found.state is PullState.MERGED:
+        return 0
+    if found.state is PullState.CLOSED:
+        return _FAILED
+    if not found.current:
+        return _CONFLICT
+    return _FAILED if found.verdict is CiVerdict.FAIL else 0
+
+
+def _announce(found: PullRequestStatus) -> None:
+    done = sum(check.state is not CiState.PENDING for check in found.checks)
+    note(f"{found.state.value}, {found.verdict.value}: {done} of {len(found.checks)} checks finished")
+
+
+def _show(found: PullRequestStatus) -> None:
+    click.echo(f"{found.url}  {found.state.value}{', draft' if found.draft else ''}")
+    click.echo(f"  verdict {found.verdict.value}, of {found.head_commit[:12]}")
+    if not found.current:
+        click.echo("  its head is not the task's last commit: push again, or wait for the forge")
+    for check in found.checks:
+        _show_check(check)
+
+
+def _show_check(check: CiCheck) -> None:
+    state = click.style(check.state.value, fg=_COLORS[check.state])
+    said = f" ({check.said})" if check.said not in {"", "success", check.state.value} else ""
+    click.echo(f"  {state:<7} {check.name}{said}  {check.url or ''}".rstrip())
+    for line in check.excerpt.splitlines():
+        click.echo(f"      | {line}")

@@ -1,0 +1,172 @@
+"""Use-cases of pull requests: open or find, describe, follow.
+
+The forge and the remote hold the truth, the task's record only repeats it: killed between any two steps, the next call
+asks again and goes on from what it finds. Nothing is opened twice: who opens has looked for the branch before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandbox.credentials import Credential
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import Forge, Found, Proposal
+from sandbox.forges.rollup import verdict_of
+from sandbox.gate import Step
+from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
+from sandbox.store.records import find_repository, find_task, save_task
+from sandbox.workbench import delivery, describing, outbound, tasks
+from sandbox.workbench.approved import require_approved
+from sandbox.workbench.gates import require_open
+from sandbox.workbench.lazy import Lazy
+from sandbox.workbench.parts import Parts
+from sandbox.workbench.upstream import forge_of, project_of, require_forge
+
+if TYPE_CHECKING:
+    from sandbox.forges import body
+else:
+    body = Lazy("sandbox.forges.body")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A pull request as the caller wants it. An empty `title`: the first commit's. `body`: goes before our record."""
+
+    title: str = ""
+    body: str = ""
+    draft: bool = True
+
+
+def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None) -> PullRequest:
+    """Push the task's last commit and open a pull request for its branch, or bring the one that is there up to date.
+
+    `expected_commit`: the approved one. Raises: as a push; `gate_closed`, `forge_unsupported`, and as a forge.
+    """
+    task = find_task(parts.home, task_id)
+    repository = find_repository(parts.home, task.repo_id)
+    remote = parts.remote(repository.remote_url)
+    _require_open(parts, task, wanted)  # before anything leaves this host
+    pushed = delivery.push(parts, task_id, expected_commit)
+    require_forge(remote, task.branch, task.base_branch)
+    project = project_of(parts, remote)
+    with tasks.editing(parts, task_id) as task, forge_of(remote, project) as forge:
+        require_approved("commit", task.head_commit, pushed.commit)
+        _require_open(parts, task, wanted)
+        pull = _Opening(parts, forge, project.credential, task, wanted).end()
+        _record(parts, task, pull)
+        return pull
+
+
+def _require_open(parts: Parts, task: Task, wanted: Wanted) -> None:
+    require_open(parts, task, Step.DRAFT_PR if wanted.draft else Step.READY_PR)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """One pull request on its way. `credential`: what must not go out in a text, whoever gave it to us."""
+
+    parts: Parts
+    forge: Forge
+    credential: Credential
+    task: Task
+    wanted: Wanted
+
+    def end(self) -> PullRequest:
+        found = self.forge.find(self.task.branch)
+        if found is not None and found.pull.state is PullState.OPEN:
+            return self._brought_up_to_date(found)
+        if found is not None and found.pull.state is PullState.MERGED:
+            self._require_more_than(found.pull)
+        return self.forge.open(self._proposal()).pull
+
+    def _require_more_than(self, merged: PullRequest) -> None:
+        if merged.head_commit != self.task.head_commit:
+            return
+        _record(self.parts, self.task, merged)
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{self.task.id} is merged already",
+            details=merged.url,
+            hint="Create a new task for further work.",
+        )
+
+    def _proposal(self) -> Proposal:
+        task, wanted = self.task, self.wanted
+        trusted = self.parts.actor is not Actor.AGENT
+        facts = describing.facts(self.parts, task, wanted.body or None, trusted=trusted)
+        title = body.title_of(wanted.title or None, facts.commits[0][1] if facts.commits else None, task.prompt)
+        text = body.compose(facts)
+        self._require_no_secret(title, text)
+        return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)
+
+    def _brought_up_to_date(self, found: Found) -> PullRequest:
+        """What is there stays, people may have edited it; only our own part of the body follows the task."""
+        number = found.pull.number
+        text = body.replace_generated(found.body, self._proposal().body)
+        if text is not None and text != found.body:
+            self._require_no_secret(text)
+            self.forge.describe(number, text)
+        if found.pull.draft and not self.wanted.draft:
+            self.forge.make_ready(number)
+            return found.pull.model_copy(update={"draft": False})
+        return found.pull
+
+    def _require_no_secret(self, *texts: str) -> None:
+        outbound.require_no_secret(self.parts, *texts, others=[self.credential])
+
+
+def status(parts: Parts, task_id: str) -> PullRequestStatus:
+    """The task's pull request and one rollup over everything that judges its head."""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
+    require_forge(remote, task.branch, task.base_branch)
+    with forge_of(remote, project_of(parts, remote)) as forge:
+        return look(parts, forge, task)
+
+
+def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
+    """One look at the forge; the task's record follows. Raises: `not_found` when there is no pull request."""
+    found = forge.find(task.branch)
+    if found is None:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"{task.id} has no pull request",
+            details=f"no pull request has the head {task.branch}",
+            hint=f"sandbox pr open {task.id}",
+        )
+    pull = found.pull
+    _follow(parts, task, pull)
+    checks = forge.checks(pull.head_commit, pull.number)
+    verdict = verdict_of(checks)
+    return PullRequestStatus(
+        url=pull.url,
+        number=pull.number,
+        state=pull.state,
+        draft=pull.draft,
+        head_commit=pull.head_commit,
+        current=pull.head_commit == task.head_commit,
+        verdict=verdict,
+        checks=tuple(forge.with_excerpts(checks) if verdict is CiVerdict.FAIL else checks),
+    )
+
+
+def _follow(parts: Parts, task: Task, pull: PullRequest) -> None:
+    """Move the task's record to what is true upstream; while something runs in the task, the next look does it."""
+    try:
+        if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
+            tasks.close(parts, task.id, delete=False, discard=False)
+        elif task.status is not TaskStatus.CLOSED:
+            with tasks.editing(parts, task.id, wait_s=0.0) as now:
+                _record(parts, now, pull)
+    except SandboxError as error:
+        if error.code is not ErrorCode.CONFLICT:
+            raise
+
+
+def _record(parts: Parts, task: Task, pull: PullRequest) -> None:
+    """The caller holds the task."""
+    known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
+    status = known.get(pull.state, task.status)
+    if (task.pr_url, task.status) != (pull.url, status):
+        save_task(parts.home, task.model_copy(update={"pr_url": pull.url, "status": status}))
