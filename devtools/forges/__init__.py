@@ -14,6 +14,9 @@ How to use it in a test (fixtures of `devtools.forges.fixtures`, which a `confte
 
 - `github`, `gitlab`: scripted forges (`github.py`, `gitlab.py`) with the rules that matter to us: one open pull request
   a branch, its head follows the branch of a real repository on disk, drafts, check runs, statuses, jobs and their logs.
+- The repository is served over http on the same host, `{github.url}/demo-owner/demo.git`, any user and the token as
+  password: what is pushed there shows in its pull requests. `scripted_github(folder, log_host, authority)` is the same
+  over https, for a test that has an authority of its own.
 - `emulated_github`: npm's `emulate`, somebody else's idea of GitHub, behind a proxy that validates (`emulator.py`).
 - Every request and every answer is validated: `openapi.py` and `graphql.py`. What does not fit fails the test when its
   fixture ends, unless the test takes it from `problems` first. An answer that is wrong on purpose says `checked=False`.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from github import Auth, Github
+from trustme import CA
 
 from devtools.forges.branches import Branches
 from devtools.forges.emulator import EmulatedRepository, EmulatedRules, emulating
+from devtools.forges.githttp import GitHttp
 from devtools.forges.github import GitHubRules
 from devtools.forges.gitlab import GitLabRules
 from devtools.forges.packages import installed
@@ -67,27 +70,44 @@ def elsewhere() -> Iterator[StandIn]:
         yield other
 
 
-@pytest.fixture
-def github(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator[GitHub]:
-    """A scripted GitHub with an empty list of pull requests; job logs are `elsewhere`, as GitHub has them."""
-    branches = Branches(tmp_path / "github.git")
-    branches.create("main")
-    rules = GitHubRules(branches, TOKEN, log_url=lambda job: f"{elsewhere.url}/logs/{job}?sig=signed")
-    stand_in = GitHub(rules, TOKEN)
-    with serving(stand_in):
+@contextmanager
+def scripted_github(folder: Path, log_host: str, authority: CA | None = None) -> Iterator[GitHub]:
+    """A GitHub without pull requests, over https with an authority; git is at `/demo-owner/demo.git`."""
+    rules = GitHubRules(_new(folder / "github.git"), TOKEN, log_url=lambda job: f"{log_host}/logs/{job}?sig=signed")
+    stand_in = GitHub(rules, TOKEN, GitHttp("/demo-owner/demo.git", rules.branches.folder, TOKEN))
+    with serving(stand_in, authority):
         yield stand_in
     require_fit(stand_in)
+
+
+@contextmanager
+def scripted_gitlab(folder: Path, authority: CA | None = None) -> Iterator[GitLab]:
+    """A GitLab without merge requests, likewise."""
+    rules = GitLabRules(_new(folder / "gitlab.git"), GITLAB_TOKEN)
+    stand_in = GitLab(rules, GITLAB_TOKEN, GitHttp("/demo-owner/demo.git", rules.branches.folder, GITLAB_TOKEN))
+    with serving(stand_in, authority):
+        yield stand_in
+    require_fit(stand_in)
+
+
+def _new(folder: Path) -> Branches:
+    branches = Branches(folder)
+    branches.create("main")
+    return branches
+
+
+@pytest.fixture
+def github(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator[GitHub]:
+    """Over http. Logs of jobs are `elsewhere`, as GitHub has them."""
+    with scripted_github(tmp_path, elsewhere.url) as stand_in:
+        yield stand_in
 
 
 @pytest.fixture
 def gitlab(tmp_path: Path) -> Iterator[GitLab]:
-    """A scripted GitLab with an empty list of merge requests."""
-    branches = Branches(tmp_path / "gitlab.git")
-    branches.create("main")
-    stand_in = GitLab(GitLabRules(branches, GITLAB_TOKEN), GITLAB_TOKEN)
-    with serving(stand_in):
+    """Over http."""
+    with scripted_gitlab(tmp_path) as stand_in:
         yield stand_in
-    require_fit(stand_in)
 
 
 def require_fit(stand_in: StandIn) -> None:

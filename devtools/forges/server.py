@@ -16,6 +16,7 @@ import trustme
 
 from devtools.forges.exchange import Answer, Request
 from devtools.forges.faults import Spoil
+from devtools.forges.githttp import GitHttp
 
 _CHUNK = 64 * 1024
 _PACE_S = 0.02  # between the bytes of an answer that dribbles
@@ -43,10 +44,14 @@ class _Turn:
 
 @dataclass
 class StandIn:
-    """`url`: scheme and authority. `requests`: all that came. `problems`: what of it and of the answers did not fit."""
+    """`url`: scheme and authority. `requests`: all that came. `problems`: what of it and of the answers did not fit.
+
+    `git`: the repository over http on the same host, if any.
+    """
 
     rules: Rules
     token: str = ""
+    git: GitHttp | None = None
     url: str = ""
     requests: list[Request] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -69,6 +74,9 @@ class StandIn:
 
     def answer(self, request: Request) -> Answer:
         """One at a time. A request that does not fit is refused before the rules see it."""
+        if self.git and self.git.serves(request):
+            self.requests.append(request)
+            return self.git.answer(request)
         with self._lock:
             self.requests.append(request)
             misasked = self.rules.misasked(request)
@@ -129,10 +137,21 @@ class _Handler(BaseHTTPRequestHandler):
     def _request(self) -> Request:
         target, _, raw_query = self.path.partition("?")
         prefix = next((p for p in self.stand_in.rules.prefixes if target.startswith(f"{p}/")), "")
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self._chunks() if self.headers.get("Transfer-Encoding") == "chunked" else self._sized()
         headers = {name.lower(): value for name, value in self.headers.items()}
         base_url = f"{self.scheme}://{headers.get('host', '')}{prefix}"
         return Request(self.command, target.removeprefix(prefix), raw_query, headers, body, base_url)
+
+    def _sized(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def _chunks(self) -> bytes:
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
 
     def _send(self, request: Request, answer: Answer) -> None:
         etag = f'W/"{sha256(answer.content).hexdigest()}"'

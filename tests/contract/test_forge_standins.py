@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import github as pygithub
 import gitlab as python_gitlab
 import pytest
 import requests
+import trustme
 from github.Repository import Repository
 from gitlab.v4.objects import Project
 
 from devtools.forges import faults
 from devtools.forges.exchange import Answer
-from devtools.forges.fixtures import GitHub, GitLab, client_of
+from devtools.forges.fixtures import GitHub, GitLab, client_of, scripted_github
+from devtools.gitserver.client import GitClient
 
 PULLS = "/repos/[^/]+/[^/]+/pulls"
 
@@ -131,3 +136,31 @@ def test_what_does_not_fit_gitlabs_description_is_told(gitlab: GitLab) -> None:
     for words in ("query: stat is not described", "'draf' was unexpected", "no such status is described",
                   "draft is not described", "'title' is a required property"):  # fmt: skip
         assert words in said, said
+
+
+def test_a_push_over_https_shows_in_the_pull_request(forge_packages: None, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    with scripted_github(tmp_path, "https://storage.invalid", authority) as github:
+        client = GitClient(tmp_path, ca_file, "", "x", github.token)
+        client.run("clone", "--quiet", f"{github.url}/demo-owner/demo.git", "clone")
+        clone, api = tmp_path / "clone", f"{github.api_url}/repos/demo-owner/demo/pulls"
+        with requests.Session() as session:
+            session.trust_env, session.verify = False, str(ca_file)
+            session.headers["Authorization"] = f"Bearer {github.token}"
+            for subject in ("one", "two"):
+                client.run("commit", "--quiet", "--allow-empty", "-m", subject, cwd=clone)
+                client.run("push", "--quiet", "origin", "HEAD:topic", cwd=clone)
+                session.post(api, json={"title": "A title", "head": "topic", "base": "main"}, timeout=30)
+            heads = [pull["head"]["sha"] for pull in session.get(api, timeout=30).json()]
+        assert heads == [client.run("rev-parse", "HEAD", cwd=clone).strip()]
+
+
+def test_git_over_http_needs_the_token(gitlab: GitLab, tmp_path: Path) -> None:
+    url = f"{gitlab.url}/demo-owner/demo.git"
+    for password, found in ((gitlab.token, True), ("wrong", False)):
+        (tmp_path / password).mkdir()
+        client = GitClient(tmp_path / password, tmp_path, "", "x", password)
+        with nullcontext() if found else pytest.raises(subprocess.CalledProcessError):
+            assert "refs/heads/main" in client.run("ls-remote", url)
