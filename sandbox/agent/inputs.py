@@ -142,6 +142,11 @@ class TakeSnapshot(Input):
     label: Annotated[str, Field(max_length=200)] = ""
 
 
+class Clean(Input):
+    task_id: Task
+    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New files or folders to lose too.")
+
+
 class Restore(Input):
     task_id: Task
     snapshot: Line = Field(description="The id of a snapshot, or 'head' or 'base'.")

@@ -51,7 +51,7 @@ The flow
 9. space_repo_close_task when the work is over. The pull request stays.
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try
-two ways.
+two ways. space_repo_clean when a check was stopped with disk_limit, or build output is in the way.
 When a tool says conflict, something else is at work in the task: wait, then try again.
 When the application you run inside is the one you edit: your edits do not change the running copy. Build and
 check them here, verify, push; the person decides when the running copy is rebuilt and restarted.

@@ -237,6 +237,14 @@ _ROWS = (
         shortens=("changes", "rejected"),
     ),
     Tool(
+        "space_repo_clean", Preset.EDIT, _WRITE, inputs.Clean, models.Cleaned,
+        lambda r: r.workbench.clean_task(r.arguments.task_id, r.arguments.without),
+        "Take away what checks left in the task's files and no commit would hold: build output, ignored files. For a "
+        "task over its disk limit. Uncommitted changes stay, and are kept as a snapshot first.",
+        shortens=("changes", "rejected"),
+        destructive=True,
+    ),
+    Tool(
         "space_repo_fork_task", Preset.EDIT, _WRITE, inputs.Fork, outputs.OneTask,
         lambda r: outputs.OneTask(
             task=r.workbench.fork_task(r.arguments.task_id, r.arguments.snapshot, r.arguments.prompt)

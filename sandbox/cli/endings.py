@@ -93,7 +93,8 @@ def _disk_limit(run: CheckRun) -> Iterator[str]:
     else:
         yield "stopped because the host's disk is nearly full: see disk.min_free_bytes in docs/configuration.md"
     if not run.clean_room:
-        yield "what it wrote is still among the task's files; until it is removed, checks are stopped again"
+        yield "what it wrote is still among the task's files; until it is removed, checks are stopped again:"
+        yield f"`sandbox task clean {run.task_id or 'TASK'}` takes away what no commit would hold"
 
 
 _ENDINGS = {

@@ -1,4 +1,4 @@
-"""`sandbox task snapshot|snapshots|restore|fork|log`: kept states of a task, and what was done to it."""
+"""`sandbox task snapshot|snapshots|restore|clean|fork|log`: kept states of a task, and what was done to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.cli.tasklines import show_task
 from sandbox.text import neutral
 
 if TYPE_CHECKING:
-    from sandbox.models import JournalEntry, Restored, Snapshot
+    from sandbox.models import Cleaned, JournalEntry, Restored, Snapshot
 
 
 @click.command()
@@ -62,6 +62,30 @@ def restore(invocation: Invocation, task_id: str, snapshot_id: str) -> None:
 def _show_restored(restored: Restored) -> None:
     click.echo(f"restored tree {restored.tree[:12]}: {len(restored.changes)} uncommitted change(s)")
     click.echo(f"  before it  {restored.previous.id}")
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@click.option("--without", multiple=True, metavar="PATH", help="Lose this new file or folder as well; repeatable.")
+@click.option("--discard", is_flag=True, help="Lose all uncommitted changes.")
+@global_options
+@click.pass_obj
+def clean(invocation: Invocation, task_id: str, without: tuple[str, ...], discard: bool) -> None:
+    """Take away from the files of TASK all that no commit would hold: build output, ignored files, special ones.
+
+    Uncommitted changes stay, and are kept as a snapshot first. The task's container goes, too.
+    """
+    if without and discard:
+        raise click.UsageError("Give either --without or --discard.")
+    with invocation.workbench() as workbench:
+        cleaned = workbench.clean_task(task_id, without, discard=discard)
+    invocation.emit(cleaned, lambda: _show_cleaned(cleaned))
+
+
+def _show_cleaned(cleaned: Cleaned) -> None:
+    click.echo(f"clean at tree {cleaned.tree[:12]}: {len(cleaned.changes)} uncommitted change(s)")
+    if cleaned.previous is not None:
+        click.echo(f"  kept as    {cleaned.previous.id}")
 
 
 @click.command()

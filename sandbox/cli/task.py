@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
-from sandbox.cli.snapshots import fork, log, restore, snapshot, snapshots
+from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.tasklines import show_task
 from sandbox.text import neutral, one_line
 
@@ -121,5 +121,5 @@ def _show_diff(found: Diff) -> None:
             note(f"  {file.kind.value:<12} {_named(file)}")
 
 
-for _command in (status, diff, snapshot, snapshots, restore, fork, log):
+for _command in (status, diff, snapshot, snapshots, restore, clean, fork, log):
     task.add_command(_command)

@@ -90,7 +90,7 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
     for run in runs:
         click.echo(f"  {run.check_id:<10} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
         for line in explain(run):
-            click.echo(f"      {line}")
+            click.echo(copyable(f"      {line}"))
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
             _show_where(run, run.task_id or owner_id)

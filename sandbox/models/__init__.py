@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
-    from sandbox.models.snapshots import Restored, Snapshot
+    from sandbox.models.snapshots import Cleaned, Restored, Snapshot
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -67,6 +67,7 @@ __all__ = [
     "CiCheck",
     "CiState",
     "CiVerdict",
+    "Cleaned",
     "CloneResult",
     "CommitResult",
     "Context",
@@ -208,6 +209,7 @@ _MODULES = {
         "SearchSkipped",
     ),
     "snapshots": (
+        "Cleaned",
         "Restored",
         "Snapshot",
     ),

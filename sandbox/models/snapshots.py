@@ -23,6 +23,13 @@ class Snapshot(Model):
     rejected: tuple[str, ...] = ()
 
 
+class Cleaned(Status):
+    """The status after a clean. `tree`: what the files are. `previous`: a snapshot of it, None when none was taken."""
+
+    tree: ObjectId
+    previous: Snapshot | None
+
+
 class Restored(Status):
     """The status after a restore to `tree`. `previous`: the snapshot that keeps the state before it."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Approval,
         Check,
         CheckRun,
+        Cleaned,
         CloneResult,
         CommitResult,
         CredentialInfo,
@@ -338,6 +339,15 @@ class Workbench:
         """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the state before is kept."""
         with use.recording.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
             return done(use.snapshots.restore(self._parts, task_id, snapshot))
+
+    def clean_task(self, task_id: str, without: Sequence[str] = (), *, discard: bool = False) -> Cleaned:
+        """Take away all that no commit would hold: build output, ignored files. Uncommitted changes stay.
+
+        `without`: new files or folders to lose as well. `discard`: lose all uncommitted changes.
+        """
+        arguments = {"without": list(without), "discard": discard}
+        with use.recording.recorded(self._parts, task_id, "clean", arguments, names=without) as done:
+            return done(use.cleaning.clean(self._parts, task_id, without, discard=discard))
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
         """A new task that goes on from a snapshot, or from the working state of now."""

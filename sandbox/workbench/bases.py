@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -18,6 +18,7 @@ from sandbox.store.home import read_json, write_json
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.facts import BaseFacts, gather_facts
+from sandbox.workspaces.ignore import exactly
 from sandbox.workspaces.layout import Base
 
 
@@ -30,10 +31,11 @@ class Listing:
     entries: list[TreeEntry]
 
 
-def base_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Base:
-    """A base commit as its worktrees need it."""
+def base_of(parts: Parts, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> Base:
+    """A base commit as its worktrees need it. `without`: paths that are left out beside the profile's build output."""
     facts = facts_of(parts, repo_id, git, commit)
-    return Base(facts, facts.rules(detect(parts.profiles, facts.marker).artifacts))
+    artifacts = detect(parts.profiles, facts.marker).artifacts
+    return Base(facts, facts.rules((*artifacts, *map(exactly, without))))
 
 
 def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:

@@ -27,6 +27,8 @@ _ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
 _FIELDS = "%(refname:lstrip=4)%00%(objectname)%00%(tree)%00%(parent)%00%(contents:subject)"
 _NO_LABEL = "-"
 _BEFORE_RESTORE = "before a restore"
+BEFORE_CLEAN = "before a clean"
+_ANY_LABEL = {"", _BEFORE_RESTORE, BEFORE_CLEAN}
 _COMMITTED = {"head", "base"}
 
 
@@ -42,7 +44,7 @@ def take(parts: Parts, task_id: str, label: str = "") -> Snapshot:
     """Keep the working state. A snapshot that holds it already, under this label if one is given, is returned again."""
     clean = _label(label)
     with editing(parts, task_id) as task, looking(parts, task) as opened:
-        return _keep(parts, opened, clean)
+        return keep(parts, opened, clean)
 
 
 def _label(label: str) -> str:
@@ -52,11 +54,12 @@ def _label(label: str) -> str:
     return text
 
 
-def _keep(parts: Parts, opened: OpenTask, label: str) -> Snapshot:
+def keep(parts: Parts, opened: OpenTask, label: str) -> Snapshot:
+    """A snapshot of the state that was looked at; one of our own labels asks for none beside one that holds it."""
     task, git = opened.task, opened.git
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
     for kept in reversed(_kept(git, task.id)):
-        if _holds(kept, task, tree) and label in {"", _BEFORE_RESTORE, kept.snapshot.label}:
+        if _holds(kept, task, tree) and label in {*_ANY_LABEL, kept.snapshot.label}:
             return kept.snapshot.model_copy(update={"rejected": opened.changes.rejected})
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n"
@@ -101,6 +104,11 @@ def _snapshot(row: list[str]) -> Snapshot:
     )
 
 
+def newest_on_head(git: Git, task: Task) -> Snapshot | None:
+    """The task's last snapshot, None when there is none since its last commit."""
+    return next((kept.snapshot for kept in reversed(_kept(git, task.id)) if kept.head == task.head_commit), None)
+
+
 def _find(git: Git, task: Task, snapshot_id: str) -> _Kept:
     """One of the task's own. Raises: `not_found`, for another task's too."""
     known = {kept.snapshot.id: kept for kept in _kept(git, task.id)}
@@ -118,7 +126,7 @@ def restore(parts: Parts, task_id: str, wanted: str) -> Restored:
     with editing(parts, task_id) as task:
         with looking(parts, task) as opened:
             target = _target(opened.git, task, wanted)
-            previous = _keep(parts, opened, _BEFORE_RESTORE)
+            previous = keep(parts, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
             restore_tree(opened.git, opened.files, previous.tree, target, parts.file_owner, left_out)
         with looking(parts, task) as opened:

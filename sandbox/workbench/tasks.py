@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -122,10 +122,13 @@ def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator
 
 
 @contextmanager
-def looking(parts: Parts, task: Task) -> Iterator[OpenTask]:
-    """The task's files compared with its head; safe while something runs in the task."""
+def looking(parts: Parts, task: Task, without: Sequence[str] = ()) -> Iterator[OpenTask]:
+    """The task's files compared with its head; safe while something runs in the task.
+
+    `without`: paths of new files or directories that are left out like ignored ones.
+    """
     _, git = cache_of(parts, task.repo_id)
-    base = base_of(parts, task.repo_id, git, task.base_commit)
+    base = base_of(parts, task.repo_id, git, task.base_commit, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = site_of(parts, task.repo_id, task.id)

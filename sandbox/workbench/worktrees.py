@@ -56,19 +56,48 @@ def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> It
 
     The pristine checkout of `near` is shared when it is there; none is made for a tree that may not be seen again.
     """
-    root = parts.home.room(f"room-{parts.presence.new_id()}")
-    layers = root.with_name(f"{root.name}.layers")
-    site = Site(root, layers, parts.home.pristines(repo_id), parts.file_owner, GIT_MASK)
+    site = _room_site(parts, repo_id)
     try:
         if (site.pristines / near).is_dir():
-            make_worktree(parts, repo_id, git, near, site)
-            with WorktreeFiles(root) as files:
-                restore_tree(git, files, near, tree, parts.file_owner)
+            _lay_out(parts, repo_id, git, (near, tree), site)
         else:
             Plain().lay_out(git, tree, site)
-        yield root
+        yield site.root
     finally:
         remove_worktree(site)
+
+
+def _room_site(parts: Parts, repo_id: str) -> Site:
+    root = parts.home.room(f"room-{parts.presence.new_id()}")
+    layers = root.with_name(f"{root.name}.layers")
+    return Site(root, layers, parts.home.pristines(repo_id), parts.file_owner, GIT_MASK)
+
+
+def _lay_out(parts: Parts, repo_id: str, git: Git, trees: tuple[str, str], site: Site) -> None:
+    """A new worktree over the checkout of one tree that holds another."""
+    below, wanted = trees
+    make_worktree(parts, repo_id, git, below, site)
+    with WorktreeFiles(site.root) as files:
+        restore_tree(git, files, below, wanted, parts.file_owner)
+
+
+def renew(parts: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None:
+    """Put a new worktree in the place of a task's: over the checkout of one tree, holding another.
+
+    The caller holds the task's lock, and nothing runs in it. It is made in a room first, so a kill leaves the old one,
+    the new one, or for a moment none at all.
+    """
+    room, site = _room_site(parts, task.repo_id), site_of(parts, task.repo_id, task.id)
+    try:
+        _lay_out(parts, task.repo_id, git, trees, room)
+        with mounting(parts, task.id):
+            put_away(room)
+            give_up(site)
+            for new, place in ((room.layers, site.layers), (room.root, site.root)):
+                if new.exists():
+                    new.rename(place)
+    finally:
+        remove_worktree(room)
 
 
 def remove_worktree(site: Site) -> None:
@@ -151,7 +180,10 @@ def ready(parts: Parts, task: Task) -> Path:
 def _require_worktree(site: Site, task: Task) -> None:
     if not has_worktree(site):
         raise SandboxError(
-            ErrorCode.NOT_FOUND, "The task's worktree is gone", details=task.id, hint="Its commits are still there."
+            ErrorCode.NOT_FOUND,
+            "The task's worktree is gone",
+            details=task.id,
+            hint=f"Its commits and snapshots are still there: `sandbox task clean {task.id}` makes a new one.",
         )
 
 

@@ -8,6 +8,7 @@ Grammar and precedence: gitignore(5); tests compare with `git check-ignore`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -75,6 +76,11 @@ class IgnoreRules:
             if rule.matches(parts):
                 return not rule.negated
         return None
+
+
+def exactly(path: str) -> str:
+    """The rule that matches one path from the root, and what lies below it."""
+    return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)
 
 
 def _rules(lines: Iterable[str]) -> tuple[Pattern, ...]:

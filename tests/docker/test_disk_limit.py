@@ -85,6 +85,27 @@ def test_a_check_that_fills_the_disk_is_stopped(home: Path, script: str, layout:
     assert used[0] > 50 * MIB or used[1] > 5000
 
 
+def test_a_task_over_its_limit_is_usable_again_after_a_clean(home: Path, layout: str) -> None:
+    """Also its container, which had the old files mounted."""
+    upstream = initialised(home.parent / "upstream")
+    upstream.write("fill", b"\n")
+    upstream.write(".gitignore", b"/build\n")
+    upstream.commit()
+    script = "test -e small && exit; mkdir build; head -c 100000000 /dev/zero | tee build/f >big; sleep 250"
+    with opened(home, script, SMALL, workspaces={"worktree": layout}) as workbench:
+        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id).id
+        try:
+            assert workbench.run_checks(task, ["fill"])[0].verdict is Verdict.DISK_LIMIT
+            workbench.write_file(task, "small", b"\n", None)
+            cleaned = workbench.clean_task(task, ["big"])
+            assert [change.path for change in cleaned.changes] == ["small"]
+            (run,) = workbench.run_checks(task, ["fill"])
+            assert run.verdict is Verdict.PASSED, run
+            assert (run.usage.disk_used_bytes or 0) < 50 * MIB
+        finally:
+            workbench.close_task(task, delete_worktree=True, discard=True)
+
+
 def test_a_clean_room_is_watched_too(home: Path, layout: str) -> None:
     script = SCRIPTS["l04-one-after-the-other"].format(wait="sleep 250")
     assert checked(home, script, SMALL, layout, clean_room=True).verdict is Verdict.DISK_LIMIT

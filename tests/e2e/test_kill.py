@@ -223,6 +223,7 @@ COMMANDS = {
     "check": Command(lambda life: ["check", "run", life.task(), "go"], needs_engine=True),
     "verify": Command(verify, needs_engine=True),
     "run": Command(run, needs_engine=True, sample=1),
+    "clean": Command(lambda life: ["task", "clean", life.task()]),
 }
 
 

@@ -32,10 +32,10 @@ IN_DESIGN = BOOTSTRAP | {
     for name in (
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
         "edit_file", "write_file", "list_checks", "run_check", "verify", "commit", "push", "snapshot", "restore",
-        "fork_task",
+        "fork_task", "clean",
     )
 }  # fmt: skip
-"""Section 9 of the design, but for pull requests."""
+"""Section 9 of the design, but for pull requests; and the way out of a disk limit."""
 
 
 @pytest.fixture

@@ -127,8 +127,8 @@ def lost_worktrees(survey: Survey) -> Iterator[Finding]:
                 partial(_still_lost, survey.parts, task),
                 action=Tidying.KEPT,
                 locks=(task.id,),
-                note=f"its worktree is gone; `sandbox task close {task.id}` ends it, `sandbox task snapshots` shows "
-                "what was kept to fork from",
+                note=f"its worktree is gone; `sandbox task clean {task.id}` makes a new one, of its last "
+                "snapshot or commit",
             )
 
 
