@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import requests
 
 from devtools.forges import graphql, openapi, packages
+from devtools.forges.cases import recorded
 from devtools.forges.exchange import Answer, Request
 
 _ENTRY = packages.FOLDER / "node_modules" / "emulate" / "dist" / "api.js"
@@ -48,6 +49,7 @@ class EmulatedRules:
     """Forwards to the emulator at `upstream`; `deviated`: which of the known deviations were met."""
 
     upstream: str
+    token: str
     prefixes: tuple[str, ...] = ("/api/v3", "/api")
     deviated: set[Deviation] = field(default_factory=set)
 
@@ -63,7 +65,9 @@ class EmulatedRules:
         return [p for p in self.description.misanswered(request, answer) if not self._is_known(request, p)]
 
     def answer(self, request: Request) -> Answer:
-        """Its own URLs in the answer become those of the proxy."""
+        """Its own URLs in the answer become those of the proxy. It takes any token for its first user's: we do not."""
+        if request.header("Authorization") not in {f"token {self.token}", f"Bearer {self.token}"}:
+            return recorded("github", "bad-credentials")
         headers = {name: value for name, value in request.headers.items() if name not in _NOT_FORWARDED}
         url = f"{self.upstream}{request.path}?{request.raw_query}"
         told = requests.request(request.method, url, headers=headers, data=request.body, timeout=_DEADLINE_S,

@@ -136,7 +136,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def emulated_github(emulator: str, tmp_path: Path) -> Iterator[EmulatedGitHub]:
     """A repository of its own in the emulator, behind a proxy that validates."""
-    stand_in = EmulatedGitHub(EmulatedRules(emulator), TOKEN)
+    stand_in = EmulatedGitHub(EmulatedRules(emulator, TOKEN), TOKEN)
     stand_in.repository = EmulatedRepository(emulator, TOKEN, f"demo-owner/{uuid4().hex}")
     stand_in.repository.create()
     with serving(stand_in):
