@@ -39,8 +39,8 @@ from sandbox.workbench.parts import Parts
 from sandbox.workbench.starting import at_work
 
 NAMES, NAME_LENGTH, FILES = 20, 200, 200
-EDITS = frozenset({"patch", "edit", "write"})
-"""What is not fsynced: the files they wrote are, and entries of all else bring theirs along (docs/adr/0013)."""
+UNSYNCED = frozenset({"patch", "edit", "write", "check"})
+"""Left to the next entry, or to the kernel: the files of edits are fsynced, and a check decides nothing (docs/adr/0013)."""
 
 _ResultT = TypeVar("_ResultT")
 
@@ -117,7 +117,7 @@ def _write(parts: Parts, operation: _Operation, result: str) -> None:
         duration_s=round(time.monotonic() - operation.started, 4),
     )
     for task_id in operation.task_ids:
-        journal.append(parts.home, task_id, entry, synced=operation.name not in EDITS)
+        journal.append(parts.home, task_id, entry, synced=operation.name not in UNSYNCED)
 
 
 def _is_ours(parts: Parts, task_id: str) -> bool:

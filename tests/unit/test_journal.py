@@ -18,6 +18,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import Actor, JournalEntry
 from sandbox.store import journal
+from sandbox.store.guests import guest_at_work
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from sandbox.workbench.recording import digest, recorded
@@ -78,6 +79,17 @@ def test_an_edit_syncs_its_file_and_leaves_the_journal_to_the_next_operation(des
     desk.workbench.snapshot(desk.task.id)
     assert name in synced
     assert [e.operation for e in journal.read(Home(desk.home), desk.task.id)] == ["create", "write", "snapshot"]
+
+
+def test_a_check_in_the_tasks_own_files_waits_for_no_disk(desk: Desk, synced: list[str]) -> None:
+    parts = desk.workbench._parts
+    with recorded(parts, desk.task.id, "check", {}), guest_at_work(parts.home.guest_mark(desk.task.id), lambda: 7):
+        pass
+    assert synced == []
+    with recorded(parts, desk.task.id, "verify", {}):
+        pass
+    assert synced == [f"{desk.task.id}.jsonl"], "the control"
+    assert [e.operation for e in journal.read(parts.home, desk.task.id)] == ["create", "check", "verify"]
 
 
 def test_entries_come_back_in_order_from_a_private_file(home: Home) -> None:
