@@ -40,7 +40,7 @@ from sandbox.workbench.starting import at_work
 
 NAMES, NAME_LENGTH, FILES = 20, 200, 200
 UNSYNCED = frozenset({"patch", "edit", "write", "check"})
-"""Left to the next entry, or to the kernel: the files of edits are fsynced, and a check decides nothing (docs/adr/0013)."""
+"""Left to the next entry or the kernel: the files of edits are fsynced, and a check decides nothing (docs/adr/0013)."""
 
 _ResultT = TypeVar("_ResultT")
 
