@@ -296,9 +296,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     if version != SCHEMA_VERSION:
-        raise _damaged(path, f"schema_version {version!r}, this program knows {SCHEMA_VERSION}")
+        raise damaged(path, f"schema_version {version!r}, this program knows {SCHEMA_VERSION}")
     return dict(document)
 
 
@@ -308,7 +308,8 @@ _RECORD = (
 )
 
 
-def _damaged(path: Path, why: str) -> SandboxError:
+def damaged(path: Path, why: str) -> SandboxError:
+    """The error about a file of ours that is torn, of another version, or of another shape."""
     is_record = path.name == "registry.json" or path.name.startswith("task-")
     return SandboxError(
         ErrorCode.INTERNAL,

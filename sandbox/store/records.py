@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.models import TASK_ID_PATTERN, CheckRun, Model, Repository, Task, TaskStatus
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, damaged, read_json, write_json
 
 
 class _Registry(Model):
@@ -129,6 +130,4 @@ def _valid(model: type[_RecordT], document: Any, path: Path) -> _RecordT:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise SandboxError(
-            ErrorCode.INTERNAL, f"The state file {path.name} cannot be used", details=str(error)[:1000]
-        ) from error
+        raise damaged(path, mistakes(error)) from error

@@ -9,8 +9,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
 from sandbox.models import CheckRun, StreamName
-from sandbox.store.home import Home, read_json
+from sandbox.store.home import Home, damaged, read_json
 
 RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
 
@@ -38,9 +39,7 @@ def find_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
     try:
         return CheckRun.model_validate(document)
     except ValidationError as error:
-        raise SandboxError(
-            ErrorCode.INTERNAL, f"The record of {run_id} cannot be used", details=str(error)[:1000]
-        ) from error
+        raise damaged(path, mistakes(error)) from error
 
 
 def _unknown(home: Home, owner_id: str, run_id: str) -> SandboxError:

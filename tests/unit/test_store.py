@@ -342,6 +342,9 @@ def test_p04_a_registry_of_wrong_shape_is_named(document: dict[str, Any], home: 
     with refused(ErrorCode.INTERNAL) as caught:
         list_repositories(home)
     assert "registry.json" in caught.value.brief
+    assert str(home.registry) in caught.value.details
+    assert "pydantic" not in caught.value.details
+    assert "Restore it from a copy" in caught.value.hint
 
 
 def test_tasks_come_oldest_first_and_a_damaged_one_is_skipped(home: Home) -> None:
