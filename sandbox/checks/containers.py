@@ -20,7 +20,7 @@ from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, remove, task_container
 from sandbox.engine.options import ContainerSpec, create_options
 from sandbox.engine.quarantine import free_name
-from sandbox.engine.supervised import Job, run_supervised
+from sandbox.engine.supervised import Work, run_supervised
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
 from sandbox.policy.container import ShippedPolicy
@@ -51,10 +51,10 @@ class TaskContainer:
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
         options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
-        job = _job(self.policy, check, place, streams, why_stop)
+        work = _work(self.policy, check, place, streams, why_stop)
         if not self.keep:
             remove(self.engine, name)  # one may be there from before the setting was changed
-        return run_supervised(self.engine, name, options, job, keep=self.keep)
+        return run_supervised(self.engine, name, options, work, keep=self.keep)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class FreshContainer:
             labels[TASK_LABEL] = place.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
         options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
-        job = _job(self.policy, check, place, streams, why_stop)
-        return run_supervised(self.engine, name, options, job, keep=False)
+        work = _work(self.policy, check, place, streams, why_stop)
+        return run_supervised(self.engine, name, options, work, keep=False)
 
 
 def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
@@ -110,9 +110,9 @@ def _options(
     return create_options(spec, policy)
 
 
-def _job(policy: ShippedPolicy, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Job:
+def _work(policy: ShippedPolicy, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Work:
     cwd = PurePosixPath(policy.container.mounts.workspace) / _directory(place.workspace, check.cwd)
-    return Job(
+    return Work(
         command_of=lambda created: command_of(check.argv, cwd, check.env, policy, created),
         streams=streams,
         deadline_s=check.timeout_s,

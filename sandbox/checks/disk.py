@@ -139,9 +139,7 @@ class DiskWatch:
 
     def count_once_more(self, seconds: float) -> None:
         """At the end of a check, for its report: `used` is of now if this long is enough, else it stays."""
-        left = replace(
-            self._additions, held=_nothing
-        )  # whoever held anything has ended, and looking for them takes long
+        left = replace(self._additions, held=_nothing)  # whoever held any has ended, and a look for them takes long
         count = Count(left.names(), self._limits)
         count.go_on(seconds, self._clock)
         if count.is_done:

@@ -202,9 +202,8 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     uid, gid = spec.user
     talks = spec.supervisor is not None
     return {
-        "Entrypoint": list(
-            spec.supervisor.argv if spec.supervisor else spec.argv
-        ),  # all of it: an empty entrypoint would let the image's own in
+        # All of it: an empty entrypoint would let the image's own in.
+        "Entrypoint": list(spec.supervisor.argv if spec.supervisor else spec.argv),
         "Cmd": [],
         "User": f"{uid}:{gid}",
         "WorkingDir": str(spec.cwd),

@@ -44,7 +44,7 @@ CommandOf = Callable[[list[str]], Command]
 
 
 @dataclass(frozen=True)
-class Job:
+class Work:
     """One check in a guest: its command, where its output goes, what ends it."""
 
     command_of: CommandOf
@@ -64,7 +64,7 @@ class _Guest:
     first: bool = False
 
 
-def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], job: Job, *, keep: bool) -> Ending:
+def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
     """Run one check in the container of this name, which is made unless it is there, idle and exactly as asked.
 
     `keep`: it stays for the next check when it is clean; the caller lets nobody else use it meanwhile. Otherwise
@@ -75,7 +75,7 @@ def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], job: J
     try:
         with ExitStack() as stack:
             guest = (_found(engine, name, options, stack) if keep else None) or _made(engine, name, options, stack)
-            ending, clean = _run(engine, guest, job)
+            ending, clean = _run(engine, guest, work)
     finally:
         if not (keep and clean):
             # By name: it is ours alone, and known even when an interrupt came before the engine's answer did.
@@ -127,17 +127,17 @@ def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, opti
     return _Guest(inspected["Id"], pid, inspected["Config"]["Env"], session)
 
 
-def _run(engine: Engine, guest: _Guest, job: Job) -> tuple[Ending, bool]:
+def _run(engine: Engine, guest: _Guest, work: Work) -> tuple[Ending, bool]:
     """How the check ended, and whether the guest is as good as new."""
-    command = job.command_of(guest.env)
+    command = work.command_of(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
     with Meter(locate(guest.pid) if engine.local else None, first=guest.first) as meter:
-        outcome = guest.session.run(command, job.streams, job.deadline_s, job.why_stop, meter.sample)
+        outcome = guest.session.run(command, work.streams, work.deadline_s, work.why_stop, meter.sample)
     wall_time_s = time.monotonic() - started
     if outcome.done is None:
         return _lost(engine, guest, outcome, meter.counters, started_at, wall_time_s), False
     ending = _reported(outcome.done, outcome.stopped, meter.counters, started_at)
-    _tell_start(outcome.done, command, job.streams)
+    _tell_start(outcome.done, command, work.streams)
     if not outcome.done.quiescent:
         kill(engine, guest.container_id)  # or an error: a removal that hangs is given up without a word to the caller
     if ending.counters.oom_kills is None:

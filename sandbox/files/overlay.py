@@ -149,9 +149,7 @@ def _list(root: int, folder: bytes, found: Upper, most: int) -> list[tuple[bytes
     """
     try:
         fd = openat2(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (
-        OSError
-    ):  # vanished or replaced since it was listed, or below more names than a path may hold: never in silence
+    except OSError:  # vanished or replaced since it was listed, or too deep for a path: never in silence
         found.entries.append(Entry(folder, EntryKind.REJECTED, executable=False, size=0))
         return []
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import check_ref_name, peel
 from sandbox.git.process import Git
 from sandbox.git.reasons import PushReason, PushRejected
 from sandbox.git.receiving import receiver
 from sandbox.git.rejection import rejection
-from sandbox.git.transport import Access, granted, remote_branch, without_secret
+from sandbox.git.transport import Access, granted, remote_branch
 
 _ASK_AGAIN = "Push again: that asks the remote first, and sends nothing twice."
 

@@ -6,7 +6,6 @@ URL, configuration or file on disk. The askpass script answers for one host only
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import shlex
@@ -16,11 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 import tenacity
 
-from sandbox.credentials import Credential
+from sandbox.credentials import Credential, without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify, is_transient
 from sandbox.git.incoming import sweep
@@ -167,17 +165,6 @@ def _pause(state: tenacity.RetryCallState) -> float:
 
 def _worth_another_try(error: BaseException) -> bool:
     return is_transient(error) and not (isinstance(error, Throttled) and error.wait_s > MAX_PAUSE_S)
-
-
-def without_secret(text: str, credential: Credential | None) -> str:
-    """Words of a server that may repeat what we sent it, as we sent it."""
-    secret = credential.secret.get_secret_value() if credential else ""
-    if credential is None or not secret:
-        return text
-    basic = base64.b64encode(f"{credential.username}:{secret}".encode()).decode()
-    for spelling in (secret, quote(secret, safe=""), quote(basic, safe=""), basic):
-        text = text.replace(spelling, "***")
-    return text
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NewType
 
@@ -98,6 +99,15 @@ def fold_name(component: bytes) -> str:
     name = component.decode("utf-8", errors="replace").translate(_IGNORABLE)
     name = unicodedata.normalize("NFKC", name).casefold().translate(_IGNORABLE)
     return name.split(":", 1)[0].rstrip(". ")
+
+
+def folders_above(paths: Iterable[bytes]) -> set[bytes]:
+    """Every directory above these, but the root."""
+    found: set[bytes] = set()
+    for path in paths:
+        while (path := path.rpartition(b"/")[0]) and path not in found:
+            found.add(path)
+    return found
 
 
 def refusal(path: str, rule: str, why: str, hint: str = "Use a path as listed.") -> SandboxError:

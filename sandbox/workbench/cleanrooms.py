@@ -41,7 +41,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Job:
+class Wanted:
     """What to run on it, required checks first, and whose it is: a task's or a repository's."""
 
     profile: Profile
@@ -53,12 +53,14 @@ class Job:
         return self.owner if self.owner.startswith("task-") else None
 
 
-def run_in_rooms(parts: Parts, source: Source, job: Job, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
+def run_in_rooms(
+    parts: Parts, source: Source, wanted: Wanted, watch: Watch, options: VerifyOptions
+) -> tuple[CheckRun, ...]:
     """The runs, chain by chain; what is known already is answered without a room. Stops at the first failure, unless
     told to keep going. Nothing is left behind whatever happens.
     """
-    rooms = _Rooms(parts, source, job, made_of(parts, job.profile), options)
-    chains = chains_of(job.checks)
+    rooms = _Rooms(parts, source, wanted, made_of(parts, wanted.profile), options)
+    chains = chains_of(wanted.checks)
     if options.jobs > 1 and len(chains) > 1:
         return _at_once(chains, rooms.runs_of, watch, options)
     return _in_turn(chains, rooms.runs_of, watch, options)
@@ -113,14 +115,14 @@ def _one_of_several(
 class _Rooms:
     parts: Parts
     source: Source
-    job: Job
+    wanted: Wanted
     made: Made
     options: VerifyOptions
 
     @cached_property
     def recorder(self) -> Recorder:
         """Only for what runs: answers that are known need no guest."""
-        return running.recorder(self.parts, self.job.profile, self.job.owner)
+        return running.recorder(self.parts, self.wanted.profile, self.wanted.owner)
 
     def runs_of(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         """A chain is answered as a whole or not at all: each check needs the output of those before it."""
@@ -158,5 +160,5 @@ class _Rooms:
     def _run_one(self, check: Check, room: Path, watch: Watch) -> CheckRun:
         require_mask(room, GIT_MASK)
         with running.report_folder(self.parts) as (run_id, report):
-            place = Place(room, report, self.source.tree, clean_room=True, task_id=self.job.task_id)
-            return running.run_one(self.parts, self.recorder, (run_id, check, place), watch, owner=self.job.owner)
+            place = Place(room, report, self.source.tree, clean_room=True, task_id=self.wanted.task_id)
+            return running.run_one(self.parts, self.recorder, (run_id, check, place), watch, owner=self.wanted.owner)

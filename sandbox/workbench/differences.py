@@ -6,13 +6,13 @@ Told only where the last run of a check in the task, on the files that were comm
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from sandbox.errors import SandboxError
 from sandbox.files.tree import EntryKind
 from sandbox.git import objects
 from sandbox.models import CheckRun, Task, Verdict
-from sandbox.policy.paths import show_path
+from sandbox.policy.paths import folders_above, show_path
 from sandbox.store.runs import list_runs
 from sandbox.text import neutral
 from sandbox.workbench.parts import Parts
@@ -87,7 +87,7 @@ def _ignored(opened: OpenTask) -> list[str]:
     """Untracked files that no commit takes; a directory that holds nothing else is one line."""
     tracked = {entry.path for entry in objects.list_tree(opened.git, opened.task.head_commit, sizes=False)}
     known = tracked | {change.path for change in opened.changes.tree}
-    folders = _folders(known)
+    folders = folders_above(known)
     found: Counter[bytes] = Counter()
     for entry in opened.files.walk(lambda _: False):
         if entry.kind in {EntryKind.FILE, EntryKind.SYMLINK} and entry.path not in known and entry.path != b".git":
@@ -105,11 +105,3 @@ def _shortest(path: bytes, folders: set[bytes]) -> bytes:
         if path[:end] not in folders:
             return path[: end + 1]
     return path
-
-
-def _folders(paths: Iterable[bytes]) -> set[bytes]:
-    found: set[bytes] = set()
-    for path in paths:
-        while (path := path.rpartition(b"/")[0]) and path not in found:
-            found.add(path)
-    return found

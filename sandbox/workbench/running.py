@@ -26,12 +26,12 @@ from sandbox.workbench.space import require_space, watch_disk, with_disk_use
 from sandbox.workbench.watch import Watch
 
 
-def run_one(parts: Parts, recorder: Recorder, job: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
+def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
     """One check in its turn, announced, its record kept under `owner`: a task or a repository.
 
     One that is cancelled, or interrupted in the main thread, has a record too; the interrupt passes on afterwards.
     """
-    run_id, check, place = job
+    run_id, check, place = which
     with interrupts_deferred() as interrupted:
         wish = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
         watch.announce(check, None)

@@ -20,7 +20,7 @@ from sandbox.git.objects import GITLINK, REGULAR, TreeChange
 from sandbox.git.process import Git
 from sandbox.git.scratch import scratch
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
-from sandbox.policy.paths import RepoPath, show_path
+from sandbox.policy.paths import RepoPath, folders_above, show_path
 from sandbox.policy.selection import Selection
 from sandbox.store.records import find_task
 from sandbox.workbench.matching import Pristine, matches, near
@@ -134,10 +134,10 @@ class _Ignored:
         leaves = {e.path: e for e in objects.list_tree(opened.git, head)}
         present = {p for p in leaves if p not in changed} | {p for p, c in changed.items() if c.content is not None}
         links = {path for path, e in leaves.items() if e.mode == GITLINK}
-        folders = _folders(present)
+        folders = folders_above(present)
         for entry in opened.files.walk(lambda path: path in links):
             # A guest may have made a directory of a file, or the reverse, since the changes were looked at.
-            fits = entry.path not in folders and not _folders({entry.path}) & present
+            fits = entry.path not in folders and not folders_above({entry.path}) & present
             if entry.kind is EntryKind.FILE and entry.path not in leaves and entry.path not in changed and fits:
                 self._add(opened, entry)
 
@@ -162,15 +162,6 @@ class _Ignored:
             if error.code in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH, ErrorCode.QUOTA_EXCEEDED}:
                 return None
             raise
-
-
-def _folders(paths: set[bytes]) -> set[bytes]:
-    """Every directory above these."""
-    found: set[bytes] = set()
-    for path in paths:
-        while (path := path.rpartition(b"/")[0]) and path not in found:
-            found.add(path)
-    return found
 
 
 # --- what is found

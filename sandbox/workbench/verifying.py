@@ -11,7 +11,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench import running
 from sandbox.workbench.bases import profile_of
 from sandbox.workbench.chains import all_passed
-from sandbox.workbench.cleanrooms import Job, Source, run_in_rooms
+from sandbox.workbench.cleanrooms import Source, Wanted, run_in_rooms
 from sandbox.workbench.differences import explain
 from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import Parts
@@ -27,7 +27,7 @@ def verify(parts: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> 
     checks = running.in_order(profile, [c.id for c in profile.checks])
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = Source(task.repo_id, git, tree, near)
-    runs = run_in_rooms(parts, source, Job(profile, checks, task.id), watch, options)
+    runs = run_in_rooms(parts, source, Wanted(profile, checks, task.id), watch, options)
     differences = explain(parts, task, runs)
     return Verification(runs=runs, verified=_verified(runs, checks), tree=tree, differences=differences)
 
@@ -49,8 +49,8 @@ def run_url(
     tree = whole_tree(parts, repository, git, commit)
     profile = chosen or profile_of(parts, repository.id, git, commit)
     checks = running.in_order(profile, wanted or [c.id for c in profile.checks])
-    source, job = Source(repository.id, git, tree, tree), Job(profile, checks, repository.id)
-    runs = run_in_rooms(parts, source, job, watch, options)
+    source = Source(repository.id, git, tree, tree)
+    runs = run_in_rooms(parts, source, Wanted(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
         ref=ref,

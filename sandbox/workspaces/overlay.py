@@ -7,7 +7,6 @@ can be made again from them after a reboot.
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from sandbox.git.diff import RawChange, diff_trees
 from sandbox.git.lookup import look_up
 from sandbox.git.objects import GITLINK, TreeEntry, is_object_id, read_blobs
 from sandbox.git.process import Git
-from sandbox.policy.paths import show_path
+from sandbox.policy.paths import folders_above, show_path
 from sandbox.store.home import write_atomically
 from sandbox.workspaces.changes import Changes, Comparison, inside
 from sandbox.workspaces.ignore import IgnoreRules
@@ -157,10 +156,7 @@ def _moved(git: Git, below: str, other: str) -> Sequence[RawChange]:
 
 def _enter_tracked(folder: Path, upper: Upper, rules: IgnoreRules, tracked: Collection[bytes]) -> None:
     """Look into ignored directories after all where they hold tracked files."""
-    folders: set[bytes] = set()
-    for path in tracked:
-        while (path := posixpath.dirname(path)) and path not in folders:
-            folders.add(path)
+    folders = folders_above(tracked)
 
     def skip(path: bytes) -> bool:
         return path not in folders and rules.ignored(show_path(path), directory=True)

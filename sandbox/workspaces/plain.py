@@ -5,7 +5,6 @@ What was read before and has the stamp it had then is not read again (statcache.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from sandbox.files.stamps import Familiar
 from sandbox.files.tree import EntryKind, WorktreeFiles
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
-from sandbox.policy.paths import show_path
+from sandbox.policy.paths import folders_above, show_path
 from sandbox.workspaces.changes import Changes, Comparison, inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import Base, Kind, Site
@@ -98,13 +97,7 @@ def _familiar(index: Index, gitlinks: Collection[bytes]) -> Familiar:
 
 
 def _prune(tracked: Collection[bytes], rules: IgnoreRules) -> _Prune:
-    folders: set[bytes] = set()
-    for path in tracked:
-        folder = path
-        while folder and folder not in folders:
-            folders.add(folder)
-            folder = posixpath.dirname(folder)
-    return _Prune(frozenset(folders), rules)
+    return _Prune(frozenset(tracked) | folders_above(tracked), rules)
 
 
 @dataclass(frozen=True)

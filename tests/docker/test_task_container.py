@@ -19,7 +19,7 @@ from sandbox.engine.commands import command_of
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, Streams, list_labelled, nothing_stops, remove, task_container
 from sandbox.engine.options import ContainerSpec, Supervisor, create_options
-from sandbox.engine.supervised import Job, run_supervised
+from sandbox.engine.supervised import Work, run_supervised
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve
 from sandbox.images.supervisor import Courier, supervisor
@@ -302,7 +302,7 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
     options = create_options(_spec(bench), bench.parts.policy)
     options["HostConfig"].update(host)
     said: list[bytes] = []
-    job = Job(
+    work = Work(
         command_of=lambda created: command_of(
             ("sh", "-c", "echo ran; echo ran > ran"), PurePosixPath("/workspace"), {}, bench.parts.policy, created
         ),
@@ -311,7 +311,7 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
         why_stop=nothing_stops,
     )
     with pytest.raises(SandboxError, match=fault) as caught:
-        run_supervised(bench.parts.engine, bench.name, options, job, keep=keep)
+        run_supervised(bench.parts.engine, bench.name, options, work, keep=keep)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
     assert (said, (bench.folder / "workspace" / "ran").exists()) == ([], False)
     assert bench.container() == ""
