@@ -23,7 +23,7 @@ BEGIN, END = "<!-- space-sandbox: made from here -->", "<!-- space-sandbox: made
 _PROMPT_CHARS, _ROWS_CHARS = 6_000, 8_000  # of the request, and of each list
 _NAME_CHARS = 300
 _DRAFT = re.compile(
-    r"^\s*(?:\[(?:draft|wip)\]|\((?:draft|wip)\)|(?:draft|wip)\s*:|draft\s+-\s|wip\s)\s*", re.IGNORECASE
+    r"^\s*(?:\[(?:draft|wip)\]|\((?:draft|wip)\)|(?:draft|wip)\s*:|draft\s+-(?:\s|$)|wip(?:\s|$))\s*", re.IGNORECASE
 )
 _FOOTER = (
     "Made by Space Sandbox, which wrote the lists above from its own record and quotes what others wrote. "

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.text import neutral, one_line
+from sandbox.text import neutral
 
 BREAK = "\u200b"
 """Zero-width space: seen by nobody, and no reference, word or URL goes on after it."""
@@ -44,13 +44,14 @@ _TRIGGER = re.compile(
     r"[@#!~%&$^*](?!\s)"  # mentions, references of either forge, math, entities
     r"|\[|\{(?=[+-])"  # task lists, named references, marked changes
     r"|:(?=[\w+-]+:|[:/])|www(?=\.)|(?:mailto|xmpp)(?=:)"  # emoji, directives, URLs
-    r"|\b[a-z][a-z0-9_]*(?=-\d)"  # GH-1, and whatever tracker is configured
-    r"|^[ ]*/(?=\w)",  # quick actions
+    r"|(?<=[a-z0-9_])(?=-\d)"  # GH-1, and whatever tracker is configured
+    r"|[0-9a-f]{4}(?=[0-9a-f]{3})"  # ids of commits
+    r"|^[ ]*/(?=\w)|\b[a-z-]{1,40}-by(?=:)",  # quick actions, trailers
     re.IGNORECASE | re.MULTILINE,
 )
 # Better whole and in code, for a reader to copy, than broken: URLs, and what may be a commit's id.
 _COPIED = re.compile(
-    r"((?:\b[a-z][a-z0-9+.-]{0,30}://|\bwww\.|\bmailto:)\S+|(?<![0-9a-z])[0-9a-f]{7,64}(?![0-9a-z]))", re.IGNORECASE
+    r"((?:\b[a-z][a-z0-9+.-]{0,30}://|\bwww\.|\bmailto:)\S+|(?<![0-9a-f])[0-9a-f]{7,64}(?![0-9a-f]))", re.IGNORECASE
 )
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~#^{}]")
 _LINE_START = re.compile(r"^([ ]*)([-+=:]|[0-9]{1,9}(?=[.)]))", re.MULTILINE)
@@ -74,7 +75,8 @@ def prose(text: str) -> str:
 
 def code(text: str, most: int = _LINE_CHARS) -> str:
     """A code span of one line, of at most so many characters of the text."""
-    line = _disarmed(clipped(_UNSEEN.sub("", one_line(text)).expandtabs(4), most)) or " "
+    seen = clean(text[: 4 * most]).replace("\n", "\N{SYMBOL FOR NEWLINE}")
+    line = _disarmed(clipped(seen, most)) or " "
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     pad = " " if line[0] in "` " or line[-1] in "` " else ""
     return f"{fence}{pad}{line}{pad}{fence}"

