@@ -160,10 +160,20 @@ def _put(files: WorktreeFiles, path: RepoPath, state: _State, content: bytes | N
 
 
 def _take_back(git: Git, files: WorktreeFiles, done: Sequence[_Step], owner: Owner) -> None:
-    """What cannot be put back is in a snapshot still; the other paths can."""
-    stored = [step for step in reversed(done) if step.before.oid and step.before.link is None]
-    contents = read_blobs(git, [step.before.oid for step in stored])
+    """What cannot be put back, or not be read because the disk is full, is in a snapshot still; the other paths can."""
+    contents = _as_far_as_read(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
     for step in reversed(done):
-        content = next(contents) if step in stored else step.before.link
-        with suppress(SandboxError):
-            _put(files, step.path, step.before, content, owner)
+        content = next(contents, None) if _is_stored(step) else step.before.link
+        if content is not None or not step.before.oid:
+            with suppress(SandboxError):
+                _put(files, step.path, step.before, content, owner)
+
+
+def _is_stored(step: _Step) -> bool:
+    """Whether what was there is to be asked of git."""
+    return bool(step.before.oid) and step.before.link is None
+
+
+def _as_far_as_read(git: Git, oids: Sequence[str]) -> Iterator[bytes]:
+    with suppress(SandboxError, OSError):
+        yield from read_blobs(git, oids)

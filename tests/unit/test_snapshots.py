@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
+from sandbox.git.process import Git
 from sandbox.models import ChangeKind
 from sandbox.policy.paths import RepoPath
 from sandbox.workspaces import restore
@@ -372,6 +374,32 @@ def test_p03_a_restore_that_breaks_at_any_step_changes_nothing(
     assert not [ref for ref in desk.refs() if "building" in ref]
     desk.workbench.restore(desk.task.id, taken.id)  # and it can be repeated
     assert desk.workbench.snapshot(desk.task.id).tree == taken.tree
+
+
+def test_p03_what_needs_no_content_is_taken_back_when_git_cannot_be_read_either(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full stops the restore, and the file of names that git is given to read what was there."""
+    taken = desk.workbench.snapshot(desk.task.id)
+    change_all_kinds(desk)
+    before = on_disk(desk.root)
+    real, asked = objects.read_blobs, list[int]()
+
+    def read_once(git: Git, oids: Sequence[str]) -> Iterator[bytes]:
+        asked.append(1)
+        if len(asked) > 1:
+            raise OSError(errno.ENOSPC, "no space left")
+        return real(git, oids)
+
+    monkeypatch.setattr(restore, "read_blobs", read_once)
+    breaking(monkeypatch, restore, "_put", 5)
+    with pytest.raises(Broken):
+        desk.workbench.restore(desk.task.id, taken.id)
+    assert len(asked) == 2
+    after = on_disk(desk.root)
+    assert "d/y" not in after, "made by the restore"
+    assert after["link"] == before["link"]
+    assert after["f"] != before["f"], "void: the restore had not come so far"
 
 
 @pytest.mark.parametrize("nth", [1, 2])
