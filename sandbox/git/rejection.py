@@ -22,7 +22,8 @@ _SERVER = re.compile(r"^remote:[ \t]?(.*?)[ \t]*$", re.MULTILINE)
 _OWN = re.compile(rf"^(?!remote:|{re.escape(CUT)}).*$", re.MULTILINE)
 _PADDING = re.compile(r"[ \t]+$", re.MULTILINE)
 _UNREPORTED = re.compile(r"^!\t[^\n]*\[remote failure\]", re.MULTILINE)
-_TURNED_AWAY = re.compile(r"returned error: 403\b|^fatal: Could not read from remote repository", re.MULTILINE)
+_FORBIDDEN = re.compile(r"returned error: 403\b")
+_NO_GIT = re.compile(r"^fatal: Could not read from remote repository", re.MULTILINE)
 _NO_WRITE = re.compile(
     r"^(?:ERROR: )?(?:Permission to .* denied to |The key you are authenticating with has been marked as read only"
     r"|You are not allowed to (?:push|upload) code|This deploy key does not have write access)",
@@ -38,14 +39,19 @@ def _rules(*rows: tuple[str, PushReason]) -> _Rules:
 
 # What stands in parentheses on our branch's line: words of git (send-pack.c, receive-pack.c), or of a forge.
 _STATUS = _rules(
-    (r"^(stale info|incorrect old value provided|reference already exists)$", PushReason.BRANCH_MOVED),
+    (
+        r"^(stale info|incorrect old value provided|reference (already exists|does not exist))$",
+        PushReason.BRANCH_MOVED,
+    ),
     (r"^(non-fast-forward|fetch first|needs force)$", PushReason.NON_FAST_FORWARD),
     (r"^protected branch hook declined$", PushReason.PROTECTED_BRANCH),
     (r"^refusing to allow .* without `workflows?` (scope|permission)$", PushReason.WORKFLOW_SCOPE),
     (r"^push declined due to email privacy restrictions$", PushReason.REPOSITORY_RULES),
     (r"^(shallow update not allowed|missing necessary objects|bad pack)$", PushReason.MISSING_OBJECTS),
 )
-_WORDS_OF_LOCKS = _rules((r"^error: cannot lock ref .*: (is at |reference )", PushReason.BRANCH_MOVED))
+_WORDS_OF_LOCKS = _rules(
+    (r"^error: cannot lock ref .*: (is at |reference |unable to resolve reference )", PushReason.BRANCH_MOVED)
+)
 _WORDS_OF_UNPACKING = _rules(
     (r"^fatal: pack exceeds maximum allowed size", PushReason.TOO_LARGE),
     (r"^fatal: fsck error|^error: object [0-9a-f]+: \w+: ", PushReason.UNSAFE_OBJECTS),
@@ -96,12 +102,18 @@ def rejection(ref: str, code: int, stderr: str, stdout: str) -> SandboxError:
         return PushRejected(_first(_STATUS, status) or _by_words(status, server) or PushReason.REFUSED, said=details)
     if (reason := _first(_OWN_WORDS, own)) is not None:
         return PushRejected(reason, said=details)
-    error = _turned_away(f"{server}\n{own}") if _TURNED_AWAY.search(own) else None
-    error = error or (_unreported() if _UNREPORTED.search(stdout) else classify("push", code, own))
+    error = _unreported() if _UNREPORTED.search(stdout) else _before_git(code, stderr, server, own)
     if isinstance(error, PushRejected):
         return PushRejected(error.reason, said=details)
     error.details = details
     return error
+
+
+def _before_git(code: int, stderr: str, server: str, own: str) -> SandboxError:
+    """No hook has run. Over ssh a server that does not even start git explains itself on our stderr, as it likes."""
+    no_git = _NO_GIT.search(own) is not None
+    turned_away = _turned_away(f"{server}\n{own}") if no_git or _FORBIDDEN.search(own) else None
+    return turned_away or classify("push", code, stderr if no_git else own)
 
 
 def _status(ref: str, stdout: str) -> str | None:

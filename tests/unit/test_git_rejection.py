@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.classify import is_transient
+from sandbox.git.classify import classify, is_transient
 from sandbox.git.process import CUT
 from sandbox.git.reasons import PushReason, PushRejected
 from sandbox.git.rejection import rejection
@@ -15,6 +15,7 @@ from sandbox.git.rejection import rejection
 DATA = Path(__file__).parents[1] / "data" / "git-stderr"
 REF = "refs/heads/x"
 SAMPLES = {
+    "push-deleted-meanwhile": PushReason.BRANCH_MOVED,
     "push-denied-non-fast-forward": PushReason.NON_FAST_FORWARD,
     "push-directory-conflict": PushReason.REFUSED,
     "push-fsck": PushReason.UNSAFE_OBJECTS,
@@ -42,6 +43,7 @@ SAMPLES = {
     "push-hook-declined-pre-receive": PushReason.HOOK_DECLINED,
     "push-hook-declined-update": PushReason.HOOK_DECLINED,
     "push-lease-exists": PushReason.BRANCH_MOVED,
+    "push-made-meanwhile": PushReason.BRANCH_MOVED,
     "push-moved-meanwhile": PushReason.BRANCH_MOVED,
     "push-non-fast-forward": PushReason.NON_FAST_FORWARD,
     "push-proxy-too-large": PushReason.TOO_LARGE,
@@ -54,6 +56,7 @@ NO_WRITE = {
     "push-gitlab-no-permission", "push-gitlab-no-permission-ssh",
 }  # fmt: skip
 FILES = sorted(DATA.glob("*/push-*.txt"))
+OTHERS = sorted(set(DATA.glob("*/*.txt")) - set(FILES))
 DENIALS = (
     "Authentication failed for 'https://h/'",
     "fatal: Authentication failed",
@@ -99,6 +102,12 @@ def test_a_known_refusal_has_its_reason(path: Path) -> None:
     else:
         assert reason(error) is SAMPLES[path.stem]
         assert error.details.splitlines()[0] == f"reason: {SAMPLES[path.stem].value}"
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_a_push_that_never_began_fails_as_a_fetch_does(path: Path) -> None:
+    text = path.read_text()
+    assert rejection(REF, 128, text, "").code is classify("push", 128, text).code
 
 
 def test_every_sample_is_there_and_every_reason_but_those_that_only_asking_tells() -> None:
