@@ -56,7 +56,6 @@ _WORDS_OF_UNPACKING = _rules(
     (r"^fatal: pack exceeds maximum allowed size", PushReason.TOO_LARGE),
     (r"^fatal: fsck error|^error: object [0-9a-f]+: \w+: ", PushReason.UNSAFE_OBJECTS),
     (r"^(fatal|error): .*(No space left on device|Disk quota exceeded)", PushReason.QUOTA),
-    (r"^(fatal|error): (unresolved deltas|.*missing (blob|tree|commit) )", PushReason.MISSING_OBJECTS),
 )
 _WORDS_OF_RULES = _rules(
     (r"^- GITHUB PUSH PROTECTION$|^\s*- Push cannot contain secrets", PushReason.LEAK),
@@ -72,7 +71,6 @@ _WORDS_OF_HOOKS = _rules(
     (r"^error: GH0(07|13): |^GitLab: (Commit |Author |Committer |Branch name )", PushReason.REPOSITORY_RULES),
     (r"^error: GH008: ", PushReason.MISSING_OBJECTS),
     (r"^GitLab: Your push has been rejected, because this repository has exceeded its size limit", PushReason.QUOTA),
-    (r"^(GitLab: )?(This repository was archived|The repository is temporarily read-only)", PushReason.READ_ONLY),
     (r"", PushReason.HOOK_DECLINED),
 )
 # Which words of the server matter, by how the line begins; nothing it says matters on any other.

@@ -19,6 +19,7 @@ SAMPLES = {
     "push-denied-non-fast-forward": PushReason.NON_FAST_FORWARD,
     "push-directory-conflict": PushReason.REFUSED,
     "push-fsck": PushReason.UNSAFE_OBJECTS,
+    "push-full": PushReason.QUOTA,
     "push-gitea-mirror": PushReason.READ_ONLY,
     "push-github-archived": PushReason.READ_ONLY,
     "push-github-archived-ssh": PushReason.READ_ONLY,
