@@ -1,12 +1,7 @@
-"""A scripted GitHub: one repository, its pull requests and checks, with the rules of the real one that matter to us.
-
-Bodies are the examples that GitHub publishes with its description, filled with this repository's facts.
-"""
+"""A scripted GitHub: one repository, its pull requests and checks, with the rules of the real one that matter to us."""
 
 from __future__ import annotations
 
-import copy
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -17,42 +12,23 @@ from urllib.parse import unquote
 from devtools.forges import graphql, openapi, packages
 from devtools.forges.branches import Branches
 from devtools.forges.exchange import Answer, Request
+from devtools.forges.github_bodies import Bodies, Pull
 from devtools.forges.pages import page_of
 
+__all__ = ["GitHubRules", "Pull"]
+
 DOCS = "https://docs.github.com/rest"
+_FORBIDDEN = "Resource not accessible by personal access token"
 _REPO = r"/repos/(?P<owner>[^/]+)/(?P<repo>[^/]+)"
-_EXAMPLE_SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
 _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass
-class Pull:
-    """One pull request; its head commit is wherever its branch is."""
-
-    number: int
-    head: str
-    base: str
-    title: str
-    body: str | None
-    draft: bool
-    state: str = "open"
-    merged: bool = False
-    last_head: str = ""
-    fork: str = ""  # `owner/name`, when its head is a branch of another repository
-
-    @property
-    def owner(self) -> str:
-        """Of the fork; empty for the repository itself."""
-        return self.fork.partition("/")[0]
-
-    @property
-    def node_id(self) -> str:
-        return f"PR_demo{self.number}"
-
-
-@dataclass
 class GitHubRules:
-    """`checks` and `statuses` by commit: fields that differ from the example's. `logs` by job."""
+    """`checks` and `statuses` by commit: fields that differ from the example's. `log_url`: where a job's log lies.
+
+    `stale_reads`: so many reads of pull requests still tell the old head after a push, as GitHub takes its time.
+    """
 
     branches: Branches
     token: str
@@ -60,6 +36,7 @@ class GitHubRules:
     name: str = "demo"
     default_branch: str = "main"
     may_write: bool = True
+    stale_reads: int = 0
     drafts: bool = True
     pulls: list[Pull] = field(default_factory=list)
     checks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -70,6 +47,10 @@ class GitHubRules:
 
     def __post_init__(self) -> None:
         self.description = openapi.load(packages.GITHUB_OPENAPI)
+
+    @property
+    def bodies(self) -> Bodies:
+        return Bodies(self.description, self.owner, self.name, self.default_branch)
 
     def misasked(self, request: Request) -> list[str]:
         if request.path == "/graphql":
@@ -100,17 +81,14 @@ class GitHubRules:
         words = {name: unquote(value) for name, value in found.groupdict().items()}
         if "owner" in words and (words.pop("owner"), words.pop("repo")) != (self.owner, self.name):
             return _error(404, "Not Found")
-        if request.method != "GET" and not self.may_write:
-            return _error(403, "Resource not accessible by personal access token")
+        if request.method != "GET" and not self.may_write and request.path != "/graphql":
+            return _error(403, _FORBIDDEN)
         return handler(self, request, **words)
 
     # What is asked
 
     def get_repository(self, request: Request) -> Answer:
-        fields = {"default_branch": self.default_branch, "permissions": self._permissions(), "language": "Python"}
-        example = self._example("full-repository-default-response", request)
-        shown = {**example, **fields}
-        return Answer(200, {n: v for n, v in shown.items() if n not in {"source", "parent"}})  # those of a fork
+        return Answer(200, self.bodies.repository(request, may_write=self.may_write))
 
     def list_pulls(self, request: Request) -> Answer:
         query = request.query
@@ -171,13 +149,13 @@ class GitHubRules:
         oid = self._commit(ref)
         if oid is None:
             return _error(422, f"No commit found for SHA: {ref}")
-        return Answer(200, {**self._example("commit", request, oid=oid), "files": []})
+        return Answer(200, {**self.bodies.example("commit", request, oid=oid), "files": []})
 
     def list_check_runs(self, request: Request, ref: str) -> Answer:
         oid = self._commit(ref)
         if oid is None:
             return _error(422, f"No commit found for SHA: {ref}")
-        example = self._example("check-run-paginated", request, oid=oid)["check_runs"][0]
+        example = self.bodies.example("check-run-paginated", request, oid=oid)["check_runs"][0]
         runs = [{**example, "head_sha": oid, "id": oid_number(oid, n), **given}
                 for n, given in enumerate(self.checks.get(oid, []))]  # fmt: skip
         page, headers = page_of(request, runs, 30)
@@ -187,7 +165,7 @@ class GitHubRules:
         oid = self._commit(ref)
         if oid is None:
             return _error(404, "Not Found")
-        example = self._example("combined-commit-status", request, oid=oid)
+        example = self.bodies.example("combined-commit-status", request, oid=oid)
         statuses = [{**example["statuses"][0], **given} for given in self.statuses.get(oid, [])]
         states = {status["state"] for status in statuses}
         failed = states & {"failure", "error"}
@@ -207,10 +185,10 @@ class GitHubRules:
         return Answer(302, b"", {"Location": self.log_url(int(job)), "Content-Type": "text/html"})
 
     def rate_limit(self, request: Request) -> Answer:
-        return Answer(200, self._example("rate-limit-overview", request))
+        return Answer(200, self.bodies.example("rate-limit-overview", request))
 
     def user(self, request: Request) -> Answer:
-        return Answer(200, {**self._example("private-user-response-with-public-profile-information", request),
+        return Answer(200, {**self.bodies.example("private-user-response-with-public-profile-information", request),
                             "login": self.owner})  # fmt: skip
 
     def graphql(self, request: Request) -> Answer:
@@ -227,48 +205,24 @@ class GitHubRules:
         pull = next((p for p in self.pulls if p.node_id == asked["pullRequestId"]), None)
         if pull is None:
             raise graphql.Refused("NOT_FOUND", f"Could not resolve to a node with the global id of '{asked}'")
+        if not self.may_write:
+            raise graphql.Refused("FORBIDDEN", _FORBIDDEN)
         pull.draft = draft
         shown = {"id": pull.node_id, "number": pull.number, "isDraft": draft, "title": pull.title}
         return {"clientMutationId": asked.get("clientMutationId"), "pullRequest": shown}
 
     def _pull(self, request: Request, pull: Pull, *, simple: bool = False) -> dict[str, Any]:
         heads = self.branches.all()
-        pull.last_head = heads.get(pull.head, pull.last_head) if not pull.fork else "f" * 40
-        example = self._example("pull-request", request, oid=pull.last_head, number=pull.number)
-        html = f"{_site(request)}/{self.owner}/{self.name}/pull/{pull.number}"
-        fields: dict[str, Any] = {
-            "number": pull.number, "node_id": pull.node_id, "title": pull.title, "body": pull.body, "draft": pull.draft,
-            "state": pull.state, "locked": False, "html_url": html, "merged": pull.merged, "requested_teams": [],
-            "url": f"{request.base_url}/repos/{self.owner}/{self.name}/pulls/{pull.number}", "labels": [],
-            "closed_at": None if pull.state == "open" else example["updated_at"],
-            "merged_at": example["updated_at"] if pull.merged else None, "milestone": None, "auto_merge": None,
-            "head": self._side(example["head"], pull.head, pull.last_head, pull.fork),
-            "base": self._side(example["base"], pull.base, heads.get(pull.base, "0" * 40)),
-        }  # fmt: skip
-        shown = {**example, **fields}
-        full_only = {"merged", "mergeable", "rebaseable", "mergeable_state", "merged_by", "comments", "review_comments",
-                     "maintainer_can_modify", "commits", "additions", "deletions", "changed_files"}  # fmt: skip
-        return {name: value for name, value in shown.items() if not (simple and name in full_only)}
+        if pull.state == "open":
+            pull.last_head = "f" * 40 if pull.fork else self._head_of(pull, heads)
+        return self.bodies.pull(request, pull, heads.get(pull.base, "0" * 40), simple=simple)
 
-    def _side(self, example: Mapping[str, Any], branch: str, oid: str, fork: str = "") -> dict[str, Any]:
-        full_name = fork or f"{self.owner}/{self.name}"
-        repository = {**example["repo"], "default_branch": self.default_branch, "full_name": full_name}
-        return {
-            **example,
-            "label": f"{full_name.split('/')[0]}:{branch}",
-            "ref": branch,
-            "sha": oid,
-            "repo": repository,
-        }
-
-    def _example(self, name: str, request: Request, *, oid: str = _EXAMPLE_SHA, number: int = 1347) -> Any:
-        text = json.dumps(self.description.example(name))
-        rows = {"https://api.github.com": request.base_url, "https://github.com": _site(request),
-                "octocat/Hello-World": f"{self.owner}/{self.name}", '"Hello-World"': f'"{self.name}"',
-                '"octocat"': f'"{self.owner}"', _EXAMPLE_SHA: oid, "/1347": f"/{number}"}  # fmt: skip
-        for old, new in rows.items():
-            text = text.replace(old, new)
-        return copy.deepcopy(json.loads(text))
+    def _head_of(self, pull: Pull, heads: Mapping[str, str]) -> str:
+        there = heads.get(pull.head, pull.last_head)
+        if self.stale_reads and pull.last_head and there != pull.last_head:
+            self.stale_reads -= 1
+            return pull.last_head
+        return there
 
     def _numbered(self, number: str) -> Pull | None:
         return next((pull for pull in self.pulls if str(pull.number) == number), None)
@@ -276,9 +230,6 @@ class GitHubRules:
     def _commit(self, ref: str) -> str | None:
         named = self.branches.all().get(ref.removeprefix("heads/"))
         return named or (ref if _SHA.fullmatch(ref) and self.branches.knows(ref) else None)
-
-    def _permissions(self) -> dict[str, bool]:
-        return {"admin": False, "maintain": False, "push": self.may_write, "triage": self.may_write, "pull": True}
 
 
 _HandlerOf = Callable[..., Answer]
@@ -302,10 +253,6 @@ _ROUTES: tuple[tuple[str, str, _HandlerOf], ...] = (
 def oid_number(oid: str, position: int) -> int:
     """An id for a check run of a commit that needs none of its own."""
     return int(oid[:6], 16) * 100 + position
-
-
-def _site(request: Request) -> str:
-    return request.base_url.removesuffix("/api/v3")
 
 
 def _error(status: int, message: str, **more: Any) -> Answer:

@@ -10,26 +10,14 @@ from urllib.parse import unquote
 
 from devtools.forges.branches import Branches
 from devtools.forges.exchange import Answer, Request
+from devtools.forges.gitlab_bodies import Bodies, MergeRequest
 from devtools.forges.gitlabapi import description
 from devtools.forges.openapi import OpenApi
 from devtools.forges.pages import page_of
 
-_DRAFT = re.compile(r"\s*(\[draft\]|\(draft\)|draft:)", re.IGNORECASE)
-_AT = "2024-01-01T00:00:00.000Z"
+__all__ = ["GitLabRules", "MergeRequest"]
+
 _PROJECT = "/projects/(?P<project>[^/]+)"
-
-
-@dataclass
-class MergeRequest:
-    """Its draft state is a prefix of its title; GitLab has no other field to set."""
-
-    iid: int
-    source: str
-    target: str
-    title: str
-    description: str | None
-    state: str = "opened"
-    sha: str | None = None
 
 
 @dataclass
@@ -88,19 +76,7 @@ class GitLabRules:
     # What is asked
 
     def get_project(self, request: Request) -> Answer:
-        web = f"{_site(request)}/{self.owner}/{self.name}"
-        return Answer(200, {
-            "id": self.project_id, "description": None, "name": self.name, "path": self.name, "created_at": _AT,
-            "name_with_namespace": f"{self.owner} / {self.name}", "path_with_namespace": f"{self.owner}/{self.name}",
-            "default_branch": self.default_branch, "ssh_url_to_repo": f"git@localhost:{self.owner}/{self.name}.git",
-            "http_url_to_repo": f"{web}.git", "web_url": web, "readme_url": None, "forks_count": 0, "star_count": 0,
-            "last_activity_at": _AT, "archived": False, "visibility": "private", "empty_repo": False,
-            "merge_requests_enabled": True, "jobs_enabled": True, "merge_method": "merge",
-            "only_allow_merge_if_pipeline_succeeds": False,
-            "permissions": {"project_access": {"access_level": 30, "notification_level": 3}, "group_access": None},
-            "namespace": {"id": 3, "name": self.owner, "path": self.owner, "kind": "user", "full_path": self.owner,
-                          "parent_id": None, "avatar_url": None, "web_url": f"{_site(request)}/{self.owner}"},
-        })  # fmt: skip
+        return Answer(200, self._bodies(request).project())
 
     def list_merge_requests(self, request: Request) -> Answer:
         query = request.query
@@ -161,17 +137,21 @@ class GitLabRules:
 
     def _pipelines_in(self, request: Request, chosen: list[dict[str, Any]]) -> Answer:
         page, headers = page_of(request, chosen[::-1], 20)
-        return Answer(200, [self._pipeline(request, p) for p in page], headers)
+        return Answer(200, [self._bodies(request).pipeline(p) for p in page], headers)
 
     def get_pipeline(self, request: Request, pipeline: str) -> Answer:
         found = next((p for p in self.pipelines if str(p["id"]) == pipeline), None)
-        return Answer(200, self._head(request, found)) if found else Answer(404, {"message": "404 Not found"})
+        return (
+            Answer(200, self._bodies(request).whole_pipeline(found))
+            if found
+            else Answer(404, {"message": "404 Not found"})
+        )
 
     def list_jobs(self, request: Request, pipeline: str) -> Answer:
-        return self._of_pipeline(request, pipeline, self.jobs, self._job)
+        return self._of_pipeline(request, pipeline, self.jobs, Bodies.job)
 
     def list_bridges(self, request: Request, pipeline: str) -> Answer:
-        return self._of_pipeline(request, pipeline, self.bridges, self._bridge)
+        return self._of_pipeline(request, pipeline, self.bridges, Bodies.bridge)
 
     def _of_pipeline(
         self, request: Request, pipeline: str, rows: Mapping[int, list[dict[str, Any]]], shape: _ShapeOf
@@ -179,26 +159,18 @@ class GitLabRules:
         found = next((p for p in self.pipelines if str(p["id"]) == pipeline), None)
         if found is None:
             return Answer(404, {"message": "404 Not found"})
-        items = [shape(request, found, n, given) for n, given in enumerate(rows.get(found["id"], []))]
+        items = [shape(self._bodies(request), found, n, given) for n, given in enumerate(rows.get(found["id"], []))]
         page, headers = page_of(request, items, 20)
         return Answer(200, page, headers)
 
     def get_commit(self, request: Request, sha: str) -> Answer:
         if sha not in self.merges:
             return Answer(404, {"message": "404 Commit Not Found"})
-        who = {f"{role}_{what}": "Demo" for role in ("author", "committer") for what in ("name", "email")}
-        return Answer(200, {
-            "id": sha, "short_id": sha[:8], "created_at": _AT, "parent_ids": self.merges[sha], "title": "Merge",
-            "message": "Merge", "authored_date": _AT, "committed_date": _AT, "trailers": {}, "extended_trailers": {},
-            "web_url": f"{_site(request)}/{self.owner}/{self.name}/-/commit/{sha}", "status": None, **who,
-            "project_id": self.project_id, "last_pipeline": None,
-        })  # fmt: skip
+        return Answer(200, self._bodies(request).commit(sha, self.merges[sha]))
 
     def list_statuses(self, request: Request, sha: str) -> Answer:
-        plain = {"id": 93, "sha": sha, "ref": self.default_branch, "status": "success", "name": "default",
-                 "target_url": None, "description": None, "created_at": _AT, "started_at": None, "finished_at": None,
-                 "allow_failure": False, "coverage": None, "pipeline_id": None, "author": _user(request)}  # fmt: skip
-        page, headers = page_of(request, [{**plain, **given} for given in self.statuses.get(sha, [])], 20)
+        shown = [self._bodies(request).commit_status(sha, given) for given in self.statuses.get(sha, [])]
+        page, headers = page_of(request, shown, 20)
         return Answer(200, page, headers)
 
     def job_trace(self, request: Request, job: str) -> Answer:
@@ -207,92 +179,37 @@ class GitLabRules:
         return Answer(200, self.traces[int(job)], {"Content-Type": "text/plain"})
 
     def user(self, request: Request) -> Answer:
-        return Answer(200, _user(request))
+        return Answer(200, self._bodies(request).user())
 
     # Parts
 
+    def _bodies(self, request: Request) -> Bodies:
+        return Bodies(request, self.owner, self.name, self.project_id, self.default_branch)
+
     def _basic(self, request: Request, mr: MergeRequest) -> dict[str, Any]:
-        draft = bool(_DRAFT.match(mr.title))
-        closed = _AT if mr.state == "closed" else None
-        reference = f"!{mr.iid}"
-        return {
-            "id": 100 + mr.iid, "iid": mr.iid, "project_id": self.project_id, "title": mr.title, "state": mr.state,
-            "description": mr.description, "created_at": _AT, "updated_at": _AT, "merged_by": None, "merge_user": None,
-            "merged_at": _AT if mr.state == "merged" else None, "closed_by": None, "closed_at": closed,
-            "target_branch": mr.target, "source_branch": mr.source, "user_notes_count": 0, "upvotes": 0, "downvotes": 0,
-            "author": _user(request), "assignees": [], "assignee": None, "reviewers": [], "labels": [],
-            "source_project_id": self.project_id, "target_project_id": self.project_id, "draft": draft,
-            "imported": False, "imported_from": "none", "work_in_progress": draft, "milestone": None,
-            "merge_when_pipeline_succeeds": False, "merge_status": "can_be_merged", "merge_after": None,
-            "detailed_merge_status": self._merge_status(mr, draft=draft), "sha": self._sha(mr),
-            "merge_commit_sha": None, "squash_commit_sha": None, "discussion_locked": None,
-            "should_remove_source_branch": None, "force_remove_source_branch": None, "prepared_at": _AT,
-            "reference": reference, "time_stats": {}, "squash": False, "squash_on_merge": False,
-            "references": {"short": reference, "relative": reference, "full": f"{self.owner}/{self.name}{reference}"},
-            "web_url": f"{_site(request)}/{self.owner}/{self.name}/-/merge_requests/{mr.iid}",
-            "task_completion_status": {"count": 0, "completed_count": 0}, "has_conflicts": False,
-            "blocking_discussions_resolved": True,
-        }  # fmt: skip
+        if mr.state == "opened":
+            mr.sha = self._head_of(mr)
+        status = "not_open" if mr.state != "opened" else "draft_status" if mr.draft else self.merge_status
+        return self._bodies(request).merge_request(mr, status)
 
     def _full(self, request: Request, mr: MergeRequest) -> dict[str, Any]:
         basic = self._basic(request, mr)
         head = next((p for p in reversed(self.pipelines) if p["sha"] == basic["sha"]), None)
-        return {
-            **basic, "subscribed": True, "changes_count": "1", "latest_build_started_at": None,
-            "latest_build_finished_at": None, "first_deployed_to_production_at": None, "merge_error": None,
-            "pipeline": self._pipeline(request, head) if head else None,
-            "head_pipeline": self._head(request, head) if head else None,
-            "diff_refs": {"base_sha": self.branches.all().get(mr.target), "head_sha": basic["sha"],
-                          "start_sha": self.branches.all().get(mr.target)},
-            "user": {"can_merge": True}, "first_contribution": False,
-        }  # fmt: skip
+        return self._bodies(request).one(basic, head, self.branches.all().get(mr.target))
 
-    def _merge_status(self, mr: MergeRequest, *, draft: bool) -> str:
-        return "not_open" if mr.state != "opened" else "draft_status" if draft else self.merge_status
-
-    def _sha(self, mr: MergeRequest) -> str | None:
-        if self.stale_reads and mr.sha != self.branches.all().get(mr.source):
+    def _head_of(self, mr: MergeRequest) -> str | None:
+        there = self.branches.all().get(mr.source, mr.sha)
+        if self.stale_reads and there != mr.sha:
             self.stale_reads -= 1
-        else:
-            mr.sha = self.branches.all().get(mr.source, mr.sha)
-        return mr.sha
-
-    def _pipeline(self, request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
-        web = f"{_site(request)}/{self.owner}/{self.name}/-/pipelines/{given['id']}"
-        return {"iid": given["id"], "project_id": self.project_id, "ref": self.default_branch, "source": "push",
-                "created_at": _AT, "updated_at": _AT, "web_url": web, "name": None, **given}  # fmt: skip
-
-    def _head(self, request: Request, given: Mapping[str, Any]) -> dict[str, Any]:
-        status = given["status"]
-        words = dict.fromkeys(("icon", "text", "label", "group", "tooltip", "favicon", "details_path"), status)
-        detailed = {**words, "has_details": True, "illustration": None}
-        return {**self._pipeline(request, given), "before_sha": None, "tag": False, "yaml_errors": None,
-                "user": _user(request), "started_at": _AT, "finished_at": None, "committed_at": None, "duration": None,
-                "queued_duration": 1, "coverage": None, "detailed_status": detailed}  # fmt: skip
-
-    def _job(self, request: Request, pipeline: Mapping[str, Any], n: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        number = pipeline["id"] * 1000 + n
-        web = f"{_site(request)}/{self.owner}/{self.name}/-/jobs/{given.get('id', number)}"
-        return {"id": number, "status": "success", "stage": "test", "name": f"job {n}", "ref": self.default_branch,
-                "tag": False, "coverage": None, "allow_failure": False, "created_at": _AT, "started_at": _AT,
-                "finished_at": _AT, "erased_at": None, "duration": 1.5, "queued_duration": 0.1, "user": _user(request),
-                "commit": {"id": pipeline["sha"]}, "pipeline": self._pipeline(request, pipeline), "web_url": web,
-                "project": {"ci_job_token_scope_enabled": False}, "artifacts": [], "artifacts_expire_at": None,
-                "tag_list": [], "runner": None, "runner_manager": None, "archived": False, **given}  # fmt: skip
-
-    def _bridge(
-        self, request: Request, pipeline: Mapping[str, Any], n: int, given: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        job = self._job(request, pipeline, 500 + n, given)
-        of_jobs = {"artifacts", "artifacts_expire_at", "tag_list", "runner", "runner_manager", "archived"}
-        return {"downstream_pipeline": None, **{name: value for name, value in job.items() if name not in of_jobs}}
+            return mr.sha
+        return there
 
     def _numbered(self, iid: str) -> MergeRequest | None:
         return next((mr for mr in self.merge_requests if str(mr.iid) == iid), None)
 
 
 _HandlerOf = Callable[..., Answer]
-_ShapeOf = Callable[[Request, Mapping[str, Any], int, Mapping[str, Any]], dict[str, Any]]
+_ShapeOf = Callable[[Bodies, Mapping[str, Any], int, Mapping[str, Any]], dict[str, Any]]
 _MR = f"{_PROJECT}/merge_requests/(?P<iid>\\d+)"
 _ROUTES: tuple[tuple[str, str, _HandlerOf], ...] = (
     ("GET", _PROJECT, GitLabRules.get_project),
@@ -310,12 +227,3 @@ _ROUTES: tuple[tuple[str, str, _HandlerOf], ...] = (
     ("GET", f"{_PROJECT}/jobs/(?P<job>\\d+)/trace", GitLabRules.job_trace),
     ("GET", "/user", GitLabRules.user),
 )
-
-
-def _user(request: Request) -> dict[str, Any]:
-    return {"id": 5, "username": "demo", "name": "Demo", "state": "active", "locked": False, "avatar_url": None,
-            "web_url": f"{_site(request)}/demo", "public_email": None}  # fmt: skip
-
-
-def _site(request: Request) -> str:
-    return request.base_url.removesuffix("/api/v4")

@@ -54,6 +54,26 @@ def test_a_pull_request_is_refused_as_github_does(github: GitHub, repository: Re
         repository.get_pull(1).edit(title="Another")
 
 
+def test_a_pull_request_moves_late_and_stays_where_it_was_closed(github: GitHub, repository: Repository) -> None:
+    first = github.push("topic")
+    pull = repository.create_pull(base="main", head="topic", title="A title")
+    github.rules.stale_reads = 1
+    second = github.push("topic", "more")
+    assert [repository.get_pull(1).head.sha, repository.get_pull(1).head.sha] == [first, second]
+    pull.edit(state="closed")
+    github.push("topic", "after it was closed")
+    assert repository.get_pull(1).head.sha == second
+
+
+def test_graphql_refuses_as_github_does(github: GitHub, repository: Repository) -> None:
+    github.push("topic")
+    pull = repository.create_pull(base="main", head="topic", title="A title", draft=True)
+    github.rules.may_write = False
+    with pytest.raises(pygithub.GithubException, match="FORBIDDEN"):
+        pull.mark_ready_for_review()
+    assert repository.get_pull(1).draft
+
+
 def test_checks_and_statuses_are_those_of_a_commit(github: GitHub, repository: Repository) -> None:
     oid = github.push("topic")
     github.rules.checks[oid] = [{"name": f"check {n}", "status": "in_progress", "conclusion": None} for n in range(31)]
