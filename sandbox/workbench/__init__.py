@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
+from sandbox.workbench.arguments import typed
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import build_parts
@@ -71,6 +72,7 @@ else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
 
+@typed
 class Workbench:
     """One controller on one home directory. Every method raises `SandboxError` with a stable code.
 

@@ -137,6 +137,10 @@ def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
     for name in wanted:
         if name not in known:
             raise near("check", name, known, f"The profile '{profile.name}' decides which checks there are.")
+    if not wanted and known:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
+        )
     if not wanted:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

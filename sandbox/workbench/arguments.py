@@ -1,0 +1,83 @@
+"""Arguments of the public API are what their annotations say: a wrong type is `invalid_input`, not a defect further in.
+
+Only annotations as they are written are read, so that nothing is imported for it. What this does not know - type
+aliases, containers of models - it lets pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from types import FunctionType
+from typing import Any, TypeVar
+
+from sandbox.errors import ErrorCode, SandboxError
+
+_ClassT = TypeVar("_ClassT", bound=type)
+
+_SIMPLE: dict[str, type | tuple[type, ...]] = {
+    "None": type(None),
+    "bool": bool,
+    "bytes": bytes,
+    "float": (float, int),
+    "int": int,
+    "str": str,
+}
+_WORDS = {"Sequence[str]": "a sequence of str"}
+
+
+def typed(cls: _ClassT) -> _ClassT:
+    """Have the public methods of a class check the types of their arguments."""
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, FunctionType) and not name.startswith("_"):
+            setattr(cls, name, _checked(value))
+    return cls
+
+
+def _checked(method: FunctionType) -> Callable[..., Any]:
+    code = method.__code__
+    names = code.co_varnames[: code.co_argcount]
+    expected = {name: text for name, text in method.__annotations__.items() if name != "return"}
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if name in expected and not _fits(value, expected[name]):
+                raise _wrong(method.__name__, name, expected[name], value)
+        return method(*args, **kwargs)
+
+    return call
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    if value is None and annotation.endswith("| None"):
+        return True
+    if "[" in annotation.replace("Sequence[str]", ""):  # one that may hold ` | ` inside
+        return _fits_container(value, annotation)
+    return any(_is_a(value, part) for part in annotation.split(" | "))
+
+
+def _fits_container(value: Any, annotation: str) -> bool:
+    if annotation.startswith("Mapping["):
+        return isinstance(value, Mapping)
+    return not annotation.startswith("Callable[") or callable(value)
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    if kind in _SIMPLE:
+        return isinstance(value, _SIMPLE[kind])
+    if kind == "Sequence[str]":
+        several = isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
+        return several and all(isinstance(each, str) for each in value)
+    if kind == "StreamName":
+        return isinstance(value, str)
+    return any(base.__name__ == kind for base in type(value).__mro__)
+
+
+def _wrong(method: str, name: str, annotation: str, value: Any) -> SandboxError:
+    wanted = _WORDS.get(annotation, annotation)
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"{method}: '{name}' should be {wanted}, not {type(value).__name__}",
+        hint='One name is a sequence, too: ["test"].' if wanted is not annotation and isinstance(value, str) else "",
+    )

@@ -1,0 +1,97 @@
+"""What is no argument of the public API is `invalid_input`, whatever it is, and never an error of Python's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import SearchQuery
+from sandbox.workbench import Watch, Workbench
+from tests.unit.conftest import Upstream, refused
+from tests.unit.desk import Desk
+
+ODD: dict[str, Any] = {"none": None, "number": 5, "bytes": b"x", "list": ["x", 1], "dict": {"a": 1}, "object": object()}
+SIGNATURES = {
+    name: inspect.signature(method)
+    for name, method in inspect.getmembers(Workbench, inspect.isfunction)
+    if not name.startswith("_")
+}
+TAKEN = {
+    "str": {"number", "bytes", "list", "dict", "object", "none"},
+    "str | None": {"number", "bytes", "list", "dict", "object"},
+    "Sequence[str]": {"number", "bytes", "list", "dict", "object", "none"},
+}
+CASES = {
+    name: [
+        (parameter.name, ODD[odd])
+        for parameter in signature.parameters.values()
+        for odd in sorted(TAKEN.get(parameter.annotation, ()))
+    ]
+    for name, signature in SIGNATURES.items()
+}
+
+
+@pytest.fixture(scope="module")
+def workbench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    with Workbench(tmp_path_factory.mktemp("arguments") / "home", environ={}) as workbench:
+        yield workbench
+
+
+@pytest.mark.parametrize("method", [name for name, cases in CASES.items() if cases])
+def test_a_wrong_type_is_invalid_input(method: str, workbench: Workbench) -> None:
+    """By name, with no other argument: those are not looked at before."""
+    for parameter, odd in CASES[method]:
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            getattr(workbench, method)(**{parameter: odd})
+        assert f"{method}: '{parameter}' should be " in caught.value.brief
+
+
+def test_most_of_the_api_is_among_the_cases() -> None:
+    """Control: renamed annotations would leave nothing to check."""
+    assert len([name for name, cases in CASES.items() if cases]) > 35
+    assert sum(map(len, CASES.values())) > 250
+
+
+def test_by_position_and_for_models_too(workbench: Workbench) -> None:
+    for attempt, said in (
+        (lambda: workbench.read_file("task-x", "f", "1"), "'start_line' should be int | None, not str"),  # type: ignore[arg-type]
+        (lambda: workbench.search("task-x", "pattern"), "'query' should be SearchQuery, not str"),  # type: ignore[arg-type]
+        (lambda: workbench.apply_patch("task-x", "text", {}), "'patch' should be bytes, not str"),  # type: ignore[arg-type]
+        (lambda: workbench.apply_patch("task-x", b"", ["f"]), "'expected_hashes' should be Mapping"),  # type: ignore[arg-type]
+        (lambda: workbench.verify("task-x", print), "'watch' should be Watch | None"),  # type: ignore[arg-type]
+    ):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            attempt()
+        assert said in caught.value.brief
+
+
+def test_what_is_right_passes(workbench: Workbench) -> None:
+    for attempt in (
+        lambda: workbench.search("task-x", SearchQuery(pattern="x")),
+        lambda: workbench.read_file("task-x", "f", None, 3),
+        lambda: workbench.run_checks("task-x", ["a"], Watch()),
+        lambda: workbench.run_checks("task-x", ("a",), None, runtime=None),
+        lambda: workbench.edit_file("task-x", "f", "old", b"new", "sha256:x"),
+    ):
+        with refused(ErrorCode.NOT_FOUND):
+            attempt()
+
+
+def test_one_check_is_a_sequence_too(workbench: Workbench) -> None:
+    with pytest.raises(SandboxError) as caught:
+        workbench.run_checks("task-x", "test")
+    assert '["test"]' in caught.value.hint
+
+
+def test_no_check_at_all_is_called_that(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.write("Makefile", b"test:\n")
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench, refused(ErrorCode.INVALID_INPUT) as caught:
+        desk.workbench.run_checks(desk.task.id, [])
+    assert caught.value.brief == "No check was named"
+    assert "test" in caught.value.hint
