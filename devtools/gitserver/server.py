@@ -149,6 +149,10 @@ class GitServer:
         arguments = (f"--max-count={limit}", "--format=%H%x09%an%x09%s", f"refs/heads/{branch}", "--")
         return [LogEntry(*line.split("\t", 2)) for line in self._git(owner, name, "log", *arguments)]
 
+    def ahead(self, owner: str, name: str, base: str, head: str) -> int:
+        """How many commits `head` has that `base` has not; both by id."""
+        return int(self._git(owner, name, "rev-list", "--count", f"{base}..{head}")[0])
+
     def show(self, owner: str, name: str, branch: str, path: str) -> bytes:
         """The content of one file at the tip of a branch, read in the server's own repository."""
         return self._exec("git", "-C", f"/srv/git/{_path(owner, name)}", "show", f"refs/heads/{branch}:{path}")
