@@ -78,7 +78,7 @@ def code(text: str, most: int = _LINE_CHARS) -> str:
     seen = clean(text[: 4 * most]).replace("\n", "\N{SYMBOL FOR NEWLINE}")
     line = _disarmed(clipped(seen, most)) or " "
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
-    pad = " " if line[0] in "` " or line[-1] in "` " else ""
+    pad = " " if line.strip() and (line[0] in "` " or line[-1] in "` ") else ""
     return f"{fence}{pad}{line}{pad}{fence}"
 
 

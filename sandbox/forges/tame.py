@@ -41,10 +41,10 @@ def _written(markdown: str) -> str:
 
 
 class _Container:
-    """A quote or a list item: what its lines begin with, the first one and the others."""
+    """A quote or a list item: what its lines begin with, the first one and the others. `again`: no list's first."""
 
-    def __init__(self, first: str, rest: str) -> None:
-        self.first, self.rest = first, rest
+    def __init__(self, first: str, rest: str, *, again: bool = False) -> None:
+        self.first, self.rest, self.again = first, rest, again
         self.begun = False
 
     def prefix(self) -> str:
@@ -59,8 +59,10 @@ class _Writer:
     def __init__(self) -> None:
         self.blocks: list[str] = []
         self._open: list[_Container] = []
-        self._numbers: list[int | None] = []  # of the next item of each open list; None for bullets
+        self._numbers: list[tuple[int | None, bool]] = []  # of each open list's next item, None for bullets; not first
         self._heading = ""
+        self._close = False  # whether this paragraph is of a list without blank lines between its items
+        self._close_before = 0  # how many containers were open around one, when it was just written
 
     def take(self, token: Token) -> None:
         """One token; those that close a paragraph, or are of no construct we know, say nothing."""
@@ -68,13 +70,17 @@ class _Writer:
             case "blockquote_open":
                 self._open.append(_Container("> ", "> "))
             case "bullet_list_open" | "ordered_list_open":
-                self._numbers.append(_start(token) if token.type.startswith("ordered") else None)
+                self._numbers.append((_start(token) if token.type.startswith("ordered") else None, False))
             case "list_item_open":
                 self._open.append(self._item())
             case "blockquote_close" | "list_item_close":
                 self._open.pop()
             case "bullet_list_close" | "ordered_list_close":
                 self._numbers.pop()
+            case "paragraph_open":
+                self._close = token.hidden
+            case "paragraph_close":
+                self._close = False
             case "heading_open":
                 self._heading = "#" * min(int(token.tag[1]) + 2, _LOWEST_HEADING) + " "
             case "heading_close":
@@ -93,19 +99,25 @@ class _Writer:
                 self._write("---")
 
     def _item(self) -> _Container:
-        number = self._numbers[-1]
-        if number is None:
-            return _Container(_ITEM_MARK, " " * len(_ITEM_MARK))
-        self._numbers[-1] = number + 1
-        mark = f"{number}. "
-        return _Container(mark, " " * len(mark))
+        number, again = self._numbers.pop()
+        self._numbers.append((None if number is None else number + 1, True))
+        mark = _ITEM_MARK if number is None else f"{number}. "
+        return _Container(mark, " " * len(mark), again=again)
 
     def _write(self, text: str) -> None:
         if not text.strip():
             return
         blank = "".join(c.rest for c in self._open if c.begun).rstrip()
-        lines = ["".join(c.prefix() for c in self._open) + line for line in text.split("\n")]
-        self.blocks.append("\n".join([blank, *lines] if self.blocks else lines))
+        separated = [] if self._continues_list() or not self.blocks else [blank]
+        lines = [("".join(c.prefix() for c in self._open) + line.strip()).rstrip() for line in text.split("\n")]
+        self.blocks.append("\n".join([*separated, *lines]))
+        self._close_before = len(self._open) if self._close else 0
+
+    def _continues_list(self) -> bool:
+        """Whether an item of one paragraph comes right after another one: only there no blank line is needed."""
+        item = self._open[-1] if self._open else None
+        fresh = item is not None and item.again and not item.begun
+        return self._close and fresh and self._close_before == len(self._open)
 
 
 def _start(token: Token) -> int:
