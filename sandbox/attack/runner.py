@@ -85,26 +85,21 @@ def _tried(site: Site, entry: Entry, deadline_s: float) -> _Ended:
         if entry.scene == "guests":
             return _within(site, deadline_s, lambda: _play(entry, site.guests.scene))
         with site.scene(entry.id) as scene:
-            return _within(site, deadline_s, lambda: _play_anew(entry, scene))
+            return _within(site, deadline_s, lambda: _play(entry, scene, begin=entry.scene == "task"))
     except SandboxError as error:
         return AttackOutcome.ERROR, "", f"{error.code}: {error.brief} {error.details}".strip()
     except OSError as error:
         return AttackOutcome.ERROR, "", f"the scratch directory: {error}"
 
 
-def _play_anew(entry: Entry, scene: Scene) -> _Ended:
-    try:
-        if entry.scene == "task":
-            scene.new_task()
-    except SandboxError as error:
-        return AttackOutcome.ERROR, "", f"could not begin: {error.code}: {error.brief} {error.details}".strip()
-    return _play(entry, scene)
-
-
-def _play(entry: Entry, scene: Scene) -> _Ended:
-    """Plant, control, attack, evidence. What the product raises untyped is an error of ours, never `held`."""
+def _play(entry: Entry, scene: Scene, *, begin: bool = False) -> _Ended:
+    """Plant, control, attack, evidence; with `begin` on a new task. What the product raises untyped is an error of
+    ours, never `held`.
+    """
     control = ""
     try:
+        if begin:
+            scene.new_task()
         entry.plant(scene)
         control = entry.control(scene)
         scene.begin()

@@ -17,7 +17,7 @@ from sandbox import __version__
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.cli.streams import guard_streams
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.text import neutral
+from sandbox.text import neutral, one_line
 
 INTERRUPTED = 130
 _USAGE, _REFUSED, _CONFLICT, _INFRASTRUCTURE = 2, 3, 4, 5
@@ -199,7 +199,7 @@ def _fail(error: SandboxError, invocation: Invocation) -> int:
         document = {"error": {**error.payload()["error"], "hint": hint}}
         click.echo(json.dumps(document, ensure_ascii=True))
     else:
-        click.echo(f"{click.style('error', fg='red')} [{error.code}] {neutral(error.brief)}", err=True, color=_color())
+        click.echo(f"{click.style('error', fg='red')} [{error.code}] {one_line(error.brief)}", err=True, color=_color())
         for line in neutral(error.details).splitlines()[-40:]:  # names and bytes of a guest may be among it
             click.echo(f"  {line}", err=True)
         if hint:

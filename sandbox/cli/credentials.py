@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CredentialInfo
 
-_SECRET_BYTES = 16 * 1024
+_SECRET_CHARS = 16 * 1024
 _File = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
 
 
@@ -40,7 +41,10 @@ def set_(invocation: Invocation, host: str, username: str | None, ssh_key: Path 
 def _secret() -> str:
     if sys.stdin.isatty():
         return str(click.prompt("Secret", hide_input=True, default="", show_default=False, err=True))
-    return sys.stdin.read(_SECRET_BYTES).removesuffix("\n")
+    secret = sys.stdin.read(_SECRET_CHARS + 1)
+    if len(secret) > _SECRET_CHARS:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A secret has at most {_SECRET_CHARS} characters")
+    return secret.removesuffix("\n")
 
 
 @credentials.command("list")

@@ -6,7 +6,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, copyable, global_options
 from sandbox.models import Leftover, Reconciliation, Tidying
-from sandbox.text import neutral
+from sandbox.text import one_line
 
 _COLORS = {Tidying.KEPT: "yellow", Tidying.BUSY: "yellow", Tidying.FAILED: "red"}
 _STAYS = {Tidying.KEPT, Tidying.BUSY, Tidying.FAILED}
@@ -44,5 +44,5 @@ def _show(found: Reconciliation) -> None:
 
 def _line(left: Leftover, *, dry_run: bool) -> str:
     word = f"would be {left.action.value}" if dry_run and left.action not in _STAYS else left.action.value
-    note = f"  ({copyable(neutral(left.note))})" if left.note else ""
-    return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {neutral(left.name)}{note}"
+    note = f"  ({copyable(one_line(left.note))})" if left.note else ""
+    return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {one_line(left.name)}{note}"

@@ -6,7 +6,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.models import CloneResult, Repository, RepositoryRemoval
-from sandbox.text import neutral
+from sandbox.text import neutral, one_line
 
 
 @click.group()
@@ -32,7 +32,7 @@ def _show_clone(result: CloneResult) -> None:
     context = result.context
     click.echo(f"  files    {context.tree_total}")
     if context.entrypoints:
-        click.echo(f"  start at {', '.join(neutral(e.path) for e in context.entrypoints[:8])}")
+        click.echo(f"  start at {', '.join(one_line(e.path) for e in context.entrypoints[:8])}")
 
 
 def _show(repository: Repository) -> None:
@@ -122,4 +122,4 @@ def remove(invocation: Invocation, repo_id: str, discard: bool) -> None:
 def _show_removal(removed: RepositoryRemoval) -> None:
     click.echo(f"removed {removed.repo_id}")
     for work in removed.lost:
-        click.echo(f"  lost  {neutral(work)}")
+        click.echo(f"  lost  {one_line(work)}")

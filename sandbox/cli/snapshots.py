@@ -8,7 +8,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.cli.tasklines import show_task
-from sandbox.text import neutral
+from sandbox.text import neutral, one_line
 
 if TYPE_CHECKING:
     from sandbox.models import Cleaned, JournalEntry, Restored, Snapshot
@@ -29,7 +29,7 @@ def snapshot(invocation: Invocation, task_id: str, label: str) -> None:
 def _show_taken(taken: Snapshot) -> None:
     click.echo(taken.id)
     for path in taken.rejected:
-        note(f"left out: {neutral(path)}")
+        note(f"left out: {one_line(path)}")
 
 
 @click.command()

@@ -14,7 +14,7 @@ from rich.status import Status as Spinner
 from sandbox.cli.endings import amount, explain
 from sandbox.cli.invocation import copyable
 from sandbox.models import Check, CheckRun, Verdict
-from sandbox.text import Shower
+from sandbox.text import Shower, one_line
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
@@ -112,7 +112,7 @@ def _show_failure(run: CheckRun) -> None:
     if run.report is not None and run.report.failed:
         for failure in run.report.failed[:10]:
             lines = failure.message.splitlines()
-            click.echo(f"      {click.style('x', fg='red')} {failure.name}: {lines[0] if lines else ''}")
+            click.echo(f"      {click.style('x', fg='red')} {one_line(failure.name)}: {lines[0] if lines else ''}")
         return
     for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
         for line in text.splitlines()[-_TAIL_LINES:]:

@@ -26,6 +26,7 @@ REMOVE_S = 30.0
 
 REAP_S = 5.0
 _PAUSE_S = 0.2
+_LEAST_S = 0.1  # a time that has run out is no timeout to the HTTP library, but a mistake
 _log = logging.getLogger(__name__)
 
 
@@ -88,7 +89,8 @@ def remove_within(engine: Engine, name: str, seconds: float) -> None:
     url = f"{api.base_url}/v{api.api_version}/containers/{quote(name, safe='')}"
     with translated("remove the container"):
         try:
-            answer = api.delete(url, params={"v": "1", "force": "1"}, timeout=min(seconds, float(api.timeout)))
+            timeout_s = max(_LEAST_S, min(seconds, float(api.timeout)))
+            answer = api.delete(url, params={"v": "1", "force": "1"}, timeout=timeout_s)
         except requests.exceptions.ConnectionError as error:  # how a read timeout on a unix socket may arrive
             if "timed out" in str(error).lower():
                 raise requests.exceptions.ReadTimeout(str(error)) from error

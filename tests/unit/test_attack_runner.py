@@ -63,6 +63,17 @@ def test_what_an_attack_raises_is_its_outcome(tmp_path: Path, error: Exception, 
     assert "x" in result.seen
 
 
+def test_a_scene_that_cannot_begin_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is: else its thread would end with a trace, and the deadline be blamed."""
+
+    def full(_scene: Scene, _base: str | None = None) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Scene, "new_task", full)
+    result = ran(tmp_path, Entry("Z01", "a title", "a use-case", quiet, quiet))
+    assert (result.outcome, result.seen) == (AttackOutcome.ERROR, "OSError: no space left")
+
+
 def mark(scene: Scene) -> str:
     subprocess.run([scene.script("payload")], check=True)
     return "wrong"
