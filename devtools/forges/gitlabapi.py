@@ -1,8 +1,9 @@
 """GitLab's REST API, as far as we use it, in the terms of OpenAPI.
 
 GitLab publishes its description only inside its repository (`doc/api/openapi/openapi_v3.yaml`, 4 MB, CC BY-SA), not on
-a registry. So this is our own, written from the names and types of GitLab's reference (docs.gitlab.com/api, 19.5) and
-its entities (`lib/api/entities`): operations we use, parameters of them we may use, and the fields of their answers.
+a registry, and what it says of answers requires no field and lets none be null. So this is our own, stricter one, with
+the names and types of GitLab's reference (docs.gitlab.com/api, 19.5) and of its entities (`lib/api/entities`), those of
+merge requests and pipelines compared with that file: operations we use, parameters we may use, fields of the answers.
 Fields of paid tiers are left out; unlike the real thing, an answer may have no others, so that a slip in a case shows.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 _ENTITIES = {
     "User": "id:integer username:string name:string state:string locked:boolean avatar_url:string? web_url:string "
-            "public_email:string?",
+            "public_email:string? bot:boolean~",
     "Namespace": "id:integer name:string path:string kind:string full_path:string parent_id:integer? "
                  "avatar_url:string? web_url:string",
     "Project": "id:integer description:string? name:string name_with_namespace:string path:string "
@@ -26,14 +27,14 @@ _ENTITIES = {
     "Permissions": "project_access:Access? group_access:Access?",
     "Access": "access_level:integer notification_level:integer",
     "Pipeline": "id:integer iid:integer project_id:integer sha:string ref:string status:pipeline_status source:string "
-                "created_at:time updated_at:time web_url:string name:string?",
+                "created_at:time updated_at:time web_url:string name:string?~",
     "HeadPipeline": "id:integer iid:integer project_id:integer sha:string ref:string status:pipeline_status "
                     "source:string created_at:time updated_at:time web_url:string before_sha:string? tag:boolean "
                     "yaml_errors:string? user:User started_at:time? finished_at:time? committed_at:time? "
-                    "duration:integer? queued_duration:integer? coverage:string? name:string? "
-                    "detailed_status:DetailedStatus",
+                    "duration:integer? queued_duration:integer? coverage:any? name:string?~ "
+                    "detailed_status:DetailedStatus archived:boolean~",
     "DetailedStatus": "icon:string text:string label:string group:string tooltip:string has_details:boolean "
-                      "details_path:string illustration:any? favicon:string",
+                      "details_path:string illustration:any? favicon:string action:any~",
     "MergeRequestBasic": "id:integer iid:integer project_id:integer title:string description:string? state:mr_state "
                          "created_at:time updated_at:time merged_by:User? merge_user:User? merged_at:time? "
                          "closed_by:User? closed_at:time? target_branch:string source_branch:string "
@@ -169,7 +170,7 @@ def _entity(text: str) -> dict[str, Any]:
     pairs = [*(_pairs(_ENTITIES[inherited[1]]) if inherited else []), *_pairs(text)]
     return {
         "type": "object",
-        "required": [name for name, kind in pairs if not kind.endswith("~")],
+        "required": [name for name, kind in pairs if "~" not in kind],
         "properties": {name: _type(kind) for name, kind in pairs},
         "additionalProperties": False,
     }
@@ -188,4 +189,4 @@ def _type(kind: str) -> dict[str, Any]:
         found = dict(_PLAIN[plain])
     else:
         found = {"allOf": [{"$ref": f"#/components/schemas/{plain}"}]}
-    return {**found, "nullable": True} if kind.endswith("?") else found
+    return {**found, "nullable": True} if "?" in kind else found
