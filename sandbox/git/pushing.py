@@ -27,12 +27,13 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
     except PushRejected as error:
         if error.reason is not PushReason.BRANCH_MOVED:
             raise
-        raise _lost_lease(git, access, branch, expected, error) from None
+        _require_arrived(git, access, commit, branch, expected, error)
     except SandboxError as error:
         if error.code in {ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT}:
             error.hint = f"{error.hint} It may have arrived all the same. {_ASK_AGAIN}".lstrip()
         raise
-    _verify(git, access, commit, branch)
+    else:
+        _verify(git, access, commit, branch)
 
 
 def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None) -> None:
@@ -47,18 +48,23 @@ def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None)
         raise rejection(ref, result.code, *said)
 
 
-def _lost_lease(git: Git, access: Access, branch: str, expected: str | None, error: PushRejected) -> PushRejected:
-    """The same rejection with what the remote has instead; as it was when that cannot be asked, or changed back."""
+def _require_arrived(
+    git: Git, access: Access, commit: str, branch: str, expected: str | None, error: PushRejected
+) -> None:
+    """A lost lease is none if the branch is where we wanted it: curl sends a request again whose answer was lost.
+
+    Raises: the rejection with what the remote has instead; as it was when that cannot be asked, or changed back.
+    """
     try:
         found = remote_branch(git, access, branch)
     except SandboxError:
-        return error
+        raise error from None
     if found == expected:
-        return error
-    reason = PushReason.BRANCH_MOVED if expected else PushReason.BRANCH_EXISTS
-    reason = reason if found else PushReason.BRANCH_DELETED
-    seen = f"{branch}: expected {expected or 'no such branch'}, found {found or 'no such branch'}"
-    return PushRejected(reason, said=f"{seen}\n{error.said}")
+        raise error
+    if found != commit:
+        reason = PushReason.BRANCH_MOVED if expected else PushReason.BRANCH_EXISTS
+        seen = f"{branch}: expected {expected or 'no such branch'}, found {found or 'no such branch'}"
+        raise PushRejected(reason if found else PushReason.BRANCH_DELETED, said=f"{seen}\n{error.said}") from None
 
 
 def _verify(git: Git, access: Access, commit: str, branch: str) -> None:
@@ -72,5 +78,6 @@ def _verify(git: Git, access: Access, commit: str, branch: str) -> None:
             ErrorCode.CONFLICT,
             f"The remote took the push, and its {branch} is something else now",
             details=f"sent {commit}\nfound {found or 'no such branch'}",
-            hint="A hook of the server or somebody else changed it at once: look at the branch there.",
+            hint="A hook of the server or somebody else changed it at once: look at the branch there. "
+            "Where a server's copies lag behind one another, push again: that asks once more.",
         )

@@ -25,7 +25,8 @@ ENCODED = base64.b64encode(f"{USER}:{TOKEN}".encode()).decode()
 class Stub:
     """One server. `seen`: path, Authorization and all headers of every request. While `down` exists it answers 503.
 
-    `most_bytes`: it takes no larger request, as a proxy before it might.
+    `most_bytes`: it takes no larger request, as a proxy before it might. `hangs_up`: so many pushes it does and
+    says nothing.
     """
 
     project: Path | None
@@ -33,6 +34,7 @@ class Stub:
     asks: bool = True
     down: Path | None = None
     most_bytes: int | None = None
+    hangs_up: int = 0
     seen: list[tuple[str, str, str]] = field(default_factory=list)
     port: int = 0
 
@@ -94,6 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
         }  # fmt: skip
         done = subprocess.run([GIT, "http-backend"], input=body, env=environ, capture_output=True, check=False)
         head, _, content = done.stdout.partition(b"\r\n\r\n")
+        if self.stub.hangs_up and path.endswith("/git-receive-pack"):
+            self.stub.hangs_up -= 1
+            self.close_connection = True
+            return
         headers = [tuple(line.decode().split(": ", 1)) for line in head.split(b"\r\n")]
         status = next((int(v.split()[0]) for k, v in headers if k == "Status"), 200)
         self._answer(status, [(k, v) for k, v in headers if k != "Status"], content)

@@ -222,6 +222,28 @@ def test_o06_a_push_that_nobody_can_confirm_says_so_and_is_not_sent_twice(arena:
     assert (there(arena), stub.pushes()) == (later, 2)
 
 
+def test_o06_a_push_whose_answer_is_lost_is_found_out_by_the_next(arena: Arena, stub: Stub) -> None:
+    """Control: with an answer the first push has no error."""
+    ours = commit(arena)
+    stub.hangs_up = 9
+    with refused(ErrorCode.NETWORK_ERROR) as caught:
+        arena.wb.push(arena.task.id)
+    assert "may have arrived" in caught[0].hint
+    assert (there(arena), arena.wb.task(arena.task.id).pushed_at) == (ours, None)
+    stub.hangs_up = 0
+    later = commit(arena, "more\n")  # not what is there, and not what we knew to be there
+    assert arena.wb.push(arena.task.id).forced is False
+    assert there(arena) == later
+
+
+def test_o06_a_push_that_curl_repeats_after_a_lost_answer_has_arrived(arena: Arena, stub: Stub) -> None:
+    """The second request is refused: the branch is no longer where the first one found it."""
+    ours = commit(arena)
+    stub.hangs_up = 1
+    assert arena.wb.push(arena.task.id).commit == ours == there(arena)
+    assert stub.pushes() == 2, "void: the request was not repeated"
+
+
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between attempts."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.process import SAFE_PATH, Ceiling, Git, Grant, Lines, command_line, git_executable, git_version
+from sandbox.git.process import CUT, SAFE_PATH, Ceiling, Git, Grant, Lines, command_line, git_executable, git_version
 from tests.unit.conftest import Upstream, refused
 
 ENVIRONMENT = {
@@ -406,13 +406,16 @@ def test_f11_no_half_of_a_secret_is_left_where_the_beginning_is_cut_off(
 ) -> None:
     """Control: without the margin the second half is there, and no redaction knows it."""
     git, run = Git(upstream.git_dir), ("ls-remote", "--", SSH_URL)
-    last_words = len(git.attempt(*run, grant=ssh("exit 1")).stderr)
+    last = git.attempt(*run, grant=ssh("exit 1")).stderr
+    last_words = len(last)
+    assert not last.startswith(CUT)
     fill = "head -c %d /dev/zero | tr '\\0' x >&2"
     words = f"{fill % 5000}; printf '{SECRET}' >&2; {fill % (64 * 1024 - last_words - half)}; exit 1"
     for margin, shown in ((0, True), (4096, False)):
         monkeypatch.setattr("sandbox.git.process._MARGIN", margin)
         stderr = git.attempt(*run, grant=replace(ssh(words), redact=hidden), deadline_s=20).stderr
         assert len(stderr) > 32 * 1024
+        assert stderr.startswith(CUT)  # a line whose beginning is not known is none of git's own
         assert (SECRET[-half:] in stderr) is shown
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify, is_transient
@@ -78,7 +80,7 @@ def of(path: Path) -> SandboxError:
 
 def told(*words: str, status: str = "pre-receive hook declined", ref: str = REF) -> SandboxError:
     """The error when the server prints these words, and its line has this status."""
-    said = "".join(f"remote: {line}        \n" for text in words for line in text.splitlines())
+    said = "".join(f"remote: {line}        \n" for text in words for line in text.split("\n"))
     return rejection(ref, 1, f"{said}error: failed to push some refs to 'https://h/'\n", line(status, ref))
 
 
@@ -130,6 +132,14 @@ def test_words_of_the_server_do_not_refuse_credentials_where_no_line_is_ours(wor
     assert rejection(REF, 1, said + own, "").code is ErrorCode.INTERNAL
     half = f"{CUT}{words.splitlines()[-1]}\n{own}"  # where the beginning was cut off, what a line began with is unknown
     assert rejection(REF, 1, half, "").code is ErrorCode.INTERNAL
+
+
+@given(st.lists(st.text() | st.sampled_from(DENIALS)), st.text(st.characters(exclude_characters="\n")))
+def test_nothing_that_a_server_says_makes_a_rejected_push_anything_else(words: list[str], status: str) -> None:
+    error = told("\n".join(words), status=status)
+    assert error.code is ErrorCode.PUSH_REJECTED
+    assert len(error.details) <= 4000
+    assert all(c in "\n\t" or c.isprintable() for c in error.details)
 
 
 def test_control_git_itself_says_that_credentials_were_refused() -> None:
