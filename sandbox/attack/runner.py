@@ -44,6 +44,7 @@ def attack(
     entries = select(only)
     started = time.monotonic()
     with Site(load_settings(root, found), found, root / "policies") as site:
+        site.sweep()
         if needs_engine(entries):
             site.image("base")  # better one error now than one an entry
         results = tuple(run(site, entries, told, deadline_s))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +17,12 @@ from typing import Self
 from sandbox.attack import resources
 from sandbox.attack.guests import Guests
 from sandbox.attack.scene import SECRET, Scene
-from sandbox.attack.scratch import take_away
+from sandbox.attack.scratch import Scratch, abandoned, instances_of, take_away
 from sandbox.config import Settings
 from sandbox.engine.connection import Engine, connect
 from sandbox.engine.container import INSTANCE_LABEL, remove_labelled
 from sandbox.engine.plain import forget_image
+from sandbox.errors import SandboxError
 from sandbox.git.process import SAFE_PATH, git_version
 from sandbox.images import Site as ImageSite
 from sandbox.images import resolve
@@ -44,9 +44,10 @@ class Site:
     settings: Settings
     environ: Mapping[str, str]
     policies: Path | None = None  # of the user's home
-    root: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="sandbox-attack-")).resolve())
+    scratch: Scratch = field(default_factory=Scratch)
 
     def __post_init__(self) -> None:
+        self.root = self.scratch.root
         self.instance = secrets.token_hex(8)
         self._open: list[Scene] = []
         self._guests: Guests | None = None
@@ -75,7 +76,7 @@ class Site:
         finally:
             if "engine" in self.__dict__:
                 self.engine.close()
-            take_away(self.root)
+            self.scratch.end()
 
     def _end_guests(self) -> None:
         """Remove every container of this run."""
@@ -86,9 +87,18 @@ class Site:
         for instance in instances:
             remove_labelled(self.engine, {INSTANCE_LABEL: instance})
 
+    def sweep(self) -> None:
+        """Take away what runs left that were killed; what an engine has to be asked for stays while there is none."""
+        for root in abandoned():
+            with suppress(SandboxError):
+                for instance in instances_of(root):
+                    remove_labelled(self.engine, {INSTANCE_LABEL: instance})
+                take_away(root)
+
     @cached_property
     def engine(self) -> Engine:
         """The user's engine, for soft containers and to clean up. Raises: `engine_unavailable`."""
+        self.scratch.note(self.instance)
         return connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
 
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from sandbox.attack import runner, select
 from sandbox.attack import site as attack_site
 from sandbox.attack.entry import Entry, GotThrough, Missing, Void
 from sandbox.attack.scene import Scene
+from sandbox.attack.scratch import PREFIX, instances_of
 from sandbox.attack.site import Site
 from sandbox.cli.app import main
 from sandbox.cli.attacks import summary
@@ -130,6 +134,46 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
         interrupted()
     assert not site.root.exists()
     assert str(site.root) not in Path("/proc/self/mountinfo").read_text()
+
+
+KILLED = """
+import os, signal
+from sandbox.attack.site import Site
+from sandbox.config import Settings
+site = Site(Settings(), os.environ)
+site.make("victim").new_task()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_run_left_is_taken_away_by_the_next_and_a_living_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run([sys.executable, "-c", KILLED], env=environ, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    foreign = tmp_path / f"{PREFIX}of-somebody"
+    foreign.mkdir()
+    with Site(Settings(), os.environ) as living, Site(Settings(), os.environ) as site:
+        site.sweep()
+        assert not left.exists()
+        assert set(tmp_path.iterdir()) == {living.root, site.root, foreign}
+    assert str(left) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_only_instances_of_the_run_are_looked_for(tmp_path: Path) -> None:
+    for place, text in (
+        ("claim", "0" * 16),
+        ("a/home/instance", "1" * 16),
+        ("b/home/instance", "x=1,2"),
+        ("c", "2" * 16),
+    ):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert instances_of(tmp_path) == {"0" * 16, "1" * 16}
 
 
 def report(**counts: int) -> AttackReport:
