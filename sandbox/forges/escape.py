@@ -31,9 +31,9 @@ _UNSEEN = re.compile(
 )
 # Bounded and possessive, for text that was written to take long.
 _REFERENCE = r"(?:\S{0,300}[#!]|https?:|[a-z][a-z0-9_]{0,60}-\d)"
+_CLOSING_WORD = r"\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
 _CLOSING = re.compile(
-    rf"\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
-    rf"(?=(?:\s++:?+\s*+|:\s*+)(?:issues?\s++)?{_REFERENCE})",
+    rf"{_CLOSING_WORD}(?=(?:\s++:?+\s*+|:\s*+)(?:issues?\s++)?{_REFERENCE})",
     re.IGNORECASE,
 )
 _SKIPPING = re.compile(
@@ -46,7 +46,8 @@ _TRIGGER = re.compile(
     r"|:(?=[\w+-]+:|[:/])|www(?=\.)|(?:mailto|xmpp)(?=:)"  # emoji, directives, URLs
     r"|(?<=[a-z0-9_])(?=-\d)"  # GH-1, and whatever tracker is configured
     r"|[0-9a-f]{4}(?=[0-9a-f]{3})"  # ids of commits
-    r"|^[ ]*/(?=\w)|\b[a-z-]{1,40}-by(?=:)",  # quick actions, trailers
+    r"|^[ ]*/(?=\w)|\b[a-z-]{1,40}-by(?=:)"  # quick actions, trailers
+    rf"|{_CLOSING_WORD}(?=\s*+:?+\s*+\Z)",  # code may come next
     re.IGNORECASE | re.MULTILINE,
 )
 # Better whole and in code, for a reader to copy, than broken: URLs, and what may be a commit's id.

@@ -33,10 +33,10 @@ _IN_SOURCE = {
     "table of contents": r"(?m)^\s*(?:\[\[_TOC_\]\]|\[TOC\])\s*$",
     "quick action": r"(?m)^\s*/\w",
     "closing words": r"(?i)\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
-    r":? +(?:issues? +)?(?:[\w./-]*[#!]\d|https?://\S|[a-z][a-z0-9_]*-\d)",
+    r":?\s+(?:issues? +)?`?(?:[\w./-]*[#!]\d|https?://\S|[a-z][a-z0-9_]*-\d)",
     "skipped CI": r"(?i)\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]|^skip-checks: ?true|\*\*\*NO_CI\*\*\*",
     "trailer": r"(?im)^(?:co-authored-by|signed-off-by): ",
-    "invisible text": "[\u00ad\u061c\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]|\x1b",
+    "invisible text": "[\u00ad\u3164\u061c\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]|\x1b",
 }
 
 

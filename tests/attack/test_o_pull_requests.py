@@ -49,6 +49,7 @@ ATTACKS = {
     "closing words with a URL": ("closing words", "Resolves https://forge.example/o/r/issues/1"),
     "closing words in code": ("closing words", "`Closes #1`"),
     "closing words in a code block": ("closing words", "```\nFixes #1\n```"),
+    "closing words before code": ("closing words", "Closes `#1` and fixes: `o/r#2`"),
     "closing words of a list": ("closing words", "Implements issues #1, #2 and o/r#3"),
     "quick action": ("quick action", "text\n\n/merge"),
     "quick action at once": ("quick action", "/approve\n/close"),
@@ -73,6 +74,7 @@ ATTACKS = {
     "inline HTML": ("<a>", "x <a href=http://attacker.example>y</a>"),
     "broken-out fence": ("<img>", "```\ncode\n```\n![x](http://attacker.example)"),
     "broken-out code span": ("<img>", "`` ` `![x](http://attacker.example)"),
+    "code spans that touch": ("<b>", "``@octocat ` x``<b>"),
     "diagram": ("language mermaid", "```mermaid\ngraph TD\n```"),
     "map": ("language geojson", "~~~geojson\n{}\n~~~"),
     "math": ("math", "so $x$ and $`y`$"),
@@ -83,6 +85,7 @@ ATTACKS = {
     "marked change": ("marked change", "{+ added +}"),
     "table of contents": ("table of contents", "[[_TOC_]]"),
     "bidirectional text": ("invisible text", "a\u202egnp.exe"),
+    "soft hyphens and fillers": ("invisible text", "a\u00adb\u3164c"),
     "tag characters": ("invisible text", "a\U000e0041\U000e0042"),
     "terminal sequences": ("invisible text", "\x1b[31mred\x1b]8;;http://attacker.example\x07x"),
 }  # fmt: skip

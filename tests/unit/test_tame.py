@@ -24,6 +24,10 @@ KEPT = {
     "URLs": ("see https://e.org/a_b now", "see `https://e.org/a_b` now"),
     "images": ("![what it shows](https://e.org/a)", f"{BREAK}what it shows{BREAK}"),
     "HTML": ("a <b>c</b>", "a `<b>`c`</b>`"),
+    "what only looks like a list, heading or rule": (
+        "1986\\. a\n\\- b\n\\+ c\n\\# d\n\\---",
+        "1986\\. a\n\\- b\n\\+ c\n\\# d\n\\---",
+    ),
     "characters that mean something": ("a_b <c & d|e 1. f", "a\\_b \\<c & d\\|e 1. f".replace("&", "\\&")),
 }
 
