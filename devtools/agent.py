@@ -64,12 +64,14 @@ class AgentServer:
         self._url, self._token = found[1], Path(found[2]).read_text().strip()
         self.pid = self._process.pid
 
-    def stop(self) -> None:
-        """End what `start` started."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.communicate(timeout=60)
-            self._process = None
+    def stop(self) -> int | None:
+        """End what `start` started; its exit code, None when there is nothing."""
+        if self._process is None:
+            return None
+        process, self._process = self._process, None
+        process.terminate()
+        process.communicate(timeout=60)
+        return process.returncode
 
     @property
     def url(self) -> str:

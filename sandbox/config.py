@@ -159,9 +159,14 @@ class CommitSettings(_Section):
 
 
 class AgentSettings(_Section):
-    """`result_bytes`: of one result of a tool as JSON; reached: the longest fields are cut, and it says so."""
+    """`result_bytes`: of one result of a tool as JSON; reached: the longest fields are cut, and it says so.
+
+    `sessions`: that one HTTP server keeps for clients of protocols before 2026-07-28; reached: the one that was idle
+    for longest ends.
+    """
 
     result_bytes: int = Field(default=50 * 1024, ge=4096, le=16 * 1024**2)
+    sessions: int = Field(default=500, ge=1, le=10_000)
 
 
 class Settings(_Section):

@@ -57,13 +57,17 @@ _Context = ServerRequestContext[Any, Any]
 
 @dataclass(frozen=True)
 class Agent:
-    """What one server serves. `approvals`: `policy`, or `auto` for trusted automation. `every_tool`: no gating."""
+    """What one server serves. `approvals`: `policy`, or `auto` for trusted automation. `every_tool`: no gating.
+
+    `most_sessions`: of the older protocol over HTTP; beyond it the one that was idle for longest ends.
+    """
 
     workbench: Workbench
     home: Path
     approvals: Literal["policy", "auto"] = "policy"
     every_tool: bool = False
     budget_bytes: int = BUDGET_BYTES
+    most_sessions: int = 500
     announcer: Announcer = field(default_factory=Announcer)
     threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))

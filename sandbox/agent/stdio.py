@@ -1,19 +1,100 @@
-"""Serve one client over standard input and output."""
+"""Serve one client over standard input and output, one JSON-RPC message a line.
+
+A line that is no message is answered (JSON-RPC 2.0, section 5): the SDK's own transport drops it, and whoever sent it
+waits. The answer has no id, as none could be read, so it can be mistaken for no other.
+"""
 
 from __future__ import annotations
 
-import anyio
-from mcp.server.stdio import stdio_server
+import asyncio
+from collections.abc import Callable
+from types import FrameType
 
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from sandbox.agent.ending import ended_by_signals
 from sandbox.agent.server import Agent, make_server
+from sandbox.agent.wire import MAX_LINE_BYTES, Wire, standard_wire
+
+LAST_WORDS_S = 5.0
+"""How long a client that has closed its end may take to read what is left."""
 
 
 def serve_stdio(agent: Agent) -> None:
-    """Until the client closes its end. Checks that run then are stopped."""
-    anyio.run(_serve, agent)
+    """Until the client closes its end, or a signal ends it. Checks that run then are stopped."""
+    with standard_wire() as wire:
+        anyio.run(_serve_until_told, agent, wire)
 
 
-async def _serve(agent: Agent) -> None:
+async def _serve_until_told(agent: Agent, wire: Wire) -> None:
+    loop, scope = asyncio.get_running_loop(), anyio.CancelScope()
+    with ended_by_signals(_from_signal(loop, scope.cancel)), scope:
+        await serve(agent, wire)
+
+
+def _from_signal(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(act)  # also wakes the loop
+
+    return handle
+
+
+async def serve(agent: Agent, wire: Wire) -> None:
+    """One session."""
     server = make_server(agent)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    arrived, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
+    async with anyio.create_task_group() as group:
+        written = anyio.Event()
+        group.start_soon(_receive, wire, arrived, outgoing.clone())
+        group.start_soon(_send, wire, leaving, group.cancel_scope, written)
+        await server.run(incoming, outgoing, server.create_initialization_options())
+        with anyio.move_on_after(LAST_WORDS_S):
+            await written.wait()
+        group.cancel_scope.cancel()
+
+
+async def _receive(
+    wire: Wire,
+    into: MemoryObjectSendStream[SessionMessage | Exception],
+    answers: MemoryObjectSendStream[SessionMessage],
+) -> None:
+    async with into, answers:
+        async for line in wire.lines():
+            if not line.strip():
+                continue
+            try:
+                message = _message(line)
+            except ValueError as error:
+                await answers.send(SessionMessage(_refusal(error)))
+            else:
+                await into.send(SessionMessage(message))
+
+
+def _message(line: bytes) -> types.JSONRPCMessage:
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError("what is left of it may be JSON by chance")
+    return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+
+
+def _refusal(error: ValueError) -> types.JSONRPCError:
+    code, words = types.PARSE_ERROR, f"no JSON, or of more than {MAX_LINE_BYTES} bytes"
+    if isinstance(error, ValidationError) and all(e["type"] != "json_invalid" for e in error.errors()):
+        code, words = types.INVALID_REQUEST, "no JSON-RPC message"
+    return types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=f"The line is {words}"))
+
+
+async def _send(
+    wire: Wire, messages: MemoryObjectReceiveStream[SessionMessage], scope: anyio.CancelScope, written: anyio.Event
+) -> None:
+    async with messages:
+        try:
+            async for sent in messages:
+                await wire.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        except OSError:  # nobody reads any more: whatever is left to do, nobody hears of it
+            scope.cancel()
+    written.set()

@@ -44,6 +44,7 @@ def mcp(ctx: click.Context, address: str | None, token_file: Path | None, tools:
             approvals,  # type: ignore[arg-type]  # click chose
             tools == "all",
             workbench.settings.agent.result_bytes,
+            workbench.settings.agent.sessions,
         )
         if address is None:
             serve_stdio(agent)

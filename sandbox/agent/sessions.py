@@ -1,0 +1,82 @@
+"""Bound the sessions of the older protocol over HTTP: each takes some 40 kB until it ends, and few clients end theirs.
+
+Past the bound the one that was idle for longest is ended, as its client would do it: with DELETE. A client that comes
+back gets 404, on which the protocol has it begin a new one. While all are at work a new one gets 503 from the SDK.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SPARE = 16
+"""Sessions beyond the bound that may begin at the same moment."""
+
+_NAME = b"mcp-session-id"
+_KEPT = {b"host", b"origin"}
+_GONE = 404
+
+
+class BoundSessions:
+    """Keeps about `most` sessions of the application below."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app, self._most = app, most
+        self._requests: OrderedDict[bytes, int] = OrderedDict()  # at work, by session; the one used last is last
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the lifespan."""
+        name = _session_in(scope.get("headers", ()))
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif name is None:
+            await self._app(scope, receive, partial(self._opening, send))
+            await self._end_idle(scope)
+        else:
+            await self._within(name, scope, receive, send)
+
+    async def _opening(self, send: Send, message: Message) -> None:
+        name = _session_in(message.get("headers", ()))
+        if name is not None and message["status"] < _GONE:
+            self._requests.setdefault(name, 0)
+        await send(message)
+
+    async def _within(self, name: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        if name in self._requests:
+            self._requests[name] += 1
+            self._requests.move_to_end(name)
+        try:
+            await self._app(scope, receive, partial(self._watched, name, scope["method"], send))
+        finally:
+            if name in self._requests:
+                self._requests[name] -= 1
+
+    async def _watched(self, name: bytes, method: str, send: Send, message: Message) -> None:
+        status = message.get("status", 0)
+        if status == _GONE or (method == "DELETE" and 0 < status < _GONE):
+            self._requests.pop(name, None)
+        await send(message)
+
+    async def _end_idle(self, scope: Scope) -> None:
+        """`scope`: of a request that was let in, so that ours is too."""
+        while len(self._requests) > self._most:
+            name = next((name for name, requests in self._requests.items() if not requests), None)
+            if name is None:
+                return
+            del self._requests[name]
+            headers = [(key, value) for key, value in scope["headers"] if key in _KEPT]
+            await self._app({**scope, "method": "DELETE", "headers": [*headers, (_NAME, name)]}, _nothing, _unheard)
+
+
+def _session_in(headers: list[tuple[bytes, bytes]] | tuple[()]) -> bytes | None:
+    return next((value for key, value in headers if key.lower() == _NAME), None)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _unheard(_message: Message) -> None:
+    pass

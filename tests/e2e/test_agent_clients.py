@@ -1,0 +1,164 @@
+"""Clients of `sandbox mcp` that are slow or read nothing, beside others; and how the server ends. Ids: THREATS N14."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.command import Command
+from devtools.gitserver import GitServer
+
+pytestmark = pytest.mark.xdist_group("gitserver")
+
+PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def call(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": f"p{number}"}}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+# --- over stdio
+
+
+class Peer:
+    """A client of a server of its own that does only what a test has it do."""
+
+    def __init__(self, home: Path) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")}
+        argv = ["env", "--default-signal=INT,HUP,TERM", sys.executable, "-m", "sandbox", "--home", str(home), "mcp"]
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        )
+
+    def send(self, *messages: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.writelines(json.dumps(message).encode() + b"\n" for message in messages)
+        self.process.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+
+@contextmanager
+def peer(home: Path) -> Iterator[Peer]:
+    found = Peer(home)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        found.process.communicate(timeout=60)
+
+
+ENDS = {signal.SIGTERM: 0, signal.SIGINT: 130, signal.SIGHUP: 130}
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_signal_ends_a_server_whose_client_stays(tmp_path: Path, number: signal.Signals) -> None:
+    with peer(tmp_path / "home") as client:
+        client.send(PING)
+        assert client.receive()["id"] == 7
+        client.process.send_signal(number)
+        assert client.process.wait(60) == ENDS[number]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_over_http(tmp_path: Path, number: signal.Signals) -> None:
+    home = tmp_path / "home"
+    process = Command(home).start("mcp", "--http", "127.0.0.1:0")
+    assert process.stderr is not None
+    assert "serving at" in process.stderr.readline()
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == ENDS[number]
+
+
+# --- beside a check
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task with a file of 45,000 bytes, and a check `test` that talks until it is let go."""
+
+    person: Command
+    task: str
+    worktree: Path
+
+    def let_go(self) -> None:
+        (self.worktree / "go").touch()
+
+    def wait_until_it_passed(self) -> None:
+        """Nothing but the journal tells: the client does not read."""
+        while not any("test passed" in entry["names"] for entry in self.person.ok("task", "log", self.task)["entries"]):
+            time.sleep(0.2)
+
+    def reads(self, count: int) -> list[dict[str, Any]]:
+        """Calls whose results have 90 kB each."""
+        return [call(100 + n, "space_repo_read_file", task_id=self.task, path="long") for n in range(count)]
+
+
+@pytest.fixture
+def work(git_server: GitServer, tmp_path: Path) -> Work:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "Makefile").write_text(
+        "build:\n\ttrue\ntest:\n\twhile ! test -e go; do echo at work; sleep 0.05; done\n.PHONY: build test\n"
+    )
+    (folder / "long").write_text(("x" * 44 + "\n") * 1000)
+    name = f"slow-{uuid.uuid4().hex[:8]}"
+    git_server.seed("acme", name, folder)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    credentials = home / "credentials.toml"
+    credentials.touch(mode=0o600)
+    credentials.write_text(
+        f'[[credential]]\nhost = "{git_server.https_host}"\nusername = "{git_server.username}"\n'
+        f'secret = "{git_server.password}"\nca_file = "{git_server.ca_file}"\n'
+    )
+    person = Command(home)
+    repository = person.ok("repo", "clone", git_server.https_url("acme", name))["repository"]["id"]
+    task = person.ok("task", "create", repository)["task"]
+    return Work(person, task["id"], Path(task["worktree_path"]))
+
+
+def unread(descriptor: int) -> int:
+    """Bytes that wait to be read."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+
+
+def test_n14_a_client_that_reads_nothing_holds_up_neither_its_check_nor_the_end(work: Work) -> None:
+    with peer(work.person.home) as client:
+        client.send(HELLO, READY)
+        client.receive()
+        client.send(call(10, "space_repo_run_check", task_id=work.task, check_id="test"), *work.reads(20))
+        assert client.process.stdout is not None
+        while unread(client.process.stdout.fileno()) < 60_000:  # of 64 KiB: the server cannot write
+            time.sleep(0.05)
+        assert work.person.ok("task", "show", work.task)["task"]["status"] == "working"
+        work.let_go()
+        work.wait_until_it_passed()
+        client.process.send_signal(signal.SIGTERM)
+        assert client.process.wait(60) == 0

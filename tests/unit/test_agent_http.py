@@ -1,0 +1,144 @@
+"""The HTTP side of the MCP server with real sockets, in process: bounded sessions, slow heads. Ids: THREATS N14."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+from starlette.types import ASGIApp
+
+from sandbox.agent import http
+from sandbox.agent.patience import PatientProtocol
+from sandbox.agent.server import Agent
+from sandbox.workbench import Workbench
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+READS = {"accept": "application/json, text/event-stream"}
+
+
+@contextmanager
+def listening(make: Callable[[int], ASGIApp], protocol: Any = PatientProtocol) -> Iterator[int]:
+    """Serve the application in a thread; the port."""
+    with http.listen("127.0.0.1", 0) as listener:
+        port = int(listener.getsockname()[1])
+        server = uvicorn.Server(
+            uvicorn.Config(make(port), http=protocol, log_level="error", timeout_graceful_shutdown=5)
+        )
+        thread = threading.Thread(target=anyio.run, args=(server.serve, [listener]))
+        thread.start()
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+class Visitor:
+    """Begins sessions of the older protocol."""
+
+    def __init__(self, port: int, client: httpx2.Client) -> None:
+        self._url, self._client = f"http://127.0.0.1:{port}/mcp", client
+
+    def begin(self) -> tuple[int, str]:
+        """The status, and the session's id where it is one."""
+        answer = self._client.post(self._url, json=HELLO, headers=READS)
+        return answer.status_code, answer.headers.get("mcp-session-id", "")
+
+    def ping(self, session: str) -> int:
+        return self._client.post(self._url, json=PING, headers={**READS, "mcp-session-id": session}).status_code
+
+    def end(self, session: str) -> int:
+        return self._client.delete(self._url, headers={"mcp-session-id": session}).status_code
+
+    def listen(self, session: str) -> Any:
+        """A request that stays open: the session is at work as long."""
+        headers = {"accept": "text/event-stream", "mcp-session-id": session}
+        return self._client.stream("GET", self._url, headers=headers)
+
+
+@pytest.fixture
+def visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+    """A server that keeps three sessions, and one more while all are at work."""
+    monkeypatch.setattr(http, "SPARE", 1)
+    with ExitStack() as stack:
+        workbench = stack.enter_context(Workbench(tmp_path / "home", environ={}))
+        agent = Agent(workbench, tmp_path / "home", most_sessions=3)
+        port = stack.enter_context(listening(lambda port: http.make_app(agent, "127.0.0.1", port)))
+        client = stack.enter_context(httpx2.Client(timeout=60, limits=httpx2.Limits(max_connections=50)))
+        yield Visitor(port, client)
+
+
+def test_n14_the_session_that_was_idle_for_longest_ends(visit: Visitor) -> None:
+    first, second, third = (visit.begin()[1] for _ in range(3))
+    assert visit.ping(first) == 200, "now the second is the oldest"
+    fourth = visit.begin()[1]
+    assert [visit.ping(s) for s in (first, second, third, fourth)] == [200, 404, 200, 200]
+    assert visit.end(third) == 200
+    fifth = visit.begin()[1]
+    assert [visit.ping(s) for s in (first, fourth, fifth)] == [200, 200, 200], "there was room"
+
+
+def test_n14_a_session_at_work_is_not_ended_and_past_the_bound_a_new_one_is_refused(visit: Visitor) -> None:
+    with ExitStack() as stack:
+        names = []
+        for _ in range(4):
+            names.append(visit.begin()[1])
+            assert stack.enter_context(visit.listen(names[-1])).status_code == 200
+        assert visit.begin()[0] == 503
+        assert [visit.ping(name) for name in names] == [200] * 4
+    while any(visit.ping(name) == 200 for name in names):  # until the server has noticed that they are idle
+        for _ in range(5):
+            visit.begin()
+
+
+def test_an_answer_waits_for_no_delayed_acknowledgement() -> None:
+    """asyncio sets TCP_NODELAY on connections that say they are TCP's. Control: those of `create_server` do not."""
+    with http.listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
+
+
+async def _slow(scope: Any, receive: Any, send: Any) -> None:
+    """Answers after twice the time that a head may take."""
+    if scope["type"] == "lifespan":
+        return
+    await anyio.sleep(2 * PatientProtocol.head_s)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nhost: x\r\nx: "], ids=["silent", "byte", "half"])
+def test_n14_a_head_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(PatientProtocol, "head_s", 0.3)
+    with listening(lambda _: _slow) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(sent)
+        assert client.recv(1000) == b""
+
+
+def test_n14_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: it takes longer than a head may, twice over one connection."""
+    monkeypatch.setattr(PatientProtocol, "head_s", 0.3)
+    with listening(lambda _: _slow) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        for _ in range(2):
+            client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"ok"):
+                piece = client.recv(1000)
+                assert piece, answer
+                answer += piece
