@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
-from sandbox.models import CommitResult, PushResult
+from sandbox.cli.invocation import Invocation, copyable, global_options, note
+from sandbox.models import CommitResult, Host, PushResult
 from sandbox.text import one_line
 
 _FORCED = "yes: the branch was at an earlier commit of this task, which this one does not continue"
@@ -49,7 +49,11 @@ def push(invocation: Invocation, task_id: str) -> None:
     note("Pushing")
     with invocation.workbench() as workbench:
         result = workbench.push(task_id)
+        task = workbench.task(task_id)
+        host = workbench.repository(task.repo_id).host
     invocation.emit(result, lambda: _show_push(result))
+    if host is not Host.UNKNOWN:
+        note(copyable(f"next: sandbox pr {'status' if task.pr_url else 'open'} {task_id}"))
 
 
 def _show_push(result: PushResult) -> None:

@@ -33,6 +33,7 @@ def sandbox(git_server: GitServer, tmp_path: Path) -> Command:
         f'secret = "{git_server.password}"\nca_file = "{git_server.ca_file}"\n'
         f'[[credential]]\nhost = "{git_server.ssh_host}"\nssh_key = "{git_server.ssh_key_file}"\n'
     )
+    (home / "config.toml").write_text('[remotes]\ngithub_hosts = ["127.0.0.1"]\n')
     return Command(home, {"SSH_AUTH_SOCK": ""})
 
 
@@ -65,4 +66,5 @@ def test_a_hook_that_declines_is_told_with_its_words_and_the_next_push_arrives(
     assert (gone.code, gone.error["code"]) == (4, "conflict")
     assert head in gone.error["details"]
     assert pushed.stdout.splitlines() == [f"pushed {head}", f"  branch {task['branch']}", "  forced no"]
+    assert f"next: sandbox --home {sandbox.home} pr open {task['id']}" in pushed.stderr
     assert git_server.branches("acme", repository)[task["branch"]] == head
