@@ -106,7 +106,8 @@ class _Remembering(_Bounded):
             request.headers["If-None-Match"] = known.headers["ETag"]
         response = super().send(request, *args, **kwargs)
         if response.status_code == 304 and known is not None:
-            known.headers.update(response.headers)  # a full page stays the same when there is a next one now
+            # A full page stays the same when there is a next one now; what concerns the body is as it was.
+            known.headers.update({n: v for n, v in response.headers.items() if not n.lower().startswith("content-")})
             return known
         if response.ok and "ETag" in response.headers and len(response.content) <= _MOST_REMEMBERED:
             self._known[url] = response

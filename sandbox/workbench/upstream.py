@@ -73,13 +73,23 @@ def project_of(parts: Parts, remote: Remote) -> Project:
             hint=f"sandbox credentials set {remote.hostname} stores one (what it must be for: docs/pull-requests.md).",
         )
     web = f"https://{_authority(remote)}"
+    api_url = _api_url(parts, remote, web)
     return Project(
         hostname=remote.hostname,
-        path=f"{remote.owner}/{remote.name}",
-        api_url=_api_url(parts, remote, web),
+        path=project_path(remote, api_url),
+        api_url=api_url,
         web_url=web,
         credential=credential,
     )
+
+
+def project_path(remote: Remote, api_url: str) -> str:
+    """The project as its forge names it: a GitLab below a path has this path in its https URLs, not in those of ssh."""
+    path = f"{remote.owner}/{remote.name}"
+    below = urlsplit(api_url).path.removesuffix("/api/v4").strip("/")
+    if remote.host is Host.GITLAB and remote.protocol != "ssh" and below:
+        return path.removeprefix(f"{below.lower()}/")
+    return path
 
 
 def _authority(remote: Remote) -> str:

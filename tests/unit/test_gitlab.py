@@ -24,7 +24,9 @@ from sandbox.forges import wire
 from sandbox.forges.forge import EXCERPT_BYTES, MAX_ANSWER_BYTES, Project, Proposal
 from sandbox.forges.gitlab import GitLab
 from sandbox.forges.rollup import verdict_of
-from sandbox.models import CiCheck, CiState, CiVerdict, PullState
+from sandbox.models import CiCheck, CiState, CiVerdict, Host, PullState
+from sandbox.remotes import parse_remote
+from sandbox.workbench.upstream import project_path
 
 TOKEN = "glpat-StandInToken012345"
 HEAD, OLD, MERGED, TARGET = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -582,3 +584,18 @@ def test_no_more_logs_are_asked_for_than_are_shown(server: Scripted) -> None:
     assert [check.name for check in checks if check.excerpt == "boom"] == [f"test {n}" for n in range(5)]
     assert len(checks) == 10
     assert server.count("GET", ".*/trace") == 5
+
+
+@pytest.mark.parametrize(
+    ("url", "api_url", "path"),
+    [
+        ("https://git.example/group/sub/demo.git", "https://git.example/api/v4", "group/sub/demo"),
+        ("https://git.example/GitLab/group/demo.git", "https://git.example/GitLab/api/v4", "group/demo"),
+        ("https://git.example/gitlab-org/demo.git", "https://git.example/gitlab/api/v4", "gitlab-org/demo"),
+        ("git@git.example:gitlab/demo.git", "https://git.example/gitlab/api/v4", "gitlab/demo"),
+    ],
+    ids=["at-the-root", "below-a-path", "only-like-it", "ssh"],
+)
+def test_path_of_the_project_is_that_within_its_gitlab(url: str, api_url: str, path: str) -> None:
+    remote = parse_remote(url, forges={"git.example": Host.GITLAB})
+    assert project_path(remote, api_url) == path
