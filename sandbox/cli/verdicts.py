@@ -6,16 +6,18 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.status import Status as Spinner
 
 from sandbox.cli.endings import amount, explain
 from sandbox.cli.invocation import copyable
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.text import Shower, one_line
 from sandbox.workbench import Watch
+
+if TYPE_CHECKING:
+    from rich.status import Status as Spinner
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
@@ -25,6 +27,8 @@ class Progress:
     """Announces checks on stderr: a spinner on a terminal, plain lines elsewhere."""
 
     def __init__(self, *, follow: bool = False, lines: bool = False) -> None:
+        from rich.console import Console  # noqa: PLC0415 - lazy: lists and logs of checks show no progress
+
         self._console = Console(stderr=True, highlight=False)
         self._spinner: Spinner | None = None
         self._follow = follow

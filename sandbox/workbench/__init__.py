@@ -264,7 +264,7 @@ class Workbench:
 
     def checks(self, owner_id: str) -> tuple[Check, ...]:
         """Checks of a task or a repository."""
-        return use.checking.list_checks(self._parts, owner_id)
+        return use.checklist.list_checks(self._parts, owner_id)
 
     def run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None

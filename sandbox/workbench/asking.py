@@ -11,7 +11,8 @@ from sandbox.git import objects
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import spelled_out
-from sandbox.workbench import gates, running, states
+from sandbox.workbench import gates, states
+from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.risks import flagged
@@ -69,7 +70,7 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
 
 def _verified(parts: Parts, task: Task) -> str:
     """Whether clean rooms have passed what is sent; a question can be put without an engine too."""
-    profile = running.task_profile(parts, task)
+    profile = task_profile(parts, task)
     if not profile.checks:
         return f"verified: no, the profile '{profile.name}' has no checks"
     try:

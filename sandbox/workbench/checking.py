@@ -1,4 +1,4 @@
-"""Use-cases on checks in a task's own worktree: list, run."""
+"""Use-cases on checks in a task's own worktree."""
 
 from __future__ import annotations
 
@@ -9,33 +9,22 @@ from sandbox.checks.execute import Place, Recorder
 from sandbox.files.mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git import objects
-from sandbox.git.cache import resolve_commit
 from sandbox.models import Check, CheckRun, Task, Verdict
 from sandbox.store.guests import guest_at_work
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench import running
-from sandbox.workbench.bases import profile_of
+from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing, looking
 from sandbox.workbench.watch import Watch
 from sandbox.workbench.worktrees import ready
 
 
-def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
-    """Checks of a task (at its base commit) or of a repository (at its default branch)."""
-    if owner_id.startswith("task-"):
-        return running.task_profile(parts, find_task(parts.home, owner_id, allow_closed=True)).checks
-    repository, git = cache_of(parts, owner_id)
-    commit = resolve_commit(git, "HEAD", repository.default_branch)
-    return profile_of(parts, owner_id, git, commit).checks
-
-
 def run_checks(parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch) -> tuple[CheckRun, ...]:
     """Run checks in the task's own worktree, required ones first; stops at the first that does not pass."""
     task = find_task(parts.home, task_id)
-    profile = running.task_profile(parts, task)
+    profile = task_profile(parts, task)
     checks = running.in_order(profile, wanted)
     recorder = running.task_recorder(parts, profile, task_id)
     with editing(parts, task_id) as task:

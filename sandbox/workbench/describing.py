@@ -11,7 +11,8 @@ from sandbox.git.log import subjects
 from sandbox.git.objects import tree_of
 from sandbox.models import CheckRun, Task, Verdict
 from sandbox.profiles import Profile
-from sandbox.workbench import gates, running, states
+from sandbox.workbench import gates, states
+from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.risks import flagged
@@ -35,7 +36,7 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
     _, git = cache_of(parts, task.repo_id)
     tree = tree_of(git, task.head_commit)
     files = states.committed(parts, task)
-    profile = running.task_profile(parts, task)
+    profile = task_profile(parts, task)
     known = _known(parts, profile, tree)
     return Facts(
         prompt=task.prompt,

@@ -10,6 +10,7 @@ from sandbox.profiles import Profile
 from sandbox.store.verdicts import find_verdict
 from sandbox.workbench import running
 from sandbox.workbench.chains import chains_of
+from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.questions import bindings, made_of
 from sandbox.workbench.repositories import cache_of
@@ -23,7 +24,7 @@ def require_open(parts: Parts, task: Task, step: Step) -> None:
     if not required(step, parts.settings.gate.require):
         return
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
-    profile = running.task_profile(parts, task)
+    profile = task_profile(parts, task)
     missing = unverified(parts, profile, tree)
     if missing or not profile.checks:
         raise SandboxError(

@@ -15,12 +15,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images import resolve
 from sandbox.images.supervisor import Courier, is_usable, supervisor
-from sandbox.models import Check, CheckRun, Task
+from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile
 from sandbox.store.records import near, save_run
-from sandbox.workbench.bases import profile_of
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.runtimes import runtime_of
 from sandbox.workbench.space import require_space, watch_disk, with_disk_use
 from sandbox.workbench.watch import Watch
@@ -120,12 +118,6 @@ def image_of(parts: Parts, profile: Profile) -> str:
     """Digest of the image that a profile's checks run in now. Raises: as `sandbox.images.resolve`."""
     override = parts.settings.profiles.get(profile.name)
     return resolve(parts.image_site, override.image if override and override.image else profile.image)
-
-
-def task_profile(parts: Parts, task: Task) -> Profile:
-    """The profile of a task's base commit."""
-    _, git = cache_of(parts, task.repo_id)
-    return profile_of(parts, task.repo_id, git, task.base_commit)
 
 
 def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # a new use-case is one more name
     from sandbox.workbench import approving as approving
     from sandbox.workbench import checking as checking
+    from sandbox.workbench import checklist as checklist
     from sandbox.workbench import cleaning as cleaning
     from sandbox.workbench import delivery as delivery
     from sandbox.workbench import diagnosing as diagnosing

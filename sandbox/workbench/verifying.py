@@ -11,6 +11,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench import running
 from sandbox.workbench.bases import profile_of
 from sandbox.workbench.chains import all_passed
+from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.cleanrooms import Source, Wanted, run_in_rooms
 from sandbox.workbench.differences import explain
 from sandbox.workbench.options import VerifyOptions
@@ -23,7 +24,7 @@ def verify(parts: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> 
     """Run all checks of the profile in clean rooms over the exact tree of the task's last commit."""
     task = find_task(parts.home, task_id)
     _, git = cache_of(parts, task.repo_id)
-    profile = running.task_profile(parts, task)
+    profile = task_profile(parts, task)
     checks = running.in_order(profile, [c.id for c in profile.checks])
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = Source(task.repo_id, git, tree, near)

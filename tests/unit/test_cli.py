@@ -320,6 +320,13 @@ def test_a_list_of_tasks_is_printed_without_any_model(tmp_path: Path) -> None:
     assert "pydantic" in modules_after([*listing, "--json"]), "the control"
 
 
+def test_a_list_of_checks_is_told_without_the_engine(tmp_path: Path) -> None:
+    listing = ["--home", str(tmp_path / "home"), "check", "list", "no-such-repository"]
+    loaded = modules_after(listing)
+    assert "sandbox.workbench.checklist" in loaded
+    assert not loaded & {"docker", "rich", "requests"}
+
+
 def modules_after(arguments: list[str]) -> set[str]:
     code = f"import sys; from sandbox.cli import main; main({arguments!r}); sys.stderr.write(' '.join(sys.modules))"
     done = subprocess.run(

@@ -17,7 +17,7 @@ from sandbox.git.objects import tree_of
 from sandbox.models import Verdict
 from sandbox.store.records import find_task
 from sandbox.store.verdicts import keep_verdict
-from sandbox.workbench import Workbench, describing, gates, outbound, running
+from sandbox.workbench import Workbench, checklist, describing, gates, outbound, running
 from sandbox.workbench.chains import chains_of
 from sandbox.workbench.parts import Parts, build_parts
 from sandbox.workbench.questions import Made, bindings
@@ -84,7 +84,7 @@ def kept(parts: Parts, desk: Desk, made: Made, **verdicts: tuple[Verdict, int]) 
     """Clean rooms have said this of the task's last commit."""
     task = find_task(parts.home, desk.task.id)
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
-    profile = running.task_profile(parts, task)
+    profile = checklist.task_profile(parts, task)
     for chain in chains_of(running.in_order(profile, [c.id for c in profile.checks])):
         for name, binding in bindings(parts, made, tree, chain).items():
             if name in verdicts:
