@@ -19,7 +19,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
 from sandbox.forges.github_answers import unusable
 from sandbox.forges.wire import ForgeFailure, network_failure
-from sandbox.text import neutral
+from sandbox.text import neutral, one_line
 
 
 @contextmanager
@@ -37,26 +37,25 @@ def translated(project: Project) -> Iterator[None]:
 
 
 def _failure(error: GithubException, project: Project) -> SandboxError:
-    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    headers = {name.lower(): str(value) for name, value in (error.headers or {}).items()}
     said = _said(error, project)
-    if error.status in {403, 429} and (wait_s := _asked_pause(headers, said)) is not None:
+    if (wait_s := _asked_pause(error, headers, said)) is not None:
         return _limited(project.hostname, said, wait_s)
     if error.status >= 500:
-        return ForgeFailure(
-            SandboxError(
-                ErrorCode.FORGE_ERROR, f"{project.hostname} failed (HTTP {error.status})", details=said, hint=_LATER
-            )
-        )
-    code, brief, hint = _MEANINGS.get(error.status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
+        brief = f"{project.hostname} failed (HTTP {error.status})"
+        return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=_LATER))
     if error.status == 422:
         code, brief, hint = _unprocessable(said)
+    else:
+        code, brief, hint = _refused(error.status, headers, said)
     brief = brief.format(host=project.hostname, path=project.path, status=error.status)
     return SandboxError(code, brief, details=said, hint=hint)
 
 
+_Meaning = tuple[ErrorCode, str, str]
 _LATER = "Try again later: nothing is lost."
-_SCOPES = "It needs read access to the project's metadata, checks and statuses, and write access to pull requests."
-_MEANINGS = {
+_SCOPES = "docs/pull-requests.md says what a token has to be for."
+_MEANINGS: Mapping[int, _Meaning] = {
     401: (
         ErrorCode.AUTH_FAILED,
         "{host} does not take our token",
@@ -71,13 +70,38 @@ _MEANINGS = {
 }
 
 
-def _unprocessable(said: str) -> tuple[ErrorCode, str, str]:
+def _refused(status: int, headers: Mapping[str, str], said: str) -> _Meaning:
+    if "archived" in said:
+        return ErrorCode.FORGE_ERROR, "{path} is archived on {host}: nothing changes there", "Is it the right project?"
+    if status == 403 and "x-github-sso" in headers:
+        return (*_MEANINGS[403][:2], "Its organization wants single sign-on: authorize the token for it on the forge.")
+    if status == 400 and "FORBIDDEN" in said:  # GraphQL says everything with 200, and PyGithub with 400
+        status = 403
+    code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
+    missing = _missing(headers)
+    if missing and status in {403, 404}:
+        return ErrorCode.AUTH_FAILED, _MEANINGS[403][1], f"The token lacks: {missing}. {_SCOPES}"
+    return code, brief, hint
+
+
+def _missing(headers: Mapping[str, str]) -> str:
+    """What the forge says a token needs for the request, where it says so and the token has not got it."""
+    permissions = headers.get("x-accepted-github-permissions", "")
+    wanted = {scope.strip() for scope in headers.get("x-accepted-oauth-scopes", "").split(",") if scope.strip()}
+    has = {scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",")}
+    lacking = ", ".join(sorted(wanted)) if "x-oauth-scopes" in headers and not wanted & has else ""
+    return one_line(permissions or lacking)[:200]
+
+
+def _unprocessable(said: str) -> _Meaning:
     if "pull request already exists" in said:
         return ErrorCode.CONFLICT, "There is a pull request for this branch already", "sandbox pr status TASK"
     if "No commits between" in said:
         return ErrorCode.CONFLICT, "The branch has nothing that its base lacks", "Was it merged already?"
     if re.search(r"\b(head|base)\b.*\binvalid\b", said):
         return ErrorCode.NOT_FOUND, "{host} does not know one of the branches", "Push first; was the base deleted?"
+    if "Draft pull requests are not supported" in said:
+        return ErrorCode.FORGE_ERROR, "{path} has no drafts on {host}", "sandbox pr open TASK --ready"
     return ErrorCode.FORGE_ERROR, "{host} does not accept this", ""
 
 
@@ -92,18 +116,20 @@ def _said(error: GithubException, project: Project) -> str:
 def _reason(reason: Any) -> str:
     if not isinstance(reason, dict):
         return str(reason)
-    return " ".join(str(reason[name]) for name in ("resource", "field", "code", "message") if name in reason)
+    return " ".join(str(reason[name]) for name in ("type", "resource", "field", "code", "message") if name in reason)
 
 
-def _asked_pause(headers: Mapping[str, Any], said: str) -> float | None:
+def _asked_pause(error: GithubException, headers: Mapping[str, str], said: str) -> float | None:
     """Seconds until the forge wants to hear from us again; None when it is no limit of rate that it names."""
-    after = str(headers.get("retry-after", ""))
+    if error.status not in {400, 403, 429} or (error.status == 400 and "RATE_LIMITED" not in said):
+        return None
+    after = headers.get("retry-after", "")
     if after.isdigit():
         return float(after)
-    if str(headers.get("x-ratelimit-remaining", "")) == "0":
-        reset = str(headers.get("x-ratelimit-reset", ""))
+    if headers.get("x-ratelimit-remaining") == "0":
+        reset = headers.get("x-ratelimit-reset", "")
         return max(1.0, int(reset) - time.time()) if reset.isdigit() else _SECONDARY_S
-    return _SECONDARY_S if "rate limit" in said.lower() else None
+    return _SECONDARY_S if error.status == 429 or "rate limit" in said.lower() else None
 
 
 _SECONDARY_S = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -24,7 +24,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 """Between two looks: it grows by half while nothing changes and begins again when something does."""
 
 SETTLING_S = 90.0
-"""How long after a push a forge may need to know the new head and to start its checks."""
+"""How long a forge may need to know a new head and to start its checks, with nothing else changing."""
 
 MOST_FAILURES = 5
 """Of looks in a row, before the failure is told."""
@@ -57,7 +57,12 @@ def follow(parts: Parts, task_id: str, follower: Follower) -> PullRequestStatus:
         def look() -> PullRequestStatus:  # the task is read anew: a repair may push another commit meanwhile
             return pulls.look(parts, forge, find_task(parts.home, task_id, allow_closed=True))
 
-        return _Looks(look, follower).end()
+        return followed(look, follower)
+
+
+def followed(look: Callable[[], PullRequestStatus], follower: Follower) -> PullRequestStatus:
+    """Look until it is over. Raises: `timeout`, and what a look raises when it will not pass."""
+    return _Looks(look, follower).end()
 
 
 @dataclass
@@ -67,10 +72,11 @@ class _Looks:
     seen: PullRequestStatus | None = None
     pause_s: float = FIRST_PAUSE_S
     failures: int = 0
-    began: float = field(default=0.0)
+    began: float = 0.0
+    changed: float = 0.0
 
     def end(self) -> PullRequestStatus:
-        self.began = self.follower.clock()
+        self.began = self.changed = self.follower.clock()
         while True:
             wait_s = self._one()
             if self.seen is not None and wait_s == 0.0:
@@ -92,7 +98,7 @@ class _Looks:
         self.failures = 0
         if found != self.seen:
             self.follower.announce(found)
-            self.seen, self.pause_s = found, FIRST_PAUSE_S
+            self.seen, self.pause_s, self.changed = found, FIRST_PAUSE_S, self.follower.clock()
             return 0.0 if self._is_over(found) else self.pause_s
         return 0.0 if self._is_over(found) else self._grown()
 
@@ -103,7 +109,7 @@ class _Looks:
     def _is_over(self, found: PullRequestStatus) -> bool:
         if found.state is not PullState.OPEN:
             return True
-        settled = self.follower.clock() - self.began > SETTLING_S
+        settled = self.follower.clock() - self.changed > SETTLING_S
         if not found.current or found.verdict is CiVerdict.NONE:
             return settled
         return found.verdict is not CiVerdict.PENDING

@@ -1,4 +1,4 @@
-"""What the workbench may rely on, whichever forge it is. What one of them does alone: tests/unit/test_<forge>.py."""
+"""What the workbench may rely on, whichever forge it is. What one of them does alone: test_github.py, tests/unit/test_gitlab.py."""
 
 from __future__ import annotations
 

@@ -1,0 +1,216 @@
+"""GitHub's adapter alone, against recorded cases; what all forges do alike is in tests/contract/test_forges.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import tenacity
+
+from devtools.forges import faults
+from devtools.forges.cases import asked_and_answered, names, recorded
+from devtools.forges.exchange import Answer
+from devtools.forges.fixtures import GitHub as StandIn
+from devtools.forges.fixtures import elsewhere, forge_packages, github
+from devtools.forges.github import Pull
+from devtools.forges.server import Elsewhere
+from devtools.forges.server import StandIn as Other
+from sandbox.credentials import make_credential
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges import github as adapter
+from sandbox.forges import wire
+from sandbox.forges.forge import Project, Proposal
+from sandbox.forges.github import GitHub
+from sandbox.forges.github_answers import excerpt_of_log
+from sandbox.models import CiCheck, CiState, PullRequest, PullState
+
+__all__ = ["elsewhere", "forge_packages", "github"]
+
+BRANCH = "topic"
+PULLS = "/repos/demo-owner/demo/pulls"
+DRAFT = Proposal(BRANCH, "main", "Change", "Why", draft=True)
+MEANINGS = {
+    "archived": (ErrorCode.FORGE_ERROR, "archived"),
+    "bad-credentials": (ErrorCode.AUTH_FAILED, "expired"),
+    "body-too-long": (ErrorCode.FORGE_ERROR, "too long"),
+    "drafts-unsupported": (ErrorCode.FORGE_ERROR, "--ready"),
+    "duplicate-pull": (ErrorCode.CONFLICT, "already"),
+    "graphql-forbidden": (ErrorCode.AUTH_FAILED, "not accessible"),
+    "graphql-rate-limit": (ErrorCode.FORGE_ERROR, "pause of"),
+    "no-commits": (ErrorCode.CONFLICT, "nothing that its base lacks"),
+    "primary-rate-limit": (ErrorCode.FORGE_ERROR, "pause of"),
+    "saml": (ErrorCode.AUTH_FAILED, "single sign-on"),
+    "secondary-rate-limit": (ErrorCode.FORGE_ERROR, "pause of 60 s"),
+    "secondary-rate-limit-429": (ErrorCode.FORGE_ERROR, "pause of 60 s"),
+    "server-error": (ErrorCode.FORGE_ERROR, "HTTP 500"),
+    "token-without-permission": (ErrorCode.AUTH_FAILED, "pull_requests=write"),
+    "token-without-scope": (ErrorCode.AUTH_FAILED, "lacks: repo"),
+    "unavailable": (ErrorCode.FORGE_ERROR, "HTTP 503"),
+    "unknown-head": (ErrorCode.NOT_FOUND, "one of the branches"),
+}
+
+
+@pytest.fixture
+def forge(github: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
+    monkeypatch.setattr(wire, "_BACKOFF", tenacity.wait_none())
+    credential = make_credential(host="127.0.0.1", username="x", secret=github.token)
+    found = GitHub(Project("127.0.0.1", "demo-owner/demo", github.api_url, github.url, credential))
+    yield found
+    found.close()
+
+
+def test_every_recorded_refusal_has_a_meaning() -> None:
+    assert sorted(MEANINGS) == names("github")
+
+
+@pytest.mark.parametrize("name", sorted(MEANINGS))
+def test_a_recorded_refusal_is_told_apart(github: StandIn, forge: GitHub, name: str) -> None:
+    asked, answer = asked_and_answered("github", name)
+    method, _, path = asked.partition(" ")
+    github.push(BRANCH)
+    github.rules.pulls += [Pull(1, BRANCH, "main", "x", "", True)] if path == "/graphql" else []
+    github.on(method, path, answer, forever=True)
+    with pytest.raises(SandboxError) as caught:
+        _ask(forge, method, path)
+    code, word = MEANINGS[name]
+    told = caught.value
+    assert told.code is code
+    assert word in f"{told.brief} {told.details} {told.hint}"
+    assert github.token not in repr(told.payload())
+
+
+def _ask(forge: GitHub, method: str, path: str) -> None:
+    if path == "/graphql":
+        forge.make_ready(1)
+    elif method == "POST":
+        forge.open(DRAFT)
+    else:
+        forge.find(BRANCH)
+
+
+def test_a_short_pause_is_kept_and_a_long_one_only_told(
+    github: StandIn, forge: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    limited = recorded("github", "secondary-rate-limit-429")
+    github.on("GET", PULLS, replace(limited, headers={"Retry-After": "7"}))
+    assert forge.find(BRANCH) is None
+    assert slept == [7.0]
+    github.on("GET", PULLS, replace(limited, headers={"Retry-After": "31"}), forever=True)
+    with pytest.raises(wire.ForgeFailure) as caught:
+        forge.find(BRANCH)
+    assert (caught.value.wait_s, slept) == (31.0, [7.0])
+
+
+def test_a_server_that_names_our_token_does_not_get_it_into_the_error(github: StandIn, forge: GitHub) -> None:
+    github.on("GET", PULLS, Answer(400, {"message": f"bad token {github.token}"}, checked=False))
+    with pytest.raises(SandboxError) as caught:
+        forge.find(BRANCH)
+    assert "bad token ***" in caught.value.details
+
+
+def test_a_pull_request_of_a_fork_is_not_ours(github: StandIn, forge: GitHub) -> None:
+    github.push(BRANCH)
+    github.rules.pulls.append(Pull(1, BRANCH, "main", "from a fork", "", False, fork="demo-owner/other"))
+    assert forge.find(BRANCH) is None
+    assert forge.open(DRAFT).pull.number == 2
+
+
+def test_a_fork_that_is_gone_is_not_ours(github: StandIn, forge: GitHub) -> None:
+    opened = _opened(github, forge)
+    github.on("GET", PULLS, lambda answer: replace(answer, body=[_without_home(p) for p in answer.body], checked=False))
+    assert opened.state is PullState.OPEN
+    assert forge.find(BRANCH) is None
+
+
+def _without_home(pull: dict[str, dict[str, object]]) -> dict[str, object]:
+    return {**pull, "head": {**pull["head"], "repo": None}}
+
+
+def _opened(github: StandIn, forge: GitHub) -> PullRequest:
+    github.push(BRANCH)
+    return forge.open(DRAFT).pull
+
+
+def test_the_log_of_a_failed_job_comes_from_elsewhere_without_the_token(
+    github: StandIn, forge: GitHub, elsewhere: Other
+) -> None:
+    lines = [*(f"line {n}" for n in range(100)), "##[error]Process completed with exit code 1.", "Cleaning up"]
+    text = "\n".join(f"2024-01-01T00:00:00.0000000Z {line}" for line in lines).encode()
+    assert isinstance(elsewhere.rules, Elsewhere)
+    elsewhere.rules.content = lambda _request: text
+    excerpt = _explained(github, forge)
+    assert excerpt.splitlines()[-1] == "##[error]Process completed with exit code 1."
+    assert "line 99" in excerpt
+    assert "line 1\n" not in excerpt
+    assert elsewhere.requests
+    assert not elsewhere.saw(github.token)
+
+
+def test_a_log_in_a_place_where_no_logs_are_is_not_fetched(
+    github: StandIn, forge: GitHub, elsewhere: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter.GitHub, "_holds_logs", lambda _self, hostname: hostname == "logs.example")
+    github.rules.annotations[77] = [{"message": "from the annotation"}]
+    assert "from the annotation" in _explained(github, forge)
+    assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize(
+    ("hostname", "holds"),
+    [
+        ("127.0.0.1", True),
+        ("results-receiver.actions.githubusercontent.com", True),
+        ("productionresultssa1.blob.core.windows.net", True),
+        ("evil.example", False),
+        ("actions.githubusercontent.com.evil.example", False),
+        ("", False),
+    ],
+)
+def test_logs_are_fetched_from_the_forge_and_from_where_github_keeps_them(
+    forge: GitHub, hostname: str, holds: bool
+) -> None:
+    assert forge._holds_logs(hostname) is holds
+
+
+def test_an_excerpt_is_the_end_of_a_log_without_a_marked_error() -> None:
+    assert excerpt_of_log("\n".join(f"line {n}" for n in range(100))).splitlines()[0] == "line 60"
+    assert excerpt_of_log("a\x1b[31mred\x1b[0m") == "ared"
+
+
+def _explained(github: StandIn, forge: GitHub) -> str:
+    url = f"{github.url}/demo-owner/demo/actions/runs/5/job/77"
+    (found,) = forge.with_excerpts([CiCheck(name="unit", state=CiState.FAIL, url=url)])
+    return found.excerpt
+
+
+def test_not_yet_is_an_error_and_no_loop(github: StandIn, forge: GitHub) -> None:
+    github.on("GET", PULLS, Answer(202, {}, checked=False), forever=True)
+    with pytest.raises(SandboxError) as caught:
+        forge.find(BRANCH)
+    assert caught.value.code is ErrorCode.FORGE_ERROR
+    assert github.count("GET", PULLS) == wire.ATTEMPTS
+
+
+def test_an_answer_whose_addresses_hold_control_characters_is_refused(github: StandIn, forge: GitHub) -> None:
+    _opened(github, forge)
+    spoiled = lambda answer: replace(answer, body=[{**p, "html_url": "https://x/\x1b[31m"} for p in answer.body], checked=False)  # noqa: E731, E501 # fmt: skip
+    github.on("GET", PULLS, spoiled)
+    with pytest.raises(SandboxError) as caught:
+        forge.find(BRANCH)
+    assert caught.value.code is ErrorCode.FORGE_ERROR
+
+
+def test_what_the_token_may_not_change_is_named(github: StandIn, forge: GitHub) -> None:
+    github.push(BRANCH)
+    github.rules.may_write = False
+    with pytest.raises(SandboxError) as caught:
+        forge.open(DRAFT)
+    assert caught.value.code is ErrorCode.AUTH_FAILED
+
+
+def test_lost_questions_are_asked_again(github: StandIn, forge: GitHub) -> None:
+    github.on("GET", PULLS, faults.lost, faults.cut)
+    assert forge.find(BRANCH) is None

@@ -1,0 +1,95 @@
+"""Which forge a remote is on, where its API is, and what goes there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Host
+from sandbox.workbench.parts import Parts, build_parts
+from sandbox.workbench.upstream import compare_url, project_of, require_forge
+
+HOSTS = '[remotes]\ngithub_hosts = ["ghe.example"]\ngitlab_hosts = ["lab.example"]\nallow_http = false\n'
+
+
+def parts_of(home: Path, config: str = HOSTS, **environ: str) -> Parts:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(config)
+    (home / "credentials.toml").touch(mode=0o600)
+    entries = [f'[[credential]]\nhost = "{host}"\nsecret = "token-of-{host}"\n' for host in ("*.example", "github.com")]
+    (home / "credentials.toml").write_text("".join(entries))
+    return build_parts(home, {"HOME": str(home), **environ}, allow_file=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "api_url", "path"),
+    [
+        ("https://github.com/Owner/Name", "https://api.github.com", "owner/name"),
+        ("git@github.com:owner/name.git", "https://api.github.com", "owner/name"),
+        ("https://ghe.example/o/n", "https://ghe.example/api/v3", "o/n"),
+        ("https://ghe.example:8443/o/n", "https://ghe.example:8443/api/v3", "o/n"),
+        ("ssh://git@ghe.example:2222/o/n", "https://ghe.example/api/v3", "o/n"),
+        ("https://lab.example/g/sub/n", "https://lab.example/api/v4", "g/sub/n"),
+    ],
+)
+def test_the_api_is_where_the_forge_has_it(tmp_path: Path, url: str, api_url: str, path: str) -> None:
+    parts = parts_of(tmp_path / "home")
+    project = project_of(parts, parts.remote(url))
+    assert (project.api_url, project.path) == (api_url, path)
+    assert project.credential.secret.get_secret_value().startswith("token-of-")
+
+
+def test_a_configured_api_goes_before(tmp_path: Path) -> None:
+    parts = parts_of(tmp_path / "home", HOSTS + 'api_urls = { "ghe.example" = "https://api.ghe.example/" }\n')
+    assert project_of(parts, parts.remote("https://ghe.example/o/n")).api_url == "https://api.ghe.example"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://api.example", "ftp://api.example", "https://u@api.example", "api", "https://a/?x"]
+)
+def test_the_token_goes_nowhere_unencrypted_or_unclear(tmp_path: Path, url: str) -> None:
+    parts = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
+    with pytest.raises(SandboxError) as caught:
+        project_of(parts, parts.remote("https://ghe.example/o/n"))
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/api", "http://[::1]:1/api", "http://localhost:1"])
+def test_this_machine_may_be_asked_unencrypted(tmp_path: Path, url: str) -> None:
+    parts = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
+    assert project_of(parts, parts.remote("https://ghe.example/o/n")).api_url == url
+
+
+def test_without_a_token_the_error_says_how_to_store_one(tmp_path: Path) -> None:
+    parts = parts_of(tmp_path / "home")
+    with pytest.raises(SandboxError) as caught:
+        project_of(parts, parts.remote("https://gitlab.com/o/n"))
+    assert caught.value.code is ErrorCode.AUTH_FAILED
+    assert "credentials set gitlab.com" in caught.value.hint
+
+
+def test_a_token_of_the_environment_serves_a_repository_cloned_over_ssh(tmp_path: Path) -> None:
+    parts = parts_of(tmp_path / "home", GITLAB_TOKEN="glpat-x")
+    assert project_of(parts, parts.remote("git@gitlab.com:o/n.git")).credential.secret.get_secret_value() == "glpat-x"
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("https://codeberg.org/o/n", "https://codeberg.org/o/n/compare/main...space-agent%2Fx"),
+        ("https://bitbucket.org/o/n", "https://bitbucket.org/o/n/pull-requests/new?source=space-agent%2Fx&dest=main"),
+        ("https://git.elsewhere.example/o/n", None),
+    ],
+)
+def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
+    tmp_path: Path, url: str, page: str | None
+) -> None:
+    remote = parts_of(tmp_path / "home").remote(url)
+    assert remote.host is Host.UNKNOWN
+    assert compare_url(remote, "space-agent/x", "main") == page
+    with pytest.raises(SandboxError) as caught:
+        require_forge(remote, "space-agent/x", "main")
+    assert caught.value.code is ErrorCode.FORGE_UNSUPPORTED
+    assert (page or "remotes.github_hosts") in caught.value.hint
