@@ -36,6 +36,11 @@ _MEANINGS = {
         "{host} has no project {path}, or our token may not see it or this part of it",
         f"GitLab does not tell the two apart. {_SCOPE}",
     ),
+    405: (
+        ErrorCode.FORGE_ERROR,
+        "{host} does not let anybody change {path}",
+        "When the project was renamed or moved, clone it by its new URL.",
+    ),
     409: (ErrorCode.CONFLICT, "There is a merge request for this branch already", "sandbox pr status TASK"),
 }
 

@@ -213,6 +213,7 @@ REFUSALS = {
     "insufficient-scope": ("auth_failed", "lacks a scope", "`api`"),
     "forbidden": ("auth_failed", "may not do this", "Developer"),
     "project-not-found": ("not_found", "or our token may not see it", "does not tell the two apart"),
+    "moved": ("forge_error", "does not let anybody change", "by its new URL"),
     "unknown-source": ("not_found", "does not know one of the branches", "Push"),
     "unknown-target": ("not_found", "does not know one of the branches", "Push"),
     "duplicate-merge-request": ("conflict", "for this branch already", ""),
