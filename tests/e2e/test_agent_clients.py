@@ -6,19 +6,22 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import termios
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from devtools.agent import AgentServer
 from devtools.command import Command
 from devtools.gitserver import GitServer
 
@@ -162,3 +165,67 @@ def test_n14_a_client_that_reads_nothing_holds_up_neither_its_check_nor_the_end(
         work.wait_until_it_passed()
         client.process.send_signal(signal.SIGTERM)
         assert client.process.wait(60) == 0
+
+
+class Caller:
+    """Raw connections of one session, and a client that behaves."""
+
+    def __init__(self, server: AgentServer, http: httpx2.Client) -> None:
+        self._url, self._http = httpx2.URL(server.url), http
+        self._headers = {
+            "authorization": f"Bearer {server.token}",
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+        }
+        self._headers["mcp-session-id"] = self.post(HELLO).headers["mcp-session-id"]
+        assert self.post(READY).status_code == 202
+
+    def post(self, message: dict[str, Any]) -> httpx2.Response:
+        return self._http.post(self._url, json=message, headers=self._headers)
+
+    def raw(self, message: dict[str, Any]) -> bytes:
+        body = json.dumps(message).encode()
+        headers = {"host": f"{self._url.host}:{self._url.port}", "content-length": str(len(body)), **self._headers}
+        lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+    def connect(self) -> closing[socket.socket]:
+        """A connection that takes little before somebody reads."""
+        found = socket.socket()
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        found.settimeout(60)
+        found.connect((self._url.host, self._url.port))
+        return closing(found)
+
+
+def held(server: AgentServer) -> int:
+    """Connections that the server has open, by proc_net_tcp(5): of one that is closed the inode is 0."""
+    port = f":{httpx2.URL(server.url).port:04X}"
+    rows = [line.split() for line in Path(f"/proc/{server.pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(port) and row[3] != "0A" and row[9] != "0" for row in rows)
+
+
+def test_n14_slow_clients_over_http_hold_nobody_up_and_leave_nothing(work: Work) -> None:
+    server = AgentServer(work.person.home, "http")
+    server.start()
+    try:
+        with httpx2.Client(timeout=120) as http:
+            caller = Caller(server, http)
+            with caller.connect() as checking, caller.connect() as flooded, caller.connect() as slow:
+                run = call(10, "space_repo_run_check", task_id=work.task, check_id="test")
+                checking.sendall(caller.raw(run))
+                flooded.sendall(b"".join(map(caller.raw, work.reads(100))))  # 9 MB of answers: more than any buffer
+                *first, last = caller.raw(PING)
+                for byte in first:
+                    slow.sendall(bytes([byte]))
+                assert "result" in caller.post(call(11, "space_repo_status", task_id=work.task)).text
+                slow.sendall(bytes([last]))
+                assert slow.recv(12) == b"HTTP/1.1 200"
+                work.let_go()
+                work.wait_until_it_passed()
+                assert unread(flooded.fileno()) > 0
+                assert held(server), "void"
+        while held(server):
+            time.sleep(0.1)
+    finally:
+        assert server.stop() == 0
