@@ -204,12 +204,12 @@ def userns_probe(info: Facts) -> Probe:
 
 
 def init_probe(info: Facts) -> Probe:
-    """PID 1 of each guest reaps its orphans."""
+    """PID 1 of guests that run one tool and no checks; those of checks have ours."""
     binary = str(info.get("InitBinary") or "")
     if binary:
         return _ok("init", binary)
     return _fail(
-        "init", "missing", "Install docker-init (package `tini` on Debian): containers are started with --init."
+        "init", "missing", "Install docker-init (package `tini` on Debian): the containers that map symbols need it."
     )
 
 

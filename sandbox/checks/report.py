@@ -13,7 +13,8 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import XMLParser
 
 from sandbox.errors import SandboxError
-from sandbox.files.tree import Entry, EntryKind, WorktreeFiles
+from sandbox.files.entries import Entry, EntryKind
+from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Report, TestFailure
 from sandbox.policy.paths import RepoPath, show_path
 from sandbox.text import neutral

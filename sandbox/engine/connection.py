@@ -127,7 +127,10 @@ def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None 
         raise _engine_error(action, str(error)) from error
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
         raise SandboxError(
-            ErrorCode.TIMEOUT, f"The engine did not answer in time: could not {action}", details=str(error)
+            ErrorCode.TIMEOUT,
+            f"The engine did not answer in time: could not {action}",
+            details=str(error),
+            hint="Is it stuck, or the host very busy? `sandbox doctor` asks it again; engine.timeout_s sets the time.",
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise SandboxError(

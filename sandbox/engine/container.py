@@ -277,7 +277,11 @@ def _state(engine: Engine, container_id: str) -> dict[str, Any]:
     with translated("inspect the ended container"):
         state: dict[str, Any] = engine.api.inspect_container(container_id)["State"]
     if state["Running"]:
-        raise SandboxError(ErrorCode.TIMEOUT, "The engine did not end the container in time")
+        raise SandboxError(
+            ErrorCode.TIMEOUT,
+            "The engine did not end the container in time",
+            hint="`sandbox gc` tries to remove it again; restarting the engine helps.",
+        )
     if state.get("Error"):
         raise SandboxError(ErrorCode.INTERNAL, "The engine could not run the container", details=str(state["Error"]))
     return state

@@ -22,8 +22,8 @@ from itertools import islice
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.entries import Entry, EntryKind, Limits, kind_of
 from sandbox.files.openat2 import openat2
-from sandbox.files.tree import Entry, EntryKind, Limits, kind_of
 
 _MS_NOSUID, _MS_NODEV = 0x2, 0x4
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -77,7 +77,10 @@ def unmount(merged: Path) -> None:
         if _libc.umount2(os.fsencode(merged), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
             code = ctypes.get_errno()
             raise SandboxError(
-                ErrorCode.INTERNAL, f"The overlay of {merged.name} cannot be unmounted", details=os.strerror(code)
+                ErrorCode.INTERNAL,
+                f"The overlay of {merged.name} cannot be unmounted",
+                details=os.strerror(code),
+                hint="Run the controller as root, as when it was mounted.",
             )
 
 
@@ -127,11 +130,11 @@ def read_upper(upper: Path, skip: Callable[[bytes], bool], limits: Limits | None
         while pending:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:
-                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The worktree is nested too deeply")
+                raise limits.too_deep()
             names = _list(root, folder, found, limits.entries - seen)
             seen += len(names)
             if seen > limits.entries:
-                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {limits.entries} entries")
+                raise limits.too_many()
             for path, is_entered in names:
                 if is_entered and skip(path):
                     found.skipped.append(path)

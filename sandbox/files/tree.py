@@ -15,16 +15,15 @@ import secrets
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.entries import Entry, EntryKind, Limits, kind_of
 from sandbox.files.openat2 import openat2
 from sandbox.files.stamps import Familiar
-from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, refusal, show_path
+from sandbox.policy.paths import RepoPath, path_bytes, refusal, show_path
 from sandbox.policy.writes import RESERVED_PREFIX
 
 READ_CAP = 10 * 1024**2
@@ -36,33 +35,6 @@ STREAM_CAP = 512 * 1024**2
 _CHUNK = 1 << 20
 _name = attrgetter("name")
 _LINK_HINT = "Have the guest copy the file instead."
-
-
-class EntryKind(StrEnum):
-    """What a walked name is. `rejected`: never read, hashed or committed."""
-
-    FILE = "file"
-    SYMLINK = "symlink"
-    DIRECTORY = "directory"
-    REJECTED = "rejected"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One name of a walk: path bytes relative to the root, and its lstat."""
-
-    path: bytes
-    kind: EntryKind
-    executable: bool
-    size: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much of a tree a walk looks at before it refuses."""
-
-    entries: int = 500_000
-    depth: int = 128
 
 
 class WorktreeFiles:
@@ -78,7 +50,10 @@ class WorktreeFiles:
             self._fd = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise SandboxError(
-                ErrorCode.NOT_FOUND, "The task's worktree is missing", details=f"{self._root.name}: {error.strerror}"
+                ErrorCode.NOT_FOUND,
+                "The task's worktree is missing",
+                details=f"{self._root.name}: {error.strerror}",
+                hint="Its commits and snapshots are still there: `sandbox task fork --snapshot` goes on from one.",
             ) from error
         self._owner = os.fstat(self._fd).st_uid
         return self
@@ -232,11 +207,11 @@ class WorktreeFiles:
         while pending:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:
-                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The worktree is nested too deeply")
+                raise limits.too_deep()
             count, listed = self._list(folder, limits.entries - seen, familiar)
             seen += count
             if seen > limits.entries:
-                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {limits.entries} entries")
+                raise limits.too_many()
             for entry in listed:
                 if entry.kind is not EntryKind.DIRECTORY:
                     yield entry
@@ -333,17 +308,6 @@ def sha256_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def kind_of(name: bytes, mode: int) -> EntryKind:
-    """What a name with this `st_mode` is to us."""
-    if is_dotgit(name) or name.startswith(RESERVED_PREFIX):
-        return EntryKind.REJECTED
-    if stat.S_ISREG(mode):
-        return EntryKind.FILE
-    if stat.S_ISLNK(mode):
-        return EntryKind.SYMLINK
-    return EntryKind.DIRECTORY if stat.S_ISDIR(mode) else EntryKind.REJECTED
-
-
 def _chunks(fd: int, cap: int, path: str) -> Iterator[bytes]:
     if os.fstat(fd).st_size > cap:  # a sparse file costs its maker nothing
         raise _too_large(path, cap)
@@ -356,7 +320,11 @@ def _chunks(fd: int, cap: int, path: str) -> Iterator[bytes]:
 
 
 def _too_large(path: str, cap: int) -> SandboxError:
-    return SandboxError(ErrorCode.QUOTA_EXCEEDED, f"{path} is larger than the limit of {cap} bytes")
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"{path} is larger than the limit of {cap} bytes",
+        hint="`sandbox file search` finds lines in files of up to 10 MiB; a check can work on files of any size.",
+    )
 
 
 def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
@@ -403,7 +371,11 @@ def _translated(path: str) -> Iterator[None]:
 
 def _refused(path: str, error: OSError) -> SandboxError:
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
-        return SandboxError(ErrorCode.NOT_FOUND, f"There is no file {path}")
+        return SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"There is no file {path}",
+            hint="`sandbox file search TASK --glob '*'` lists all.",
+        )
     if error.errno == errno.ENAMETOOLONG:  # every name fits, the whole path does not: the guest went down step by step
         return refusal(path, "length", "the kernel takes none so long")
     if error.errno in {errno.ELOOP, errno.EXDEV, errno.ENXIO, errno.EISDIR}:

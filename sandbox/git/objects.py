@@ -119,7 +119,11 @@ def tree_of(git: Git, commit: str) -> str:
     """The tree of a commit. Raises: `not_found`."""
     tree = git.known.trees.get(commit) or peel(git, commit, "tree")
     if tree is None:
-        raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"Commit {commit[:12]} is not in the cache clone",
+            hint="`sandbox repo clone URL` fetches what is new, and repairs a damaged clone.",
+        )
     git.known.trees.keep({commit: tree})
     return tree
 

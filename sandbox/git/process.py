@@ -278,6 +278,7 @@ class Process:
                 ErrorCode.TIMEOUT,
                 f"git {self._name} did not finish within {self._deadline_s:g} s and was stopped",
                 details=self.stderr,
+                hint="Try again when the host, or the network, is less busy.",
             )
 
     def close(self) -> None:

@@ -51,7 +51,10 @@ def load_commit_policy(folder: Path) -> CommitPolicy:
         list(map(bytes.fromhex, policy.magic.values()))
     except (OSError, ValueError, ValidationError) as error:
         raise SandboxError(
-            ErrorCode.POLICY_VIOLATION, f"The commit policy in {folder} cannot be used", details=mistakes(error)
+            ErrorCode.POLICY_VIOLATION,
+            f"The commit policy in {folder} cannot be used",
+            details=mistakes(error),
+            hint="It is shipped with the sandbox: install that again.",
         ) from error
     return policy
 

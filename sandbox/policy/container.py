@@ -76,7 +76,10 @@ def load_container_policy(folder: Path) -> ShippedPolicy:
         seccomp: Any = json.loads((folder / Path(policy.seccomp).name).read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, ValidationError, json.JSONDecodeError) as error:
         raise SandboxError(
-            ErrorCode.POLICY_VIOLATION, f"The container policy in {folder} cannot be used", details=mistakes(error)
+            ErrorCode.POLICY_VIOLATION,
+            f"The container policy in {folder} cannot be used",
+            details=mistakes(error),
+            hint="It is shipped with the sandbox, and docs/hardening.md explains it.",
         ) from error
     if not isinstance(seccomp, dict) or seccomp.get("defaultAction") != "SCMP_ACT_ERRNO":
         raise SandboxError(

@@ -40,7 +40,10 @@ def append(home: Home, task_id: str, entry: JournalEntry, *, synced: bool = True
             os.close(fd)
     except OSError as error:
         raise SandboxError(
-            ErrorCode.INTERNAL, f"The journal of {task_id} cannot be written", details=error.strerror or str(error)
+            ErrorCode.INTERNAL,
+            f"The journal of {task_id} cannot be written",
+            details=error.strerror or str(error),
+            hint="What was asked for is done. Is the disk of the home full? `sandbox task log` lacks this entry.",
         ) from error
 
 

@@ -141,7 +141,11 @@ class Turns:
             found = self._alive()
             positions = {t.nonce: n for n, t in enumerate(in_line(found), 1)}
             if ticket.nonce not in positions:
-                raise SandboxError(ErrorCode.INTERNAL, "The place in the line of waiting checks was taken away")
+                raise SandboxError(
+                    ErrorCode.INTERNAL,
+                    "The place in the line of waiting checks was taken away",
+                    hint="Somebody deleted files in `repositories/turns` of the home: run the check again.",
+                )
             if may_run(ticket, [t for t in found if self._looks(t)], self.parallel):
                 (self.folder / ticket.name).rename(self.folder / replace(ticket, running=True).name)
                 return 0

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from sandbox.errors import SandboxError
-from sandbox.files.tree import EntryKind
+from sandbox.files.entries import EntryKind
 from sandbox.git import objects
 from sandbox.models import CheckRun, Task, Verdict
 from sandbox.policy.paths import folders_above, show_path

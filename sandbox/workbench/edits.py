@@ -77,4 +77,8 @@ def _bytes(text: str | bytes) -> bytes:
     try:
         return text if isinstance(text, bytes) else text.encode()
     except UnicodeEncodeError as error:
-        raise SandboxError(ErrorCode.INVALID_INPUT, "Text has to be valid Unicode, without lone surrogates") from error
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "Text has to be valid Unicode, without lone surrogates",
+            hint="From Python, give the content as bytes.",
+        ) from error

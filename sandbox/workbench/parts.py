@@ -130,7 +130,10 @@ class Parts:
             return presence.Presence(self.home.presence)
         except OSError as error:
             raise SandboxError(
-                ErrorCode.INTERNAL, "The sandbox home cannot be written", details=error.strerror or str(error)
+                ErrorCode.INTERNAL,
+                "The sandbox home cannot be written",
+                details=error.strerror or str(error),
+                hint=f"{self.home.root} has to be yours, on a disk with room.",
             ) from error
 
     def under(self, runtime: str | None) -> Parts:

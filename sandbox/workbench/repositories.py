@@ -104,7 +104,11 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
         entries = [e for e in entries if e.path.startswith(prefix)]
         name = f"{tree}-{hashlib.sha256(prefix).hexdigest()[:12]}"
         if not entries:
-            raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} has no directory '{subpath[:100]}'")
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"Commit {commit[:12]} has no directory '{subpath[:100]}'",
+                hint="Without a subpath all directories are given.",
+            )
     context = describe(entries, lambda oids: list(read_blobs(git, oids)))
     path = pristine(parts, repository.id, git, entries, name)
     return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))

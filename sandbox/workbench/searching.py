@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import Entry, EntryKind
+from sandbox.files.entries import Entry, EntryKind
 from sandbox.git import objects
 from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, files_of, files_over
 from sandbox.git.objects import GITLINK, REGULAR, TreeChange

@@ -41,7 +41,10 @@ def trust(parts: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
     found = suggestion(parts, repo_id)
     if found.sha256 is None:
         raise SandboxError(
-            ErrorCode.NOT_FOUND, f"{repo_id} suggests no checks", details=f"no {SUGGESTIONS} at its default branch"
+            ErrorCode.NOT_FOUND,
+            f"{repo_id} suggests no checks",
+            details=f"no {SUGGESTIONS} at its default branch",
+            hint=f"`sandbox repo clone` fetches what is new; {SUGGESTIONS} is described in docs/profiles.md.",
         )
     if found.sha256 != sha256:
         raise SandboxError(

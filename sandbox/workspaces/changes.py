@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.entries import Entry, EntryKind
 from sandbox.files.stamps import stamp_of
-from sandbox.files.tree import Entry, EntryKind, WorktreeFiles, sha256_of
+from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.git.diff import Outline, RawChange
 from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange, TreeEntry, blob_id
 from sandbox.models import Change, ChangeKind

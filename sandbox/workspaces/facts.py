@@ -30,7 +30,9 @@ class BaseFacts(Model):
         """Ignore rules of the tree, plus a profile's build output. Raises: `quota_exceeded`."""
         if self.ignore is None:
             raise SandboxError(
-                ErrorCode.QUOTA_EXCEEDED, f"The repository's .gitignore files hold more than {IGNORE_BYTES} bytes"
+                ErrorCode.QUOTA_EXCEEDED,
+                f"The repository's .gitignore files hold more than {IGNORE_BYTES} bytes",
+                hint="Such a repository cannot be worked on: what a commit leaves out could not be told.",
             )
         return IgnoreRules(self.ignore, artifacts)
 

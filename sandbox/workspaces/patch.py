@@ -30,7 +30,9 @@ def apply_patch(gate: Gate, patch: bytes, expected: Mapping[str, str | None]) ->
     Raises: `stale_hash` with the current hash, `patch_rejected`, `unsafe_path`, `invalid_input`, `quota_exceeded`.
     """
     if len(patch) > PATCH_BYTES:
-        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A patch has at most {PATCH_BYTES} bytes")
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED, f"A patch has at most {PATCH_BYTES} bytes", hint="Send it in several parts."
+        )
     if not patch.strip():
         raise rejected("The patch is empty")
     before = gate.states(expected)
@@ -158,7 +160,11 @@ class _Scratch:
             if len(state.content) > READ_CAP:
                 raise too_large(READ_CAP)
             if self._bytes > RESULT_BYTES:
-                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A patch leaves at most {RESULT_BYTES} bytes")
+                raise SandboxError(
+                    ErrorCode.QUOTA_EXCEEDED,
+                    f"A patch leaves at most {RESULT_BYTES} bytes",
+                    hint="Send it in several parts.",
+                )
         self._after[path] = state
 
     def _changed(self, section: Section, path: RepoPath, state: FileState) -> FileState:

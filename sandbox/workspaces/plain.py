@@ -9,9 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sandbox.files.checkout import check_out, remove_tree
+from sandbox.files.entries import EntryKind
 from sandbox.files.mask import write_mask
 from sandbox.files.stamps import Familiar
-from sandbox.files.tree import EntryKind, WorktreeFiles
+from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.policy.paths import folders_above, show_path

@@ -21,7 +21,11 @@ def publish(files: WorktreeFiles, outcome: Outcome, owner: tuple[int, int] | Non
     try:
         for edit in sorted(outcome.edits, key=_deletions_first):
             if current_state(files, edit.path) != edit.before:
-                raise SandboxError(ErrorCode.STALE_HASH, f"{edit.path} changed while the edit was made")
+                raise SandboxError(
+                    ErrorCode.STALE_HASH,
+                    f"{edit.path} changed while the edit was made",
+                    hint="Nothing was written. Read the file again and make the edit on its current content.",
+                )
             done.append(edit)
             _put(files, edit.path, edit.after, owner)
     except BaseException:

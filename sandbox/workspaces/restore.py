@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import EntryKind, WorktreeFiles
+from sandbox.files.entries import EntryKind
+from sandbox.files.tree import WorktreeFiles
 from sandbox.git.diff import RawChange, diff_trees
 from sandbox.git.lookup import files_at
 from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, blob_id, read_blobs

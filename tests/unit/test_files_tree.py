@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.entries import Entry, EntryKind, Limits
 from sandbox.files.openat2 import openat2, require_openat2
-from sandbox.files.tree import Entry, EntryKind, Limits, WorktreeFiles, sha256_of
+from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.policy.paths import RepoPath, show_path
 from tests.unit.conftest import refused, without_root_powers
 
