@@ -1,0 +1,102 @@
+"""O04: a forge, or whoever stands in its place, that would have us take another project for ours, or our token."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gitlab as python_gitlab
+import pytest
+import requests
+
+from devtools.forges import faults
+from devtools.forges.exchange import Answer
+from devtools.forges.fixtures import GitHub, GitLab, elsewhere, forge_packages, github, gitlab
+from devtools.forges.server import StandIn
+from sandbox.credentials import make_credential
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import Forge, Project, Proposal
+from sandbox.forges.github import GitHub as GitHubForge
+from sandbox.forges.gitlab import GitLab as GitLabForge
+
+__all__ = ["elsewhere", "forge_packages", "github", "gitlab"]
+
+BRANCH = "space-agent/x"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A forge with one pull request of ours, listed at `list_path`; `fork` makes a fork's of a listed one."""
+
+    server: GitHub | GitLab
+    forge: Forge
+    list_path: str
+    fork: Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _fork_on_github(pull: dict[str, Any]) -> dict[str, Any]:
+    head = pull["head"]
+    return {**pull, "head": {**head, "repo": {**head["repo"], "full_name": "attacker/demo"}}}
+
+
+def _fork_on_gitlab(request: dict[str, Any]) -> dict[str, Any]:
+    return {**request, "source_project_id": 666}
+
+
+@pytest.fixture(params=["github", "gitlab"])
+def side(request: pytest.FixtureRequest) -> Side:
+    server: GitHub | GitLab = request.getfixturevalue(request.param)
+    credential = make_credential(host="127.0.0.1", secret=server.token)
+    project = Project("127.0.0.1", "demo-owner/demo", server.api_url, server.url, credential)
+    server.push(BRANCH)
+    if isinstance(server, GitHub):
+        path = "/repos/demo-owner/demo/pulls"
+        found = Side(server, GitHubForge(project), path, _fork_on_github)
+    else:
+        path = "/projects/demo-owner%2Fdemo/merge_requests"
+        found = Side(server, GitLabForge(project), path, _fork_on_gitlab)
+    found.forge.open(Proposal(BRANCH, "main", "Change", "", draft=True))
+    return found
+
+
+def test_o04_a_forks_branch_of_the_same_name_is_not_ours(side: Side) -> None:
+    def of_a_fork(answer: Answer) -> Answer:
+        return replace(answer, body=[side.fork(item) for item in answer.body])
+
+    assert side.forge.find(BRANCH) is not None  # the control
+    side.server.on("GET", side.list_path, of_a_fork)
+    assert side.forge.find(BRANCH) is None
+
+
+def test_o04_a_redirect_takes_no_token_along(side: Side, elsewhere: StandIn) -> None:
+    side.server.on("GET", side.list_path, faults.redirect(301, f"{elsewhere.url}/projects/666"), forever=True)
+    with pytest.raises(SandboxError) as raised:
+        side.forge.find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert "by its new URL" in raised.value.hint
+    assert elsewhere.requests == []
+    api = f"{side.server.api_url}{side.list_path}"
+    requests.get(api, headers={"PRIVATE-TOKEN": side.server.token}, timeout=30)
+    assert elsewhere.saw(side.server.token)  # the control: `requests` takes such a header along
+
+
+def test_o04_a_next_page_elsewhere_is_not_asked_for(side: Side, elsewhere: StandIn) -> None:
+    def full(answer: Answer) -> Answer:
+        link = f'<{elsewhere.url}/next?page=2>; rel="next"'
+        return replace(answer, body=answer.body * 100, headers={"Link": link}, checked=False)
+
+    side.server.on("GET", side.list_path, full, forever=True)
+    with contextlib.suppress(SandboxError):  # either it builds the address of the next page itself, or it gives up
+        side.forge.find(BRANCH)
+    assert elsewhere.requests == []
+
+
+def test_o04_python_gitlab_alone_would_send_the_token_there(gitlab: GitLab, elsewhere: StandIn) -> None:
+    link = {"Link": f'<{elsewhere.url}/next?page=2>; rel="next"'}
+    gitlab.on("GET", "/projects/7/merge_requests", Answer(200, [], link, checked=False))
+    library = python_gitlab.Gitlab(gitlab.url, private_token=gitlab.token, keep_base_url=True)
+    with library, pytest.raises(KeyError):  # what it makes of the answer there: no list
+        list(library.projects.get(7, lazy=True).mergerequests.list(iterator=True))
+    assert elsewhere.saw(gitlab.token)
