@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.client.client import Client
 
+from devtools.agent import AgentServer, approved, failed, ok, talk
 from devtools.command import Command
 from devtools.forges import faults
 from devtools.forges.fixtures import GitHub, GitLab, elsewhere, forge_packages, require_fit
@@ -231,6 +233,43 @@ def test_the_token_is_in_no_file_but_its_own_and_in_no_output(forge: Forge) -> N
     assert not any(token in ended.stdout + ended.stderr for ended in outputs)
     holding = [p.name for p in sandbox.home.rglob("*") if p.is_file() and token.encode() in p.read_bytes()]
     assert holding == ["credentials.toml"]
+
+
+@pytest.mark.parametrize("forge", ["github"], indirect=True)  # nothing in it depends on the forge
+def test_an_agent_opens_one_once_a_person_has_read_what_it_says(forge: Forge) -> None:
+    words = {"title": "Say two", "body": "See [here](https://evil.example/?q=1), @octocat.\n\nCloses #1"}
+    person = forge.sandbox
+
+    async def session(client: Client) -> None:
+        repository = (await approved(client, person, "space_repo_clone", url=forge.url))["repository"]["id"]
+        task = (await ok(client, "space_repo_create_task", repo_id=repository, prompt="Say two"))["task"]["id"]
+        new = {"content": "two\n", "expected_sha256": None}
+        await ok(client, "space_repo_write_file", task_id=task, path="two", **new)
+        first = (await ok(client, "space_repo_commit", task_id=task, message="Say two"))["commit"]
+
+        required = await failed(client, "space_repo_open_pr", "approval_required", task_id=task, **words)
+        question = person.ok("approvals", "show", required["details"])["approval"]["question"]
+        told = "\n".join(question)
+        assert all(word in told for word in ("Say two", "evil.example", "Closes #1", "sends: 1 file", "verified: no"))
+        person.ok("approvals", "approve", required["details"])
+        await ok(client, "space_repo_write_file", task_id=task, path="three", **new)
+        second = (await ok(client, "space_repo_commit", task_id=task, message="Say three"))["commit"]
+        await failed(client, "space_repo_open_pr", "approval_required", task_id=task, **words)
+        assert forge.opened == 0
+        assert first != second
+
+        ready = await failed(client, "space_repo_open_pr", "approval_required", task_id=task, draft=False, **words)
+        person.ok("approvals", "approve", ready["details"])
+        await failed(client, "space_repo_open_pr", "gate_closed", task_id=task, draft=False, **words)
+        opened = await approved(client, person, "space_repo_open_pr", task_id=task, **words)
+        assert (opened["created"], opened["draft"], opened["head_commit"]) == (True, True, second)
+        assert "](https://evil.example" not in forge.body
+        forge.judge(second, "failed")
+        status = await ok(client, "space_repo_pr_status", task_id=task)
+        assert (status["verdict"], status["current"]) == ("fail", True)
+        assert "one test failed" in status["checks"][0]["excerpt"]
+
+    talk(AgentServer(person.home, "stdio"), session)
 
 
 def test_a_host_that_is_no_forge_gets_the_branch_and_says_so(git_server: GitServer, forge: Forge) -> None:
