@@ -21,10 +21,13 @@ _INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
 class Scratch:
-    """A new directory below `$TMPDIR`, ours alone, whose claim the kernel gives up when we die."""
+    """A new directory below `$TMPDIR`, or below another, ours alone, whose claim the kernel gives up when we die.
 
-    def __init__(self) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+    Only below `$TMPDIR` the next run finds what a killed one left.
+    """
+
+    def __init__(self, below: Path | None = None) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=below)).resolve()
         self._claim, beside = make_claimed(self.root / _CLAIM)
         beside.rename(self.root / _CLAIM)
 

@@ -15,6 +15,7 @@ from devtools import newergit
 from devtools.requirement import unavailable
 from sandbox.attack import runner, select
 from sandbox.attack.entry import Entry
+from sandbox.attack.scratch import Scratch
 from sandbox.attack.selection import needs_engine
 from sandbox.attack.site import Site
 from sandbox.checks import containers
@@ -32,7 +33,7 @@ DEADLINE_S = 280.0
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One scratch directory, and one scene for all guests, for the entries that this process runs."""
-    with Site(Settings(), os.environ, root=tmp_path_factory.mktemp("shipped")) as made:
+    with Site(Settings(), os.environ, scratch=Scratch(tmp_path_factory.mktemp("shipped"))) as made:
         yield made
 
 
@@ -61,7 +62,7 @@ def test_shipped_entry_on_a_newer_git_holds(tmp_path: Path) -> None:
     except FileNotFoundError as missing:
         unavailable(str(missing))
     settings = Settings.model_validate({"git": {"executable": str(newer)}})
-    with Site(settings, os.environ, root=tmp_path) as site:
+    with Site(settings, os.environ, scratch=Scratch(tmp_path)) as site:
         assert [tried(site, entry).outcome for entry in select(["B04"])] == [AttackOutcome.HELD]
 
 
@@ -122,18 +123,17 @@ def test_shipped_suite_sees_a_careless_host(tmp_path: Path, monkeypatch: pytest.
     """One use-case does what a careless product would do: every entry that is about it has to get through."""
     careless, names = CARELESS[method]
     monkeypatch.setattr(Workbench, method, careless)
-    with Site(Settings(), os.environ, root=tmp_path) as site:
+    with Site(Settings(), os.environ, scratch=Scratch(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(names)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
 
 
 def test_shipped_suite_sees_the_operators_own_rules(tmp_path: Path) -> None:
     """Policies of the user's home are what is attacked: one that allows too much is no wall."""
-    policies, root = tmp_path / "policies", tmp_path / "root"
+    policies = tmp_path / "policies"
     policies.mkdir()
-    root.mkdir()
     (policies / "paths.toml").write_text('[[repository]]\nmatch = ["*"]\nallow = [".gitattributes"]\n')
-    with Site(Settings(), os.environ, policies, root) as site:
+    with Site(Settings(), os.environ, policies, Scratch(tmp_path)) as site:
         (entry,) = select(["J31"])
         assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
 
@@ -157,6 +157,6 @@ def test_shipped_suite_sees_a_soft_guest(engine: Engine, tmp_path: Path, monkeyp
     monkeypatch.setattr(containers, "create_options", soft)
     monkeypatch.setattr(container, "require_created", lambda *_: None)
     monkeypatch.setattr(supervised, "require_posture", lambda *_: None)
-    with Site(Settings(), os.environ, root=tmp_path) as site:
+    with Site(Settings(), os.environ, scratch=Scratch(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(SOFT_ENTRIES)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(SOFT_ENTRIES, AttackOutcome.GOT_THROUGH), results
