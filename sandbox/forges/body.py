@@ -6,11 +6,11 @@ No text of others can be such a line: see `sandbox.forges.escape`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.drafts import without_draft
 from sandbox.forges.escape import broken, clean, clipped, code, fitting, prose, verbatim
 from sandbox.forges.tame import tame
 from sandbox.models import CheckRun, DiffFile
@@ -22,9 +22,6 @@ TITLE_CHARS = 200
 BEGIN, END = "<!-- space-sandbox: made from here -->", "<!-- space-sandbox: made to here -->"
 _PROMPT_CHARS, _ROWS_CHARS = 6_000, 8_000  # of the request, and of each list
 _NAME_CHARS = 300
-_DRAFT = re.compile(
-    r"^\s*(?:\[(?:draft|wip)\]|\((?:draft|wip)\)|(?:draft|wip)\s*:|draft\s+-(?:\s|$)|wip(?:\s|$))\s*", re.IGNORECASE
-)
 _FOOTER = (
     "Made by Space Sandbox, which wrote the lists above from its own record and quotes what others wrote. "
     "It may write this part anew: add your own text above or below it."
@@ -76,7 +73,7 @@ def replace_generated(existing: str, new: str) -> str | None:
 def title_of(given: str | None, first_subject: str | None, prompt: str) -> str:
     """One line of at most `TITLE_CHARS`: the first of these texts that has one. A forge makes nothing of it."""
     for text in (given, first_subject, prompt):
-        title = broken(_undrafted(_first_line(clean(text or ""))))
+        title = broken(without_draft(_first_line(clean(text or ""))))
         if title.strip():
             return clipped(title, TITLE_CHARS)
     return "Changes"
@@ -84,13 +81,6 @@ def title_of(given: str | None, first_subject: str | None, prompt: str) -> str:
 
 def _first_line(text: str) -> str:
     return next((" ".join(line.split()) for line in text.split("\n") if line.strip()), "")
-
-
-def _undrafted(title: str) -> str:
-    """Without what makes a draft of a merge request: whether it is one is not for its text to say."""
-    while (rest := _DRAFT.sub("", title)) != title:
-        title = rest
-    return title
 
 
 def _between(lines: Sequence[str]) -> slice | None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import gitlab
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.drafts import as_draft, without_draft
 from sandbox.forges.forge import CALL_TIMEOUT_S, MOST_EXCERPTS, MOST_PAGES, Found, Project, Proposal
 from sandbox.forges.gitlab_answers import (
     Commit,
@@ -20,13 +21,11 @@ from sandbox.forges.gitlab_answers import (
     MergeRequest,
     Pipeline,
     Theirs,
-    as_draft,
     checks_of,
     excerpt_of,
     found,
     newest,
     parsed,
-    without_draft,
 )
 from sandbox.forges.gitlab_failures import raise_refusal, translated
 from sandbox.forges.wire import ForgeFailure, reading, session_for

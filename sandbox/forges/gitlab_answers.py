@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.drafts import without_draft
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import one_line, shown
@@ -32,10 +33,7 @@ _JOB_STATES = {
 """All others are on their way: created, waiting_for_resource, preparing, pending, running, scheduled, canceling, and
 those that later versions bring."""
 
-# What GitLab takes for a draft, today and before 14.8 (`WIP`); it may be there more than once.
-_DRAFT = re.compile(r"^\s*((\[(draft|wip)\]|\(draft\)|(draft|wip):|draft - )\s*)+", re.IGNORECASE)
 _SECTION = re.compile(rb"section_(start|end):\d+:[^\r\n]*\r(\x1b\[0K)?")  # folds lines in GitLab's own view
-_MAX_TITLE = 255
 _MAX_NAME = 200
 _TheirsT = TypeVar("_TheirsT", bound="Theirs")
 
@@ -146,16 +144,6 @@ def found(answer: MergeRequest, *, created: bool = False) -> Found:
         created=created,
     )
     return Found(pull, without_draft(answer.title) if answer.is_draft else answer.title, answer.description or "")
-
-
-def as_draft(title: str) -> str:
-    """The title of a draft."""
-    return f"Draft: {without_draft(title)}"[:_MAX_TITLE]
-
-
-def without_draft(title: str) -> str:
-    """The title without the words that make it a draft."""
-    return _DRAFT.sub("", title)
 
 
 def newest(answers: Iterable[MergeRequest], head: str) -> MergeRequest | None:
