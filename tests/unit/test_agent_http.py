@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -64,6 +65,12 @@ class Visitor:
 
     def end(self, session: str) -> int:
         return self._client.delete(self._url, headers={"mcp-session-id": session}).status_code
+
+    def send(self, body: bytes, kind: str | None, method: str = "POST", origin: str | None = None) -> httpx2.Response:
+        given = {**READS, "content-type": kind, "origin": origin}
+        return self._client.request(
+            method, self._url, content=body, headers={name: value for name, value in given.items() if value}
+        )
 
     def listen(self, session: str) -> Any:
         """A request that stays open: the session is at work as long."""
@@ -142,3 +149,18 @@ def test_n14_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPatc
                 piece = client.recv(1000)
                 assert piece, answer
                 answer += piece
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+def test_n05_what_a_page_of_another_site_can_send_without_asking_is_refused(visit: Visitor, kind: str | None) -> None:
+    """Control: the same body as JSON."""
+    assert visit.send(json.dumps(HELLO).encode(), kind).status_code in {400, 415}
+    assert visit.send(json.dumps(HELLO).encode(), "application/json").status_code == 200
+
+
+def test_n04_nothing_is_shared_with_other_origins(visit: Visitor) -> None:
+    for origin in ("http://evil.example", "null"):
+        for method in ("OPTIONS", "POST", "GET"):
+            answer = visit.send(json.dumps(HELLO).encode(), "application/json", method=method, origin=origin)
+            assert answer.status_code >= 400
+            assert not [name for name in answer.headers if name.startswith("access-control-")]
