@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, runtime_option
+from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.rooms import Rooms, room_options
 from sandbox.cli.verdicts import show_runs
+from sandbox.errors import SandboxError
 from sandbox.models import Verification
 from sandbox.text import neutral
+
+if TYPE_CHECKING:
+    from sandbox.workbench import Workbench
 
 
 @click.command()
@@ -26,8 +32,19 @@ def verify(invocation: Invocation, task_id: str, rooms: Rooms) -> int:
     with invocation.workbench() as workbench:
         result = workbench.verify(task_id, rooms.watch, rooms.options)
         repo_id = workbench.task(task_id).repo_id
+        left_out = 0 if invocation.json else _uncommitted(workbench, task_id)
+    if left_out:
+        note(f"It says nothing about {left_out} uncommitted change(s) of the task: commit, and verify again.")
     invocation.emit(result, lambda: _show(result, repo_id))
     return 0 if result.verified else 1
+
+
+def _uncommitted(workbench: Workbench, task_id: str) -> int:
+    """0 also when nobody can tell: the verdict is about the commit, and there already."""
+    try:
+        return len(workbench.status(task_id).changes)
+    except SandboxError:
+        return 0
 
 
 def _show(result: Verification, repo_id: str) -> None:

@@ -24,6 +24,7 @@ _MARKER = "sandbox-fetched.json"
 _OURS = ("refs/heads/space-agent/", "refs/sandbox/")
 _SUSPICIOUS = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND}
 _LOOSE_REFS = 1000
+_NAMED = 12
 _CONFIG = """\
 [core]
 \trepositoryformatversion = 0
@@ -235,5 +236,16 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
         if commit:
             return commit
     raise SandboxError(
-        ErrorCode.NOT_FOUND, f"The remote has no branch, tag or commit '{ref[:100]}'", hint="See the remote's branches."
+        ErrorCode.NOT_FOUND,
+        f"The remote has no branch, tag or commit '{ref[:100]}'",
+        details=f"Known: {', '.join(_some_names(git))}",
+        hint="A commit is named by its full id, and has to be on some branch or tag.",
     )
+
+
+def _some_names(git: Git) -> list[str]:
+    """The branches and tags that changed last, as many as a person reads."""
+    places = ("refs/remotes/origin/", "refs/tags/")
+    listed = git.run("for-each-ref", f"--count={_NAMED + 1}", "--sort=-creatordate", "--format=%(refname)", *places)
+    names = [name.removeprefix(places[0]).removeprefix(places[1]) for name in listed.decode(errors="replace").split()]
+    return [*names[:_NAMED], "..."] if len(names) > _NAMED else names

@@ -110,6 +110,9 @@ def folders_above(paths: Iterable[bytes]) -> set[bytes]:
     return found
 
 
-def refusal(path: str, rule: str, why: str, hint: str = "Use a path as listed.") -> SandboxError:
+LISTED = "Use a path as listed."
+
+
+def refusal(path: str, rule: str, why: str, hint: str = LISTED) -> SandboxError:
     """What every refused path raises: `unsafe_path` with the rule's name."""
     return SandboxError(ErrorCode.UNSAFE_PATH, f"Path refused by rule '{rule}': {why}", details=path[:200], hint=hint)

@@ -186,7 +186,12 @@ class Parts:
             **{name.lower(): Host.GITHUB for name in ours.github_hosts},
             **{name.lower(): Host.GITLAB for name in ours.gitlab_hosts},
         }
-        return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
+        try:
+            return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
+        except SandboxError as error:
+            if allow_file and not url.startswith("-") and os.path.isdir(url):  # noqa: PTH112 - never raises
+                error.hint = f"A directory of this host is written as a path: ./{url}"
+            raise
 
     @property
     def keyring(self) -> Keyring:

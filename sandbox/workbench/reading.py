@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP, STREAM_CAP
 from sandbox.files.window import Lines, Window, read_window
 from sandbox.models import FileContent
-from sandbox.policy.paths import check_path
+from sandbox.policy.paths import LISTED, check_path
 from sandbox.store.records import find_task
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.worktrees import files_of
@@ -28,14 +29,21 @@ def read_file(
         raise SandboxError(ErrorCode.INVALID_INPUT, f"The most bytes to read are 1 to {STREAM_CAP}")
     task = find_task(parts.home, task_id)
     checked = check_path(path)
-    with (
-        files_of(parts, task) as files,
-        closing(files.stream(checked)) as chunks,
-    ):
+    with _telling_how_to_list(task_id), files_of(parts, task) as files, closing(files.stream(checked)) as chunks:
         window = read_window(chunks, lines, max_bytes)
     if lines != Lines():
         _require_lines(checked, lines, window.total_lines)
     return _content(checked, window)
+
+
+@contextmanager
+def _telling_how_to_list(task_id: str) -> Iterator[None]:
+    try:
+        yield
+    except SandboxError as error:
+        if error.code in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} and error.hint in {"", LISTED}:
+            error.hint = f"Search for a glob to list paths: `sandbox file search {task_id} --glob 'src/*'`."
+        raise
 
 
 def _lines(start: int | None, end: int | None) -> Lines:

@@ -113,7 +113,9 @@ def _find(git: Git, task: Task, snapshot_id: str) -> _Kept:
     """One of the task's own. Raises: `not_found`, for another task's too."""
     known = {kept.snapshot.id: kept for kept in _kept(git, task.id)}
     if snapshot_id not in known:
-        raise near("snapshot", snapshot_id, known, f"`sandbox task snapshots {task.id}` shows the task's own.")
+        raise near(
+            "snapshot", snapshot_id, known, f"`sandbox task snapshots {task.id}` shows all; head, base: its commits."
+        )
     return known[snapshot_id]
 
 

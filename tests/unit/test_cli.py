@@ -142,6 +142,16 @@ def test_a_name_that_is_nearly_right_is_suggested(arguments: list[str], suggesti
     assert f"Did you mean: {suggestion}" in command(*arguments)[2]
 
 
+def test_a_directory_without_a_path_to_it_is_taken_for_one(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command("repo", "clone", "project")
+    assert (code, "written as a path: ./project" in err) == (2, True)
+    assert "./other" not in command("repo", "clone", "other")[2]
+
+
 @pytest.mark.parametrize("position", ["before", "between", "after"])
 def test_global_options_are_taken_anywhere(position: str, command: Command, tmp_path: Path) -> None:
     options = ["--json", "--home", str(tmp_path / "elsewhere")]

@@ -190,6 +190,22 @@ def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access:
     assert refresh(cache, access).branch == "aaa"
 
 
+def test_an_unknown_ref_is_answered_with_the_names_there_are(upstream: Upstream, access: Access, cache: Path) -> None:
+    upstream.git("branch", "release")
+    upstream.git("tag", "v1")
+    refresh(cache, access)
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        resolve_commit(open_cache(cache), "mian", "main")
+    assert sorted(caught.value.details.removeprefix("Known: ").split(", ")) == ["main", "release", "v1"]
+    for number in range(15):
+        upstream.git("branch", f"b{number}")
+    refresh(cache, access)
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        resolve_commit(open_cache(cache), "mian", "main")
+    assert len(caught.value.details.split(", ")) == 13
+    assert caught.value.details.endswith(", ...")
+
+
 def test_a_head_on_no_branch_says_so(upstream: Upstream, access: Access, cache: Path) -> None:
     upstream.git("checkout", "--quiet", "--detach")
     upstream.commit()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import STREAM_CAP, sha256_of
 from sandbox.models import FileContent
 from sandbox.workbench import Workbench
@@ -122,3 +122,11 @@ def test_the_hash_is_what_an_edit_has_to_give(bench: Bench) -> None:
     patch = b"--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n\\ No newline at end of file\n"
     bench.workbench.apply_patch(bench.task_id, patch, {"f": sha256})
     assert (bench.root / "f").read_bytes() == b"one\n2\nthree"
+
+
+@pytest.mark.parametrize("path", ["nope.c", "folder"])
+def test_what_is_no_file_is_answered_with_the_way_to_list_them(path: str, bench: Bench) -> None:
+    (bench.root / "folder").mkdir()
+    with pytest.raises(SandboxError) as caught:
+        bench.workbench.read_file(bench.task_id, path)
+    assert f"`sandbox file search {bench.task_id} --glob" in caught.value.hint
