@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import urlsplit
+
 from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import check_ref_name, peel
@@ -11,11 +14,14 @@ from sandbox.git.receiving import receiver
 from sandbox.git.rejection import rejection
 from sandbox.git.transport import Access, granted, remote_branch
 
+_PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
 _ASK_AGAIN = "Push again: that asks the remote first, and sends nothing twice."
 
 
-def push(git: Git, access: Access, commit: str, branch: str, expected: str | None) -> None:
+def push(git: Git, access: Access, commit: str, branch: str, expected: str | None) -> str | None:
     """Send exactly `commit` to one branch, which must still be at `expected` (None: not exist), and verify.
+
+    Returns the page where the server says a pull request can be opened, if it is on its own host.
 
     Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` when the remote ends up elsewhere.
     """
@@ -23,20 +29,38 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
     if peel(git, commit, "commit") != commit:
         raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
     try:
-        _send(git, access, commit, f"refs/heads/{branch}", expected)
+        page = page_of(_send(git, access, commit, f"refs/heads/{branch}", expected), access.remote.hostname)
     except PushRejected as error:
         if error.reason is not PushReason.BRANCH_MOVED:
             raise
         _require_arrived(git, access, commit, branch, expected, error)
+        return None
     except SandboxError as error:
         if error.code in {ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT}:
             error.hint = f"{error.hint} It may have arrived all the same. {_ASK_AGAIN}".lstrip()
         raise
-    else:
-        _verify(git, access, commit, branch)
+    _verify(git, access, commit, branch)
+    return page
 
 
-def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None) -> None:
+def page_of(said: str, hostname: str) -> str | None:
+    """The first address on the server's own host among its words, which git shows after `remote:`. Pure."""
+    for line in said.splitlines():
+        found = _PAGE.match(line)
+        if found is not None and _is_on(found[1], hostname):
+            return found[1]
+    return None
+
+
+def _is_on(url: str, hostname: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no address after all
+        return False
+    return parts.hostname == hostname and "@" not in parts.netloc
+
+
+def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None) -> str:
     with granted(access) as grant:
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
@@ -46,6 +70,7 @@ def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None)
     if result.code != 0:
         said = (without_secret(t, access.credential) for t in (result.stderr, result.stdout.decode(errors="replace")))
         raise rejection(ref, result.code, *said)
+    return without_secret(result.stderr, access.credential)
 
 
 def _require_arrived(

@@ -35,7 +35,7 @@ def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> Push
         require_open(parts, task, Step.PUSH)
         remote = parts.remote(repository.remote_url)
         try:
-            before = parts.authenticated(remote, lambda access: _send(git, access, task))
+            before, page = parts.authenticated(remote, lambda access: _send(git, access, task))
         except PushRejected as error:
             error.hint = error.hint.replace("TASK", task_id)
             raise
@@ -43,7 +43,8 @@ def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> Push
         if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
             update["status"] = TaskStatus.PUSHED
         save_task(parts.home, task.model_copy(update=update))
-        return PushResult(branch=task.branch, commit=task.head_commit, forced=_forced(git, before, task.head_commit))
+        forced = _forced(git, before, task.head_commit)
+        return PushResult(branch=task.branch, commit=task.head_commit, forced=forced, page=page)
 
 
 def require_own_branch(task_id: str, task: Task, repository: Repository) -> None:
@@ -64,9 +65,11 @@ def require_own_branch(task_id: str, task: Task, repository: Repository) -> None
         )
 
 
-def _send(git: Git, access: Access, task: Task) -> str | None:
-    """Push; what was there before. What is on its way is in `pushing`, what arrived in `pushed`: after a kill between
-    the two the remote tells which, and a later commit replaces it.
+def _send(git: Git, access: Access, task: Task) -> tuple[str | None, str | None]:
+    """Push; what was there before, and the page for a pull request that the server names.
+
+    What is on its way is in `pushing`, what arrived in `pushed`: after a kill between the two the remote tells which,
+    and a later commit replaces it.
     """
     pushing, pushed = (f"refs/sandbox/{task.id}/{word}" for word in ("pushing", "pushed"))
     nothing = "0" * len(task.head_commit)
@@ -75,10 +78,10 @@ def _send(git: Git, access: Access, task: Task) -> str | None:
         objects.move_ref(git, pushed, str(sent), before or nothing)
         before = sent
     objects.move_ref(git, pushing, task.head_commit, sent or nothing)
-    push_commit(git, access, task.head_commit, task.branch, before)
+    page = push_commit(git, access, task.head_commit, task.branch, before)
     objects.move_ref(git, pushed, task.head_commit, before or nothing)
     git.run("update-ref", "--no-deref", "-d", pushing, task.head_commit)
-    return before
+    return before, page
 
 
 def _forced(git: Git, before: str | None, after: str) -> bool:

@@ -39,11 +39,14 @@ def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
         forge.close()
 
 
-def require_forge(remote: Remote, head: str, base: str) -> None:
-    """Raises: `forge_unsupported` with the page where a person opens the pull request, when one is known."""
+def require_forge(remote: Remote, head: str, base: str, page: str | None = None) -> None:
+    """Raises: `forge_unsupported` with the page where a person opens the pull request, when one is known.
+
+    `page`: the one that the server named.
+    """
     if remote.host is not Host.UNKNOWN:
         return
-    page = compare_url(remote, head, base)
+    page = page or compare_url(remote, head, base)
     raise SandboxError(
         ErrorCode.FORGE_UNSUPPORTED,
         f"{remote.hostname} is no forge that pull requests can be opened on from here",

@@ -272,13 +272,17 @@ def test_an_agent_opens_one_once_a_person_has_read_what_it_says(forge: Forge) ->
     talk(AgentServer(person.home, "stdio"), session)
 
 
+@pytest.mark.parametrize("forge", ["github"], indirect=True)  # as any host that is not configured
 def test_a_host_that_is_no_forge_gets_the_branch_and_says_so(git_server: GitServer, forge: Forge) -> None:
     (forge.sandbox.home / "config.toml").unlink()
     repository = forge.sandbox.ok("repo", "clone", forge.url)["repository"]
     task_id = forge.sandbox.ok("task", "create", repository["id"])["task"]["id"]
     head = forge.commit(task_id, "More")
-    refused = forge.sandbox("pr", "open", task_id, "--json")
+    words = "printf 'Create a pull request:\\n  https://127.0.0.1/acme/new\\n' >&2"
+    with git_server.hook("acme", forge.name, "post-receive", words):
+        refused = forge.sandbox("pr", "open", task_id, "--json")
     assert (refused.code, refused.error["code"]) == (2, "forge_unsupported")
+    assert "https://127.0.0.1/acme/new" in refused.error["hint"]
     assert head in git_server.branches("acme", forge.name).values()
     assert forge.sandbox("pr", "status", task_id, "--json").error["code"] == "forge_unsupported"
     assert forge.sandbox.ok("task", "show", task_id)["task"]["status"] == "pushed"
