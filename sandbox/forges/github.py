@@ -25,14 +25,15 @@ from sandbox.forges.github_answers import (
     check_of_status,
     excerpt_of,
     excerpt_of_log,
-    parsed,
     pulls_of,
     runs_of,
     statuses_of,
 )
 from sandbox.forges.github_failures import translated
-from sandbox.forges.wire import ForgeFailure, elsewhere, reading, session_for
-from sandbox.models import CiCheck, CiState, PullState
+from sandbox.forges.opening import opened_anyway
+from sandbox.forges.theirs import parsed
+from sandbox.forges.wire import elsewhere, reading, session_for
+from sandbox.models import CiCheck, CiState
 
 _API_VERSION = "2022-11-28"
 _PAGE = 100
@@ -76,22 +77,10 @@ class GitHub:
         }
         try:
             made = parsed(Pull, self._ask("POST", "/pulls", wanted))
-        except SandboxError as error:  # another got in first, or the answer was lost on its way
-            there = self._after(error, proposal.head)
-            if there is None:
-                raise
-            return there
+        except SandboxError as error:
+            return opened_anyway(error, self, proposal.head)
         found = as_found(made)
         return Found(found.pull.model_copy(update={"created": True}), found.title, found.body)
-
-    def _after(self, error: SandboxError, head: str) -> Found | None:
-        if not isinstance(error, ForgeFailure) and error.code is not ErrorCode.CONFLICT:
-            return None
-        try:
-            found = self.find(head)
-        except SandboxError:
-            raise error from None  # the first failure says more
-        return found if found is not None and found.pull.state is PullState.OPEN else None
 
     def describe(self, number: int, body: str) -> None:
         self._ask("PATCH", f"/pulls/{number}", {"body": body})

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
+from sandbox.forges.theirs import Theirs, parsed, unusable
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import neutral, one_line
 
 _PASS = frozenset({"success", "neutral", "skipped"})
 _FAIL = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
-_ModelT = TypeVar("_ModelT", bound="_Theirs")
 
 
-class _Theirs(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class _Repo(_Theirs):
+class _Repo(Theirs):
     full_name: str
 
 
-class _Branch(_Theirs):
+class _Branch(Theirs):
     ref: str
     sha: ObjectId
     repo: _Repo | None  # None: the fork is gone
 
 
-class Pull(_Theirs):
+class Pull(Theirs):
     number: int
     node_id: str = ""
     html_url: WebUrl
@@ -44,7 +37,7 @@ class Pull(_Theirs):
     base: _Branch
 
 
-class _CheckRun(_Theirs):
+class _CheckRun(Theirs):
     id: int
     name: str
     status: str
@@ -53,26 +46,18 @@ class _CheckRun(_Theirs):
     details_url: str | None = None
 
 
-class _CheckRuns(_Theirs):
+class _CheckRuns(Theirs):
     check_runs: tuple[_CheckRun, ...]
 
 
-class _CommitStatus(_Theirs):
+class _CommitStatus(Theirs):
     context: str
     state: str
     target_url: str | None = None
 
 
-class _Combined(_Theirs):
+class _Combined(Theirs):
     statuses: tuple[_CommitStatus, ...]
-
-
-def parsed(model: type[_ModelT], answer: Any) -> _ModelT:
-    """An answer as one of the models. Raises: `forge_error`."""
-    try:
-        return model.model_validate(answer)
-    except ValidationError as error:
-        raise unusable(f"{error.error_count()} fields are not as documented: {error.errors()[0]['loc']}") from None
 
 
 def pulls_of(answer: Any) -> tuple[Pull, ...]:
@@ -150,13 +135,3 @@ def excerpt_of_log(text: str) -> str:
     errors = [number for number, line in enumerate(lines) if line.startswith("##[error]")]
     end = errors[-1] + 1 if errors else len(lines)
     return neutral("\n".join(lines[max(0, end - _BEFORE_ERROR) : end]))[-EXCERPT_BYTES:]
-
-
-def unusable(details: str) -> SandboxError:
-    """An answer that no GitHub gives."""
-    return SandboxError(
-        ErrorCode.FORGE_ERROR,
-        "The forge's answer cannot be used",
-        details=details,
-        hint="Is remotes.api_urls right for this host?",
-    )

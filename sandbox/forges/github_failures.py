@@ -17,8 +17,8 @@ from github import GithubException
 from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
-from sandbox.forges.github_answers import unusable
-from sandbox.forges.wire import ForgeFailure, network_failure
+from sandbox.forges.theirs import unusable
+from sandbox.forges.wire import failed, limited, network_failure
 from sandbox.text import neutral, one_line
 
 
@@ -40,10 +40,9 @@ def _failure(error: GithubException, project: Project) -> SandboxError:
     headers = {name.lower(): str(value) for name, value in (error.headers or {}).items()}
     said = _said(error, project)
     if (wait_s := _asked_pause(error, headers, said)) is not None:
-        return _limited(project.hostname, said, wait_s)
+        return limited(project.hostname, said, wait_s)
     if error.status >= 500:
-        brief = f"{project.hostname} failed (HTTP {error.status})"
-        return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=_LATER))
+        return failed(project.hostname, error.status, said)
     if error.status == 422:
         code, brief, hint = _unprocessable(said)
     else:
@@ -53,7 +52,6 @@ def _failure(error: GithubException, project: Project) -> SandboxError:
 
 
 _Meaning = tuple[ErrorCode, str, str]
-_LATER = "Try again later: nothing is lost."
 _SCOPES = "docs/pull-requests.md says what a token has to be for."
 _MEANINGS: Mapping[int, _Meaning] = {
     401: (
@@ -134,10 +132,3 @@ def _asked_pause(error: GithubException, headers: Mapping[str, str], said: str) 
 
 _SECONDARY_S = 60.0
 """What GitHub asks for when it names no time."""
-
-
-def _limited(hostname: str, said: str, wait_s: float) -> ForgeFailure:
-    hint = f"{hostname} asks for a pause of {wait_s:.0f} s."
-    return ForgeFailure(
-        SandboxError(ErrorCode.FORGE_ERROR, f"{hostname} limits how often we may ask", details=said, hint=hint), wait_s
-    )

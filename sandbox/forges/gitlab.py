@@ -20,16 +20,16 @@ from sandbox.forges.gitlab_answers import (
     Job,
     MergeRequest,
     Pipeline,
-    Theirs,
     checks_of,
     excerpt_of,
     found,
     newest,
-    parsed,
 )
 from sandbox.forges.gitlab_failures import raise_refusal, translated
-from sandbox.forges.wire import ForgeFailure, reading, session_for
-from sandbox.models import CiCheck, CiState, PullState
+from sandbox.forges.opening import opened_anyway
+from sandbox.forges.theirs import Theirs, parsed
+from sandbox.forges.wire import reading, session_for
+from sandbox.models import CiCheck, CiState
 
 _PER_PAGE = 100
 _ResultT = TypeVar("_ResultT")
@@ -62,21 +62,9 @@ class GitLab:
         }
         try:
             answer = self._ask(lambda: self._api.mergerequests.create(texts).asdict())
-        except SandboxError as error:  # another got in first, or the answer was lost on its way
-            there = self._after(error, proposal.head)
-            if there is None:
-                raise
-            return there
+        except SandboxError as error:
+            return opened_anyway(error, self, proposal.head)
         return found(parsed(MergeRequest, answer), created=True)
-
-    def _after(self, error: SandboxError, head: str) -> Found | None:
-        if not isinstance(error, ForgeFailure) and error.code is not ErrorCode.CONFLICT:
-            return None
-        try:
-            there = self.find(head)
-        except SandboxError:
-            raise error from None  # the first failure says more
-        return there if there is not None and there.pull.state is PullState.OPEN else None
 
     def describe(self, number: int, body: str) -> None:
         """See `Forge`."""

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import without_draft
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
+from sandbox.forges.theirs import Theirs
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import one_line, shown
 
@@ -35,13 +33,6 @@ those that later versions bring."""
 
 _SECTION = re.compile(rb"section_(start|end):\d+:[^\r\n]*\r(\x1b\[0K)?")  # folds lines in GitLab's own view
 _MAX_NAME = 200
-_TheirsT = TypeVar("_TheirsT", bound="Theirs")
-
-
-class Theirs(BaseModel):
-    """Base of GitLab's shapes: what is not used here may change."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Pipeline(Theirs):
@@ -103,25 +94,6 @@ class Commit(Theirs):
 
     id: ObjectId
     parent_ids: tuple[ObjectId, ...] = ()
-
-
-def parsed(model: type[_TheirsT], answer: Any) -> _TheirsT:
-    """An answer as one of the models. Raises: `forge_error`."""
-    try:
-        return model.model_validate(answer)
-    except ValidationError as error:
-        where = ", ".join(".".join(map(str, e["loc"])) for e in error.errors(include_input=False))
-        raise unusable(f"{model.__name__}: {where} not as documented"[:300]) from None
-
-
-def unusable(details: str) -> SandboxError:
-    """An answer that no GitLab gives."""
-    return SandboxError(
-        ErrorCode.FORGE_ERROR,
-        "The forge's answer cannot be used",
-        details=details,
-        hint="Is remotes.api_urls right for this host?",
-    )
 
 
 def found(answer: MergeRequest, *, created: bool = False) -> Found:

@@ -17,11 +17,10 @@ import requests
 from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
-from sandbox.forges.gitlab_answers import unusable
-from sandbox.forges.wire import ForgeFailure, network_failure
+from sandbox.forges.theirs import unusable
+from sandbox.forges.wire import failed, limited, network_failure
 from sandbox.text import neutral
 
-_LATER = "Try again later: nothing is lost."
 _SCOPE = "It takes a token with the scope `api`, of someone who has at least the role Developer in the project."
 _BRANCHES = "Push first; was the base deleted?"
 _MEANINGS = {
@@ -81,11 +80,9 @@ def _failure(response: requests.Response, project: Project) -> SandboxError:
     status, host = response.status_code, project.hostname
     said = without_secret(neutral(_said(response)), project.credential)[:2000]
     if status == 429:
-        return _limited(host, said, _asked_pause_s(response))
+        return limited(host, said, _asked_pause_s(response))
     if status >= 500:
-        return ForgeFailure(
-            SandboxError(ErrorCode.FORGE_ERROR, f"{host} failed (HTTP {status})", details=said, hint=_LATER)
-        )
+        return failed(host, status, said)
     code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
     if status == 403 and "insufficient_scope" in said:
         brief = "Our token for {host} lacks a scope that this needs"
@@ -113,10 +110,3 @@ def _asked_pause_s(response: requests.Response) -> float:
 
 _PAUSE_S = 60.0
 """Limits of rate are per minute; a proxy before GitLab may name no time."""
-
-
-def _limited(hostname: str, said: str, wait_s: float) -> ForgeFailure:
-    hint = f"{hostname} asks for a pause of {wait_s:.0f} s."
-    return ForgeFailure(
-        SandboxError(ErrorCode.FORGE_ERROR, f"{hostname} limits how often we may ask", details=said, hint=hint), wait_s
-    )

@@ -183,6 +183,19 @@ def _worth_another_try(error: BaseException) -> bool:
     return isinstance(error, ForgeFailure) and error.wait_s <= MAX_PAUSE_S
 
 
+def failed(hostname: str, status: int, said: str) -> ForgeFailure:
+    """The forge's own failure."""
+    brief = f"{hostname} failed (HTTP {status})"
+    hint = "Try again later: nothing is lost."
+    return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint))
+
+
+def limited(hostname: str, said: str, wait_s: float) -> ForgeFailure:
+    """We have asked too often."""
+    brief, hint = f"{hostname} limits how often we may ask", f"{hostname} asks for a pause of {wait_s:.0f} s."
+    return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint), wait_s)
+
+
 def network_failure(error: requests.RequestException, hostname: str) -> SandboxError:
     """Why no answer came. A failure of TLS lasts; any other may pass."""
     if isinstance(error, requests.exceptions.SSLError):
