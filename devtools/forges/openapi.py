@@ -19,7 +19,7 @@ from devtools.forges.exchange import Answer, Request
 
 _ROOT = "urn:description"
 _MOST_SAID = 5
-_COMMON_ERRORS = {401, 403, 404, 429, 500, 502, 503, 504}
+_ANYWHERE = {301, 307, 401, 403, 404, 429, 500, 502, 503, 504}
 """Any operation may answer so; descriptions name them only here and there."""
 
 _FORMATS = FormatChecker(formats=())
@@ -121,7 +121,7 @@ class OpenApi:
         if answer.status == 304:
             return
         if described is None:
-            if answer.status not in _COMMON_ERRORS:
+            if answer.status not in _ANYWHERE:
                 yield "no such status is described"
             return
         content = self._resolved(described).get("content", {})

@@ -31,7 +31,7 @@ def translated(project: Project) -> Iterator[None]:
         raise _failure(error, project) from None
     except requests.RequestException as error:
         raise network_failure(error, project.hostname) from None
-    except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         # what PyGithub does with answers that no GitHub gives
         raise unusable(f"{type(error).__name__}: {error}"[:300]) from None
 
@@ -107,7 +107,8 @@ def _said(error: GithubException, project: Project) -> str:
     """Message and reasons of an answer, on one line each, without our token."""
     data = error.data if isinstance(error.data, dict) else {}
     lines = [str(data.get("message") or error.message or "")]
-    lines += [_reason(reason) for reason in data.get("errors") or ()]
+    reasons = data.get("errors")
+    lines += [_reason(reason) for reason in (reasons if isinstance(reasons, list) else ())]
     return without_secret(neutral("\n".join(lines)), project.credential)[:2000]
 
 
@@ -122,13 +123,14 @@ def _asked_pause(error: GithubException, headers: Mapping[str, str], said: str) 
     if error.status not in {400, 403, 429} or (error.status == 400 and "RATE_LIMITED" not in said):
         return None
     after = headers.get("retry-after", "")
-    if after.isdigit():
+    if _SECONDS.fullmatch(after):
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0":
         reset = headers.get("x-ratelimit-reset", "")
-        return max(1.0, int(reset) - time.time()) if reset.isdigit() else _SECONDARY_S
+        return max(1.0, int(reset) - time.time()) if _SECONDS.fullmatch(reset) else _SECONDARY_S
     return _SECONDARY_S if error.status == 429 or "rate limit" in said.lower() else None
 
 
+_SECONDS = re.compile(r"[0-9]{1,12}")
 _SECONDARY_S = 60.0
 """What GitHub asks for when it names no time."""

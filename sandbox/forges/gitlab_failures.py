@@ -95,7 +95,7 @@ def _said(response: requests.Response) -> str:
     """Words of an answer: a string, or lists of them by field; of OAuth, a code and its description."""
     try:
         answer = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return response.text
     if not isinstance(answer, dict):
         return response.text

@@ -1,4 +1,4 @@
-"""What the workbench may rely on, whichever forge it is. What one of them does alone: test_github.py, tests/unit/test_gitlab.py."""
+"""What the workbench may rely on, whichever forge it is. What one does alone: test_github and test_gitlab."""
 
 from __future__ import annotations
 

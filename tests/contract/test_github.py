@@ -40,6 +40,7 @@ MEANINGS = {
     "graphql-rate-limit": (ErrorCode.FORGE_ERROR, "pause of"),
     "no-commits": (ErrorCode.CONFLICT, "nothing that its base lacks"),
     "primary-rate-limit": (ErrorCode.FORGE_ERROR, "pause of"),
+    "renamed": (ErrorCode.FORGE_ERROR, "clone it by its new URL"),
     "saml": (ErrorCode.AUTH_FAILED, "single sign-on"),
     "secondary-rate-limit": (ErrorCode.FORGE_ERROR, "pause of 60 s"),
     "secondary-rate-limit-429": (ErrorCode.FORGE_ERROR, "pause of 60 s"),
