@@ -27,13 +27,17 @@ _READY = re.compile(r"serving at (http://\S+/mcp); the bearer token is in (.+)")
 
 @dataclass
 class AgentServer:
-    """Serves one home. Over HTTP one process serves all clients, and `pid` is its; over stdio each has its own."""
+    """Serves one home. Over HTTP one process serves all clients, and `pid` is its; over stdio each has its own.
+
+    `said`: what it wrote to standard error, once it has ended.
+    """
 
     home: Path
     transport: Transport
     options: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     pid: int = 0
+    said: str = ""
     _process: subprocess.Popen[str] | None = None
     _url: str = ""
     _token: str = ""
@@ -70,7 +74,7 @@ class AgentServer:
             return None
         process, self._process = self._process, None
         process.terminate()
-        process.communicate(timeout=60)
+        _, self.said = process.communicate(timeout=60)
         return process.returncode
 
     @property

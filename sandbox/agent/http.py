@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import secrets
 import socket
 import stat
@@ -73,6 +74,11 @@ def _serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> 
 
 class _Server(uvicorn.Server):
     """Leaves signals to us: uvicorn raises them again when it has stopped, and each ends in another exit code."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn, which calls each answer that the end cuts off an error, with a traceback."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        await super().shutdown(sockets)
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator there
         """Nothing to do."""

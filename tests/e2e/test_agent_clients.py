@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
@@ -113,10 +114,18 @@ class Work:
     def let_go(self) -> None:
         (self.worktree / "go").touch()
 
+    def wait_until_it_begins(self) -> None:
+        while not (self.worktree / "begun").exists():
+            time.sleep(0.05)
+
     def wait_until_it_passed(self) -> None:
         """Nothing but the journal tells: the client does not read."""
-        while not any("test passed" in entry["names"] for entry in self.person.ok("task", "log", self.task)["entries"]):
+        while "test passed" not in self.ended():
             time.sleep(0.2)
+
+    def ended(self) -> list[str]:
+        """Checks and their verdicts."""
+        return [name for entry in self.person.ok("task", "log", self.task)["entries"] for name in entry["names"]]
 
     def reads(self, count: int) -> list[dict[str, Any]]:
         """Calls whose results have 90 kB each."""
@@ -128,7 +137,8 @@ def work(git_server: GitServer, tmp_path: Path) -> Work:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "Makefile").write_text(
-        "build:\n\ttrue\ntest:\n\twhile ! test -e go; do echo at work; sleep 0.05; done\n.PHONY: build test\n"
+        "build:\n\ttrue\ntest:\n\ttouch begun; while ! test -e go; do echo at work; sleep 0.05; done\n"
+        ".PHONY: build test\n"
     )
     (folder / "long").write_text(("x" * 44 + "\n") * 1000)
     name = f"slow-{uuid.uuid4().hex[:8]}"
@@ -229,3 +239,20 @@ def test_n14_slow_clients_over_http_hold_nobody_up_and_leave_nothing(work: Work)
             time.sleep(0.1)
     finally:
         assert server.stop() == 0
+
+
+def test_a_server_that_is_told_to_end_stops_its_checks_first(work: Work) -> None:
+    server = AgentServer(work.person.home, "http")
+    server.start()
+
+    async def session() -> None:
+        async with server.client() as client, anyio.create_task_group() as group:
+            run = {"task_id": work.task, "check_id": "test"}
+            group.start_soon(client.call_tool, "space_repo_run_check", run)
+            await anyio.to_thread.run_sync(work.wait_until_it_begins)
+            assert await anyio.to_thread.run_sync(server.stop) == 0
+
+    with pytest.raises(BaseExceptionGroup):
+        anyio.run(session)
+    assert "test killed" in work.ended()
+    assert server.said == ""
