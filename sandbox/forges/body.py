@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import without_draft
-from sandbox.forges.escape import broken, clean, clipped, code, fitting, prose, verbatim
+from sandbox.forges.escape import RULE, broken, clean, clipped, code, fitting, prose, verbatim
 from sandbox.forges.tame import tame
 from sandbox.models import CheckRun, DiffFile
 
@@ -112,7 +112,7 @@ def _made(facts: Facts) -> str:
         _section(f"Commits ({len(facts.commits)})", _list([_commit(*commit) for commit in facts.commits])),
         _section(f"Files ({len(facts.files)})", _list([_file(file) for file in facts.files])),
         _section("Look closely", _list([_risk(*risk) for risk in facts.risks])),
-        f"---\n{_FOOTER}",
+        f"{RULE}\n\n{_FOOTER}",
     )
     return "\n\n".join(section for section in sections if section)
 

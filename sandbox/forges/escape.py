@@ -21,6 +21,9 @@ from sandbox.text import neutral
 BREAK = "\u200b"
 """Zero-width space: seen by nobody, and no reference, word or URL goes on after it."""
 
+RULE = "* * *"
+"""A line across: of dashes, two would hide all between them, see Gitlab::FrontMatter."""
+
 _LINE_CHARS = 2000
 
 # What Unicode calls default ignorable and `neutral` leaves: it would hide in the text. Variation selectors among them
@@ -55,7 +58,8 @@ _COPIED = re.compile(
     r"((?:\b[a-z][a-z0-9+.-]{0,30}://|\bwww\.|\bmailto:)\S+|(?<![0-9a-f])[0-9a-f]{7,64}(?![0-9a-f]))", re.IGNORECASE
 )
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~#^{}]")
-_LINE_START = re.compile(r"^([ ]*)([-+=:]|[0-9]{1,9}(?=[.)]))", re.MULTILINE)
+# Lists, headings, rules, tables and definitions; three of some begin a header of data to Gitlab::FrontMatter.
+_LINE_START = re.compile(r"^([ ]*)([-+=:;]|[0-9]{1,9}(?=[.)]))", re.MULTILINE)
 
 
 def clean(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from sandbox.forges.escape import BREAK, code, joined, prose, verbatim
+from sandbox.forges.escape import BREAK, RULE, code, joined, prose, verbatim
 
 MOST_EMPHASIS = 2
 """Deeper emphasis is dropped: nobody writes it."""
@@ -96,7 +96,7 @@ class _Writer:
             case "fence" | "code_block" | "html_block":
                 self._write(verbatim(token.content, _UNLIMITED))
             case "hr":
-                self._write("---")
+                self._write(RULE)
 
     def _item(self) -> _Container:
         number, again = self._numbers.pop()

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import IO
+
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.process import Git
 
 MOST_COMMITS = 2000
-_COLUMNS = 300
-_FORMAT = f"--format=%H %<({_COLUMNS},trunc)%s"  # git fills short ones with spaces
-_BYTES_A_LINE = 65 + 8 * _COLUMNS  # columns, of which one may take several characters
+SUBJECT_BYTES = 1000
+_WHICH = (f"--max-count={MOST_COMMITS}", "--topo-order", "--reverse")
+_SHOWN = ("--encoding=UTF-8", "--no-commit-header", "--format=%H %s")
 
 
 def subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
     """Id and subject of the commits on `head` that `base` does not have, oldest first: the newest `MOST_COMMITS`.
 
-    Subjects are cut at 300 columns. They are others' text, in UTF-8 with replacement.
+    Subjects are cut at `SUBJECT_BYTES`. They are others' text, in UTF-8 with replacement. Raises: `not_found`.
     """
     if base == head:
         return ()
-    which = (f"--max-count={MOST_COMMITS}", "--topo-order", "--reverse", "--encoding=UTF-8", "--no-commit-header")
-    found = git.attempt("rev-list", *which, _FORMAT, head, f"^{base}", output_limit=MOST_COMMITS * _BYTES_A_LINE)
-    lines = found.required("rev-list").stdout.decode("utf-8", errors="replace").split("\n")
-    return tuple((oid, subject.rstrip()) for oid, _, subject in (line.partition(" ") for line in lines) if oid)
+    with git.stream("rev-list", *_WHICH, *_SHOWN, head, f"^{base}") as process:
+        lines = [line.decode("utf-8", errors="replace").partition(" ") for line in _lines(process.stdout)]
+    if process.code != 0:
+        raise SandboxError(ErrorCode.NOT_FOUND, "The task's commits cannot be read", details=process.stderr[:2000])
+    return tuple((oid, subject) for oid, _, subject in lines)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Beginnings of lines: git puts a subject on one, however long it is."""
+    most = SUBJECT_BYTES + 65
+    while line := stream.readline(most):
+        yield line.rstrip(b"\n")
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(most)

@@ -2,7 +2,7 @@
 
 Markdown is read by GitHub's own parser. What comes after it on the forges is not published whole, so it is recognised
 here more generously than they do. Sources: the page headers of `sandbox/forges/escape.py`; GitLab's
-lib/gitlab/quick_actions/extractor.rb and lib/gitlab/closing_issue_extractor.rb.
+lib/gitlab/quick_actions/extractor.rb, lib/gitlab/closing_issue_extractor.rb and lib/gitlab/front_matter.rb.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _IN_TEXT = {
 }
 _IN_SOURCE = {
     "table of contents": r"(?m)^\s*(?:\[\[_TOC_\]\]|\[TOC\])\s*$",
+    "header of data": r"(?m)\A(?:.*coding:.*\n)?\s*^(?:---|\+\+\+|;;;)[ \t]*\S*\n[^\0]*?^(?:---|\+\+\+|;;;|\.{3})\s*$",
     "quick action": r"(?m)^\s*/\w",
     "closing words": r"(?i)\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
     r":?\s+(?:issues? +)?`?(?:[\w./-]*[#!]\d|https?://\S|[a-z][a-z0-9_]*-\d)",

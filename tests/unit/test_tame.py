@@ -19,7 +19,7 @@ KEPT = {
     "quotes": ("> a\nb\n> > c", "> a\n> b\n>\n> > c"),
     "code": ("`a` `` `b` ``", "`a` `` `b` ``"),
     "fences": ("```py\na\n\n  b\n```", ">     a\n>\n>       b"),
-    "a rule": ("a\n\n***", "a\n\n---"),
+    "a rule": ("a\n\n---", "a\n\n* * *"),
     "links": ("see [x](https://e.org/a) now", f"see {BREAK}x{BREAK} (`https://e.org/a`) now"),
     "URLs": ("see https://e.org/a_b now", "see `https://e.org/a_b` now"),
     "images": ("![what it shows](https://e.org/a)", f"{BREAK}what it shows{BREAK}"),

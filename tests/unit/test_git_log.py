@@ -1,0 +1,42 @@
+"""Subjects of commits as anybody may have written them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sandbox.errors import ErrorCode
+from sandbox.git.log import SUBJECT_BYTES, subjects
+from sandbox.git.process import Git
+from tests.unit.conftest import Upstream, refused
+
+
+def commit(upstream: Upstream, message: bytes, *, encoding: str = "UTF-8") -> str:
+    settings = ("-c", f"i18n.commitEncoding={encoding}")
+    upstream.git(*settings, "commit", "--quiet", "--allow-empty", "--allow-empty-message", "-F", "-", stdin=message)
+    return upstream.oid("HEAD")
+
+
+def test_subjects_come_oldest_first_each_on_its_own(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:
+    base = upstream.commit("base")
+    made = [
+        commit(upstream, b"one\ntwo\n\nbody"),
+        commit(upstream, "caf\u00e9".encode("latin-1"), encoding="ISO-8859-1"),
+        commit(upstream, "\u0301".encode() * 200_000),
+        commit(upstream, b""),
+        commit(upstream, b"commit 0123456789012345678901234567890123456789\rnone"),
+    ]
+    git = cached(upstream)
+    found = subjects(git, base, made[-1])
+    assert [oid for oid, _ in found] == made
+    assert [text for _, text in found[:2]] == ["one two", "caf\u00e9"]
+    assert len(found[2][1].encode()) <= SUBJECT_BYTES + 65
+    assert found[3][1] == ""
+    assert found[4][1].startswith("commit 0123")
+    assert subjects(git, base, base) == ()
+    assert subjects(git, made[0], made[1]) == (found[1],)
+
+
+def test_a_commit_that_is_not_there_is_an_error(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:
+    base = upstream.commit("base")
+    with refused(ErrorCode.NOT_FOUND):
+        subjects(cached(upstream), base, "1" * 40)
