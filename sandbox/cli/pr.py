@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, copyable, global_options, note
 from sandbox.models import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
 from sandbox.text import one_line
 
@@ -56,7 +56,7 @@ def _show_opened(pull: PullRequest, task_id: str) -> None:
     kind = "draft" if pull.draft else "ready"
     click.echo(f"{'opened' if pull.created else 'kept'} {kind} {pull.url}")
     click.echo(f"  {one_line(pull.head)} -> {one_line(pull.base)}, at {pull.head_commit[:12]}")
-    note(f"next: sandbox pr status {task_id} --watch")
+    note(copyable(f"next: sandbox pr status {task_id} --watch"))
 
 
 @pr.command()
@@ -105,8 +105,8 @@ def _show(found: PullRequestStatus) -> None:
 
 
 def _show_check(check: CiCheck) -> None:
-    state = click.style(check.state.value, fg=_COLORS[check.state])
+    state = click.style(f"{check.state.value:<7}", fg=_COLORS[check.state])
     said = f" ({check.said})" if check.said not in {"", "success", check.state.value} else ""
-    click.echo(f"  {state:<7} {check.name}{said}  {check.url or ''}".rstrip())
+    click.echo(f"  {state} {check.name}{said}  {check.url or ''}".rstrip())
     for line in check.excerpt.splitlines():
         click.echo(f"      | {line}")

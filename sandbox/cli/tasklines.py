@@ -18,5 +18,7 @@ def show_task(found: Task) -> None:
     click.echo(f"  head      {found.head_commit[:12]}")
     click.echo(f"  status    {found.status}")
     click.echo(f"  worktree  {found.worktree_path or 'removed'}")
+    if found.pr_url:
+        click.echo(f"  request   {found.pr_url}")
     if found.forked_from:
         click.echo(f"  fork of   {found.forked_from}")
