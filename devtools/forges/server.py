@@ -120,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
     stand_in: StandIn
     scheme: str
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms behind its headers for the client to acknowledge them
 
     def log_message(self, format: str, *args: object) -> None:
         """Silent."""
@@ -207,7 +208,7 @@ def serving(stand_in: StandIn, authority: trustme.CA | None = None) -> Iterator[
         authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     stand_in.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield
