@@ -32,15 +32,17 @@ class BoundSessions:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif name is None:
-            await self._app(scope, receive, partial(self._opening, send))
-            await self._end_idle(scope)
+            begun: list[bytes] = []
+            await self._app(scope, receive, partial(self._opening, begun, send))
+            await self._end_idle(scope, begun)
         else:
             await self._within(name, scope, receive, send)
 
-    async def _opening(self, send: Send, message: Message) -> None:
+    async def _opening(self, begun: list[bytes], send: Send, message: Message) -> None:
         name = _session_in(message.get("headers", ()))
         if name is not None and message["status"] < _GONE:
             self._requests.setdefault(name, 0)
+            begun.append(name)
         await send(message)
 
     async def _within(self, name: bytes, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,10 +61,11 @@ class BoundSessions:
             self._requests.pop(name, None)
         await send(message)
 
-    async def _end_idle(self, scope: Scope) -> None:
-        """`scope`: of a request that was let in, so that ours is too."""
+    async def _end_idle(self, scope: Scope, begun: list[bytes]) -> None:
+        """`scope`: of a request that was let in, so that ours is too; `begun`: the session that it began."""
         while len(self._requests) > self._most:
-            name = next((name for name, requests in self._requests.items() if not requests), None)
+            idle = (name for name, requests in self._requests.items() if not requests and name not in begun)
+            name = next(idle, None)
             if name is None:
                 return
             del self._requests[name]

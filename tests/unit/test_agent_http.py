@@ -20,6 +20,7 @@ from sandbox.agent import http
 from sandbox.agent.patience import PatientProtocol
 from sandbox.agent.server import Agent
 from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -52,8 +53,9 @@ def listening(make: Callable[[int], ASGIApp], protocol: Any = PatientProtocol) -
 class Visitor:
     """Begins sessions of the older protocol."""
 
-    def __init__(self, port: int, client: httpx2.Client) -> None:
+    def __init__(self, port: int, client: httpx2.Client, workbench: Workbench, upstream: Path) -> None:
         self._url, self._client = f"http://127.0.0.1:{port}/mcp", client
+        self.workbench, self.upstream = workbench, upstream
 
     def begin(self) -> tuple[int, str]:
         """The status, and the session's id where it is one."""
@@ -62,6 +64,12 @@ class Visitor:
 
     def ping(self, session: str) -> int:
         return self._client.post(self._url, json=PING, headers={**READS, "mcp-session-id": session}).status_code
+
+    def ask(self, session: str, method: str, **params: Any) -> str:
+        message = {"jsonrpc": "2.0", "id": 3, "method": method, "params": params}
+        answer = self._client.post(self._url, json=message, headers={**READS, "mcp-session-id": session})
+        assert '"result"' in answer.text, answer.text
+        return answer.text
 
     def end(self, session: str) -> int:
         return self._client.delete(self._url, headers={"mcp-session-id": session}).status_code
@@ -79,15 +87,29 @@ class Visitor:
 
 
 @pytest.fixture
-def visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+def visit(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
     """A server that keeps three sessions, and one more while all are at work."""
     monkeypatch.setattr(http, "SPARE", 1)
     with ExitStack() as stack:
-        workbench = stack.enter_context(Workbench(tmp_path / "home", environ={}))
-        agent = Agent(workbench, tmp_path / "home", most_sessions=3)
+        workbench = stack.enter_context(Workbench(tmp_path / "home", environ={}, allow_file=True))
+        agent = Agent(workbench, tmp_path / "home", "auto", most_sessions=3)
         port = stack.enter_context(listening(lambda port: http.make_app(agent, "127.0.0.1", port)))
         client = stack.enter_context(httpx2.Client(timeout=60, limits=httpx2.Limits(max_connections=50)))
-        yield Visitor(port, client)
+        upstream.write("f", b"x\n")
+        upstream.commit()
+        yield Visitor(port, client, workbench, upstream.root)
+
+
+def test_each_session_is_told_what_differs_from_the_list_it_was_shown(visit: Visitor) -> None:
+    """Also when another session has been told of the same change before."""
+    one, other = visit.begin()[1], visit.begin()[1]
+    for session in (one, other):
+        visit.ask(session, "tools/list")
+    visit.workbench.clone(str(visit.upstream))
+    for session in (one, other):
+        with visit.listen(session) as stream:
+            visit.ask(session, "tools/call", name="space_repo_list", arguments={})
+            assert any("notifications/tools/list_changed" in line for line in stream.iter_lines())
 
 
 def test_n14_the_session_that_was_idle_for_longest_ends(visit: Visitor) -> None:
