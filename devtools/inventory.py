@@ -17,6 +17,7 @@ _TEMPORARY = (
     "repositories/.overlay-probe-*",
     "repositories/clones/.*.incoming",
     "repositories/clones/*/**/tmp_*",
+    "repositories/clones/*/fast_import_crash_*",
     "repositories/clones/*/**/*.lock",
     "repositories/**/.*.removed-*",
     "repositories/pristine/*/.*",

@@ -5,6 +5,7 @@ What the guest did is never an exception (see `sandbox.models.Verdict`); what we
 
 from __future__ import annotations
 
+import errno
 from enum import StrEnum
 
 
@@ -62,3 +63,21 @@ class SandboxError(Exception):
                 "hint": self.hint,
             }
         }
+
+
+FULL = "The disk is full"
+FULL_HINT = "Close tasks with --delete; `sandbox gc` removes what killed commands left."
+_SHORTAGES = {
+    errno.ENOSPC: (ErrorCode.QUOTA_EXCEEDED, FULL, FULL_HINT),
+    errno.EDQUOT: (ErrorCode.QUOTA_EXCEEDED, "Your quota of disk space is used up", FULL_HINT),
+    errno.EROFS: (ErrorCode.INVALID_INPUT, "The file system is read-only", "Name a home elsewhere with --home."),
+    errno.EMFILE: (ErrorCode.QUOTA_EXCEEDED, "This process has too many open files", "Raise `ulimit -n`."),
+    errno.ENFILE: (ErrorCode.QUOTA_EXCEEDED, "This host has too many open files", "Raise fs.file-max (sysctl)."),
+    errno.ENOMEM: (ErrorCode.QUOTA_EXCEEDED, "This host has no memory left", "Run less at once."),
+}
+
+
+def shortage(error: OSError) -> SandboxError | None:
+    """What this host is short of, if that is why: nobody's defect. None for any other failure. Pure."""
+    found = _SHORTAGES.get(error.errno or 0)
+    return SandboxError(found[0], found[1], details=str(error)[:500], hint=found[2]) if found else None

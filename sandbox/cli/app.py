@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import json
 import os
@@ -16,7 +15,7 @@ import click
 from sandbox import __version__
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.cli.streams import guard_streams
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, shortage
 from sandbox.text import neutral, one_line
 
 INTERRUPTED = 130
@@ -168,14 +167,8 @@ def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
 
 
 def _unexpected(error: Exception) -> SandboxError:
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return SandboxError(
-            ErrorCode.QUOTA_EXCEEDED,
-            "The disk is full",
-            details=str(error)[:500],
-            hint="Close tasks with --delete; `sandbox gc` removes what killed commands left.",
-        )
-    return _defect(error)
+    lacking = shortage(error) if isinstance(error, OSError) else None
+    return lacking or _defect(error)
 
 
 def _defect(error: Exception) -> SandboxError:

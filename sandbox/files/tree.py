@@ -19,7 +19,7 @@ from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, shortage
 from sandbox.files.entries import Entry, EntryKind, Limits, kind_of
 from sandbox.files.openat2 import openat2
 from sandbox.files.stamps import Familiar
@@ -384,4 +384,5 @@ def _refused(path: str, error: OSError) -> SandboxError:
         return SandboxError(ErrorCode.CONFLICT, f"{path} is leased, or kept changing", hint="Try again.")
     if error.errno in {errno.EACCES, errno.EPERM}:
         return refusal(path, "mode", "it cannot be accessed")
-    return SandboxError(ErrorCode.INTERNAL, f"Cannot access {path}", details=error.strerror or str(error))
+    defect = SandboxError(ErrorCode.INTERNAL, f"Cannot access {path}", details=error.strerror or str(error))
+    return shortage(error) or defect

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
 
 _LASTING = re.compile(
     r"certificate|unexpected tls packet|wrong version number|\bredirect|returned error: (3|4(?!29))", re.IGNORECASE
@@ -16,6 +16,12 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE | re.MULTILINE), code, brief, hint)
     for pattern, code, brief, hint in (
+        (
+            r"^(fatal|error): [^\n]*(no space left on device|out of diskspace|disk quota exceeded)",
+            ErrorCode.QUOTA_EXCEEDED,
+            FULL,
+            FULL_HINT,
+        ),
         (
             r"died of signal 25\b|file size limit exceeded|file too large",  # SIGXFSZ, EFBIG: see `process.Ceiling`
             ErrorCode.QUOTA_EXCEEDED,

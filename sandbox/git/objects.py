@@ -10,11 +10,12 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
+from sandbox.git.classify import classify
 from sandbox.git.diff import RawChange, diff_trees
 from sandbox.git.process import Git, Result
 
@@ -177,22 +178,6 @@ def _over_budget(what: str) -> SandboxError:
     )
 
 
-def missing_objects(git: Git, oids: Sequence[str]) -> list[str]:
-    """Which of these are not here."""
-    out = git.run("cat-file", "--batch-check", stdin="".join(f"{oid}\n" for oid in oids).encode(), deadline_s=600)
-    return [line.split()[0] for line in out.decode().splitlines() if line.endswith(" missing")]
-
-
-def absent_objects(git: Git) -> Generator[str, None, None]:
-    """All objects that our refs lead to and that are not here."""
-    with git.stream("rev-list", "--objects", "--all", "--missing=print", deadline_s=900) as process:
-        for line in process.stdout:
-            if line.startswith(b"?"):
-                yield line[1:].split()[0].decode()
-    if process.code != 0:
-        raise SandboxError(ErrorCode.INTERNAL, "The history cannot be walked", details=process.stderr[:2000])
-
-
 def blob_at(git: Git, tree: str, path: bytes) -> str | None:
     """Object id of the regular file at a path, found along the path only; None for anything else."""
     records = git.run("ls-tree", "-z", "--full-tree", tree, "--", os.fsdecode(path)).split(b"\0")
@@ -296,11 +281,18 @@ def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitTex
         with git.stream("fast-import", "--quiet", "--done", stdin=spool, env=env, deadline_s=600) as process:
             answer = process.read_all(1 << 20)
     if process.code != 0:
-        raise SandboxError(ErrorCode.INTERNAL, "git could not store the changed files", details=process.stderr[:2000])
+        raise _not_stored(process.code, process.stderr)
     _, _, tree, *_, commit = answer.decode().split()
     contents = [c.content for c in changes if c.content is not None]
     git.known.sizes.keep({blob_id(content, len(tree)): len(content) for content in contents})
     return tree, commit
+
+
+def _not_stored(code: int, stderr: str) -> SandboxError:
+    found = classify("fast-import", code, stderr)
+    if found.code is ErrorCode.INTERNAL:
+        found.brief = "git could not store the changed files"
+    return found
 
 
 def import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
@@ -372,15 +364,23 @@ def commit_tree(git: Git, tree: str, parent: str, message: str, identity: dict[s
 
 
 def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
-    """Compare-and-swap of a ref. Raises: `conflict` when it is not at `old` any more."""
+    """Compare-and-swap of a ref. Raises: `conflict` when it is not at `old` any more; `quota_exceeded`."""
     result = git.attempt("update-ref", "--no-deref", full_name, new, old)
     if result.code != 0:
+        _require_room(git, result.stderr)
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"{full_name} moved while we worked on it",
             details=result.stderr[:1000],
             hint="Look at the task's status and repeat the operation.",
         )
+
+
+def _require_room(git: Git, stderr: str) -> None:
+    """git says that it could not write a ref, and not why. Raises: `quota_exceeded` when there is no room left."""
+    room = os.statvfs(git.git_dir)
+    if not room.f_bavail or (room.f_files and not room.f_favail):
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, FULL, details=stderr[:1000], hint=FULL_HINT)
 
 
 def count_commits(git: Git, base: str, head: str) -> int:

@@ -9,11 +9,12 @@ What a use-case needs, a tree's blobs, is brought by `complete` before it begins
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import GITLINK, Budget, absent_objects, list_tree, missing_objects
+from sandbox.git.objects import GITLINK, Budget, list_tree
 from sandbox.git.process import Git
 from sandbox.git.transport import PROMISE, Access, fetch_blobs
 
@@ -49,7 +50,23 @@ def filter_ignored(said: str) -> bool:
 def missing_blobs(git: Git, tree: str, budget: Budget | None = None) -> list[str]:
     """Blobs of this tree that have to be fetched. Raises: `quota_exceeded` for a tree of too many files."""
     leaves = list_tree(git, tree, budget, sizes=False)
-    return missing_objects(git, list({e.oid: None for e in leaves if e.mode != GITLINK}))
+    return _missing(git, list({e.oid: None for e in leaves if e.mode != GITLINK}))
+
+
+def _missing(git: Git, oids: Sequence[str]) -> list[str]:
+    """Which of these are not here."""
+    out = git.run("cat-file", "--batch-check", stdin="".join(f"{oid}\n" for oid in oids).encode(), deadline_s=600)
+    return [line.split()[0] for line in out.decode().splitlines() if line.endswith(" missing")]
+
+
+def absent_objects(git: Git) -> Generator[str, None, None]:
+    """All objects that our refs lead to and that are not here."""
+    with git.stream("rev-list", "--objects", "--all", "--missing=print", deadline_s=900) as process:
+        for line in process.stdout:
+            if line.startswith(b"?"):
+                yield line[1:].split()[0].decode()
+    if process.code != 0:
+        raise SandboxError(ErrorCode.INTERNAL, "The history cannot be walked", details=process.stderr[:2000])
 
 
 def complete(git: Git, access: Access, tree: str) -> None:

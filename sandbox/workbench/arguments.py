@@ -1,7 +1,8 @@
 """Arguments of the public API are what their annotations say: a wrong type is `invalid_input`, not a defect further in.
 
 Only annotations as they are written are read, so that nothing is imported for it. What this does not know - type
-aliases, containers of models - it lets pass.
+aliases, containers of models - it lets pass. On the way out a full disk, which may be met anywhere, becomes an error
+with a code.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, shortage
 
 _ClassT = TypeVar("_ClassT", bound=type)
 
@@ -27,7 +28,7 @@ _WORDS = {"Sequence[str]": "a sequence of str"}
 
 
 def typed(cls: _ClassT) -> _ClassT:
-    """Have the public methods of a class check the types of their arguments."""
+    """Have the public methods of a class check the types of their arguments, and name what the host is short of."""
     for name, value in list(vars(cls).items()):
         if isinstance(value, FunctionType) and not name.startswith("_"):
             setattr(cls, name, _checked(value))
@@ -44,7 +45,10 @@ def _checked(method: FunctionType) -> Callable[..., Any]:
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             if name in expected and not _fits(value, expected[name]):
                 raise _wrong(method.__name__, name, expected[name], value)
-        return method(*args, **kwargs)
+        try:
+            return method(*args, **kwargs)
+        except OSError as error:
+            raise shortage(error) or error from error
 
     return call
 

@@ -353,6 +353,7 @@ HALVES: dict[str, Callable[[Path, str], Path]] = {
     "removal of trust": lambda at, repo: at / "trust" / f".{repo}.removed-0123456789abcdef",
     "probe": lambda at, _: at / ".overlay-probe-abcdefgh",
     "object": lambda at, repo: at / "clones" / repo / "objects" / "pack" / "tmp_pack_abcdef",
+    "object of a crash": lambda at, repo: at / "clones" / repo / "fast_import_crash_4711",
     "stat index": lambda at, _: at / "tasks" / "task-00000000-0000-4000-8000-000000000000.stat",
     "lock": lambda at, _: at / "locks" / "mount-task-00000000-0000-4000-8000-000000000000.lock",
 }
@@ -362,7 +363,7 @@ HALVES: dict[str, Callable[[Path, str], Path]] = {
 def test_what_was_half_made_goes(desk: Desk, kind: str) -> None:
     path = HALVES[kind](desk.home / "repositories", desk.repo_id)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind in {"object", "stat index", "lock"}:
+    if kind in {"object", "object of a crash", "stat index", "lock"}:
         path.touch()
     else:
         (path / "folder").mkdir(parents=True)

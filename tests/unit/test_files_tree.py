@@ -439,7 +439,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(step, fail)
-    with refused(ErrorCode.INTERNAL) as caught:
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
         write(files, "f")
     monkeypatch.undo()
     assert "No space left" in caught.value.details

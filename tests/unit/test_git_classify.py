@@ -35,6 +35,9 @@ SAMPLES = {
     "ssh-gitlab-no-repository": ErrorCode.REMOTE_NOT_FOUND,
     "transport-not-allowed": ErrorCode.INVALID_INPUT,
     "fetch-dotgit": ErrorCode.UNSAFE_REPOSITORY,
+    "disk-full-fetch": ErrorCode.QUOTA_EXCEEDED,
+    "disk-full-import": ErrorCode.QUOTA_EXCEEDED,
+    "disk-full-object": ErrorCode.QUOTA_EXCEEDED,
     "internal-bad-object": ErrorCode.INTERNAL,
     "internal-bad-revision": ErrorCode.INTERNAL,
     "internal-broken-config": ErrorCode.INTERNAL,
@@ -65,6 +68,7 @@ OTHER_WORDS = (
     "titles, hassle",
     "fatal: unable to create '/x/index.lock'",
     "No space left on device",
+    "remote: fatal: write error: No space left on device",
 )
 
 

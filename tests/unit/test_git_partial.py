@@ -10,7 +10,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.git import objects
 from sandbox.git.cache import intact, make_again, open_cache, refresh, resolve_commit
-from sandbox.git.partial import complete, filter_ignored, is_partial, materialize, missing_blobs
+from sandbox.git.partial import absent_objects, complete, filter_ignored, is_partial, materialize, missing_blobs
 from sandbox.git.process import Git
 from sandbox.git.transport import Access
 from sandbox.workbench import Workbench
@@ -69,7 +69,7 @@ def test_a_partial_clone_has_all_commits_and_the_default_branchs_files(
     assert [e.path for e in objects.list_tree(partial, tree(partial, "main"))] == [b"changed", b"d/stayed"]
     assert list(objects.read_blobs(partial, [upstream.oid("main:changed")])) == [b"new\n"]
     missing = {upstream.oid("main~1:changed"), upstream.oid("topic:only/here")}
-    assert set(objects.absent_objects(partial)) == missing
+    assert set(absent_objects(partial)) == missing
     assert objects.count_commits(partial, upstream.oid("main~1"), upstream.oid("topic")) == 2
     refresh(tmp_path / "clones" / "whole", access)
     assert size(partial) < len(OLD) < size(open_cache(tmp_path / "clones" / "whole"))
@@ -109,14 +109,14 @@ def test_a_refresh_stays_partial_and_brings_the_new_tips_files(
     refresh(partial.git_dir, access)
     assert is_partial(partial)
     assert missing_blobs(partial, tree(partial, "main")) == []
-    assert upstream.oid("main~1:changed") in set(objects.absent_objects(partial))
+    assert upstream.oid("main~1:changed") in set(absent_objects(partial))
 
 
 def test_a_refresh_of_a_whole_clone_leaves_it_whole(access: Access, cache: Path) -> None:
     refresh(cache, access)
     refresh(cache, access, partial=True)
     assert not is_partial(open_cache(cache))
-    assert list(objects.absent_objects(open_cache(cache))) == []
+    assert list(absent_objects(open_cache(cache))) == []
 
 
 def test_materialized_it_is_an_ordinary_clone(partial: Git, access: Access) -> None:
@@ -194,7 +194,7 @@ def test_a_blob_that_the_remote_lost_is_a_typed_error(partial: Git, access: Acce
 
 def test_missing_blobs_are_no_corruption_and_a_missing_tree_is(partial: Git, upstream: Upstream) -> None:
     assert intact(partial)
-    assert list(objects.absent_objects(partial))  # control: something is missing
+    assert list(absent_objects(partial))  # control: something is missing
     for path in packs(partial):
         path.chmod(0o600)
         path.write_bytes(b"garbage")
@@ -215,7 +215,7 @@ def test_a_corrupt_partial_clone_is_made_again_partial_with_what_tasks_stand_on(
     assert objects.resolve_ref(partial, "refs/heads/space-agent/task-1-x") == ours
     for commit in (ours, base):
         assert {e.path for e in objects.list_tree(partial, objects.tree_of(partial, commit))} >= {b"only/here"}
-    assert upstream.oid("main~1:changed") in set(objects.absent_objects(partial))
+    assert upstream.oid("main~1:changed") in set(absent_objects(partial))
 
 
 # --- B18

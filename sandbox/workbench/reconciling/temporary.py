@@ -31,7 +31,12 @@ _HALF_PRISTINE = re.compile(r"^\..+\.[0-9a-f]{8}$")
 _HALF_CLONE = re.compile(r"^\.(.+)\.incoming$")
 _CORRUPT_CLONE = re.compile(r"^\..+\.corrupt-\d+$")
 _REMOVED = re.compile(r"^\.(.+)\.removed-[0-9a-f]{16}$")
-_UNFINISHED_OBJECTS = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/[0-9a-f][0-9a-f]/tmp_*")
+_UNFINISHED_OBJECTS = (
+    "fast_import_crash_*",
+    "objects/pack/tmp_*",
+    "objects/pack/.tmp-*",
+    "objects/[0-9a-f][0-9a-f]/tmp_*",
+)
 _GIT_LOCKS = ("*.lock", "refs/**/*.lock", "objects/**/*.lock")
 _OLD_S = 60.0
 
