@@ -47,7 +47,7 @@ class Invocation:
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
-        configure_logs()
+        configure_logs(self.copyable)
         with Workbench(self.home, allow_file=True, progress=_progress(), actor=Actor.CLI) as workbench:
             yield workbench
 
@@ -58,7 +58,7 @@ class Invocation:
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
-        configure_logs()
+        configure_logs(self.copyable)
         with Workbench(self.home, actor=Actor.AGENT) as workbench:
             yield workbench
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 _LEVELS = {"debug", "info", "warning", "error"}
 
 
-def configure_logs() -> None:
-    """Once a command; an unknown level means `warning`."""
+def configure_logs(shown: Callable[[str], str]) -> None:
+    """Once a command; an unknown level means `warning`. `shown`: what becomes of a text that people read."""
+
+    def show(record: logging.LogRecord) -> bool:
+        record.msg, record.args = shown(record.getMessage()), ()
+        return True
+
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(show)
     handler.setFormatter(_Formatter())
     level = os.environ.get("SANDBOX_LOG", "").lower()
     logger = logging.getLogger("sandbox")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import json
+import logging
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from sandbox.cli import main
 from sandbox.cli.app import cli
 from sandbox.cli.verdicts import ordinal
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Repository
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
 
@@ -183,6 +185,27 @@ def test_commands_in_a_hint_carry_the_home_that_was_given(
 def test_commands_in_a_hint_are_as_they_are_without_the_flag(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, SandboxError(ErrorCode.CONFLICT, "x", hint=HINT))
     assert HINT in command("repo", "list")[2]
+
+
+def test_a_command_in_a_log_line_carries_the_home_too(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def warn(_self: Workbench) -> tuple[Repository, ...]:
+        logging.getLogger("sandbox.x").warning("%s stays until `sandbox gc`: %s", "it", "50 %")
+        return ()
+
+    monkeypatch.setattr(Workbench, "repositories", warn)
+    home = tmp_path / "100%s"
+    err = command("repo", "list", "--home", str(home))[2]
+    assert f"it stays until `sandbox --home {home} gc`: 50 %" in json.loads(err)["event"]
+
+
+def test_a_variable_that_is_nearly_ours_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDBOX_ENGIN_HOST", "x")
+    exit_code, _, err = command("repo", "list")
+    assert exit_code == 2
+    assert "SANDBOX_ENGIN_HOST" in err
+    assert "SANDBOX_ENGINE_HOST" in err
 
 
 def test_every_command_we_print_is_recognised_as_one() -> None:
