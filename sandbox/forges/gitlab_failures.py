@@ -65,6 +65,12 @@ def translated(project: Project) -> Iterator[None]:
         yield
     except _RefusedError as refused:
         raise _failure(refused.response, project) from None
+    except UnicodeEncodeError:  # a header is Latin-1
+        raise SandboxError(
+            ErrorCode.AUTH_FAILED,
+            f"Our token for {project.hostname} holds characters that no token has",
+            hint="sandbox credentials set HOST stores another.",
+        ) from None
     except requests.exceptions.InvalidSchema:  # no way to another origin, see `wire.session_for`
         raise unusable("it leads to another host") from None
     except requests.exceptions.JSONDecodeError:
@@ -73,7 +79,7 @@ def translated(project: Project) -> Iterator[None]:
         raise network_failure(error, project.hostname) from None
     except (gitlab.GitlabError, AttributeError, KeyError, TypeError, ValueError) as error:
         # what python-gitlab does with answers that no GitLab gives
-        raise unusable(type(error).__name__) from error
+        raise unusable(type(error).__name__) from None
 
 
 def _failure(response: requests.Response, project: Project) -> SandboxError:

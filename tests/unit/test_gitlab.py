@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,6 +173,14 @@ def test_link_to_a_next_page_elsewhere_is_not_followed(
     assert elsewhere.saw(TOKEN)  # the control: python-gitlab goes there, and the token with it
 
 
+def test_next_page_of_a_server_that_does_not_know_its_own_name_is_asked_for_at_ours(server: Scripted) -> None:
+    server.list("pipelines/50/jobs", *(job(n, f"test {n}", "success") for n in range(101)))
+    link = f'<http://internal.invalid:8080/api/v4{ROOT}/pipelines/50/jobs?page=2&per_page=100>; rel="next"'
+    first = Answer(200, [job(n, f"test {n}", "success") for n in range(100)], {"Link": link})
+    server.on("GET", f"{ROOT}/pipelines/50/jobs", first)
+    assert len(server.forge().checks(HEAD, 7)) == 101
+
+
 @pytest.mark.parametrize("code", [301, 302, 307])
 def test_redirect_is_told_and_not_followed(server: Scripted, elsewhere: StandIn, code: int) -> None:
     server.on("GET", f"{ROOT}/merge_requests", faults.redirect(code, f"{elsewhere.url}/api/v4/projects/9"))
@@ -189,6 +198,13 @@ def test_server_that_repeats_the_token_does_not_bring_it_into_an_error(server: S
     assert "401 for ***" in said
     assert TOKEN not in said
     assert "\x1b" not in raised.value.details
+
+
+def test_token_that_cannot_be_sent_is_told_and_not_shown(server: Scripted) -> None:
+    with pytest.raises(SandboxError, match="characters that no token has") as raised:
+        server.forge(secret="SECRET-with-\u20ac").find(BRANCH)
+    assert raised.value.code is ErrorCode.AUTH_FAILED
+    assert "SECRET" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_private_authority_is_trusted_by_the_credential_only(tmp_path: Path) -> None:
