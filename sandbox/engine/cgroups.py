@@ -146,7 +146,7 @@ def _read_v1(paths: CgroupPaths) -> Counters:
     return Counters(
         cpu_time_s=_scaled(_number(paths.cpu, "cpuacct.usage"), _NS_PER_S),
         memory_peak_bytes=_number(paths.memory, "memory.max_usage_in_bytes"),
-        pids_peak=_first(_number(paths.pids, "pids.peak"), _number(paths.pids, "pids.current")),  # peak: Linux 6.1
+        pids_peak=_number(paths.pids, "pids.peak", "pids.current"),  # peak: Linux 6.1
         oom_kills=_keyed(paths.memory, "memory.oom_control", "oom_kill"),
         forks_refused=_keyed(paths.pids, "pids.events", "max"),
     )
@@ -155,8 +155,8 @@ def _read_v1(paths: CgroupPaths) -> Counters:
 def _read_v2(paths: CgroupPaths) -> Counters:
     return Counters(
         cpu_time_s=_scaled(_keyed(paths.cpu, "cpu.stat", "usage_usec"), _US_PER_S),
-        memory_peak_bytes=_first(_number(paths.memory, "memory.peak"), _number(paths.memory, "memory.current")),  # 5.19
-        pids_peak=_first(_number(paths.pids, "pids.peak"), _number(paths.pids, "pids.current")),  # 6.1
+        memory_peak_bytes=_number(paths.memory, "memory.peak", "memory.current"),  # 5.19
+        pids_peak=_number(paths.pids, "pids.peak", "pids.current"),  # 6.1
         oom_kills=_keyed(paths.memory, "memory.events", "oom_kill"),
         forks_refused=_keyed(paths.pids, "pids.events", "max"),
         disk_written_bytes=_written(_text(paths.io, "io.stat")),
@@ -202,9 +202,13 @@ def _text(folder: Path | None, name: str) -> str | None:
         return None
 
 
-def _number(folder: Path | None, name: str) -> int | None:
-    text = (_text(folder, name) or "").strip()
-    return int(text) if text.isdigit() else None
+def _number(folder: Path | None, *names: str) -> int | None:
+    """Of the first file that holds one."""
+    for name in names:
+        text = (_text(folder, name) or "").strip()
+        if text.isdigit():
+            return int(text)
+    return None
 
 
 def _keyed(folder: Path | None, name: str, key: str) -> int | None:
@@ -219,10 +223,6 @@ def _written(text: str | None) -> int | None:
 
 def _scaled(value: int | None, per_second: float) -> float | None:
     return None if value is None else value / per_second
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _larger(one: _Number | None, other: _Number | None) -> _Number | None:

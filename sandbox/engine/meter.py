@@ -39,8 +39,8 @@ class Meter:
     def __enter__(self) -> Self:
         if self._paths is not None:
             self._reset = _MemoryPeak(self._paths)
-            self._before = self._reader(self._paths)
             self.sample()
+            self._before = self._latest
         return self
 
     def __exit__(
