@@ -27,14 +27,14 @@ def clean(parts: Parts, task_id: str, without: Sequence[str], *, discard: bool) 
 
     `without`: new files or directories that are neither looked at nor kept, as they are too large for that. A task
     whose worktree is gone gets one of its newest snapshot, or of its last commit when that is newer.
-    Raises: `quota_exceeded` when the changes cannot be kept.
+    Raises: `quota_exceeded` when the changes cannot be kept, `engine_unavailable` when there may be a container.
     """
     with editing(parts, task_id) as task:
         repository, git = cache_of(parts, task.repo_id)
         previous = None if discard else _kept(parts, git, task, _left_out(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)
         below = whole_tree(parts, repository, git, task.base_commit)
-        end_guest(parts, task_id)
+        end_guest(parts, task_id, for_good=False)
         renew(parts, git, task, (below, tree))
         with looking(parts, task) as opened:
             return Cleaned(**dict(status_of(opened)), tree=tree, previous=previous)

@@ -34,9 +34,10 @@ def end_orphans(parts: Parts, task_id: str) -> None:
         mark.unlink(missing_ok=True)
 
 
-def end_guest(parts: Parts, task_id: str) -> None:
-    """Remove a task's container and its report directory, for good. The caller holds the task's lock and has ended
-    orphans: the guest is idle. Without an engine it is left to its lease and to `sandbox gc`.
+def end_guest(parts: Parts, task_id: str, *, for_good: bool = True) -> None:
+    """Remove a task's container and its report directory. The caller holds the task's lock and has ended orphans: the
+    guest is idle. Without an engine it is left to its lease and to `sandbox gc`, unless the task goes on (`for_good`
+    false): its next check would find a container that has the files of before. Raises: `engine_unavailable` then.
     """
     report = parts.home.report(task_id)
     if not report.exists():
@@ -44,7 +45,7 @@ def end_guest(parts: Parts, task_id: str) -> None:
     try:
         _ended(parts, task_id)
     except SandboxError as error:
-        if error.code is not ErrorCode.ENGINE_UNAVAILABLE:
+        if error.code is not ErrorCode.ENGINE_UNAVAILABLE or not for_good:
             raise
         _log.warning("the idle container of %s stays until `sandbox gc`: %s", task_id, error.brief)
     checkout.remove_tree(report)

@@ -15,7 +15,8 @@ from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
 from sandbox.files.overlay import why_not_overlay
-from sandbox.workbench import worktrees
+from sandbox.store.home import Home
+from sandbox.workbench import Workbench, worktrees
 from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk
@@ -177,6 +178,20 @@ def test_when_the_new_worktree_cannot_be_made_the_old_one_stays(desk: Desk, monk
             desk.workbench.clean_task(desk.task.id)
     assert on_disk(desk.root) == {**wanted, "noise.log": ("file", b"ignored")}
     assert [x for x in left_behind(desk.home) if "/presence/" not in x] == []
+
+
+def test_a_container_that_nobody_can_end_keeps_the_files(desk: Desk) -> None:
+    """It has the old files mounted, and the next check would use it. Control: without one no engine is asked."""
+    desk.write("noise.log", b"ignored")
+    Home(desk.home).report(desk.task.id).mkdir(parents=True)
+    environ = {"PATH": os.environ["PATH"], "DOCKER_HOST": "unix:///nonexistent/engine.sock"}
+    with Workbench(desk.home, environ=environ, allow_file=True) as workbench:
+        with refused(ErrorCode.ENGINE_UNAVAILABLE):
+            workbench.clean_task(desk.task.id)
+        assert (desk.root / "noise.log").exists()
+        Home(desk.home).report(desk.task.id).rmdir()
+        workbench.clean_task(desk.task.id)
+        assert not (desk.root / "noise.log").exists()
 
 
 def test_the_command_line(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
