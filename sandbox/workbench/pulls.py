@@ -47,6 +47,7 @@ def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str |
     repository = find_repository(parts.home, task.repo_id)
     remote = parts.remote(repository.remote_url)
     _require_open(parts, task, wanted)  # before anything leaves this host
+    _proposal(parts, task, wanted)
     pushed = delivery.push(parts, task_id, expected_commit)
     require_forge(remote, task.branch, task.base_branch, pushed.page)
     project = project_of(parts, remote)
@@ -60,6 +61,16 @@ def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str |
 
 def _require_open(parts: Parts, task: Task, wanted: Wanted) -> None:
     require_open(parts, task, Step.DRAFT_PR if wanted.draft else Step.READY_PR)
+
+
+def _proposal(parts: Parts, task: Task, wanted: Wanted, *others: Credential) -> Proposal:
+    """What to open. Raises: `invalid_input`, `policy_violation` for a text that is too long or holds a secret."""
+    trusted = parts.actor is not Actor.AGENT
+    facts = describing.facts(parts, task, wanted.body or None, trusted=trusted)
+    title = body.title_of(wanted.title or None, facts.commits[0][1] if facts.commits else None, task.prompt)
+    text = body.compose(facts)
+    outbound.require_no_secret(parts, title, text, others=others)
+    return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)
 
 
 @dataclass(frozen=True)
@@ -92,28 +103,19 @@ class _Opening:
         )
 
     def _proposal(self) -> Proposal:
-        task, wanted = self.task, self.wanted
-        trusted = self.parts.actor is not Actor.AGENT
-        facts = describing.facts(self.parts, task, wanted.body or None, trusted=trusted)
-        title = body.title_of(wanted.title or None, facts.commits[0][1] if facts.commits else None, task.prompt)
-        text = body.compose(facts)
-        self._require_no_secret(title, text)
-        return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)
+        return _proposal(self.parts, self.task, self.wanted, self.credential)
 
     def _brought_up_to_date(self, found: Found) -> PullRequest:
         """What is there stays, people may have edited it; only our own part of the body follows the task."""
         number = found.pull.number
         text = body.replace_generated(found.body, self._proposal().body)
         if text is not None and text != found.body:
-            self._require_no_secret(text)
+            outbound.require_no_secret(self.parts, text, others=[self.credential])
             self.forge.describe(number, text)
         if found.pull.draft and not self.wanted.draft:
             self.forge.make_ready(number)
             return found.pull.model_copy(update={"draft": False})
         return found.pull
-
-    def _require_no_secret(self, *texts: str) -> None:
-        outbound.require_no_secret(self.parts, *texts, others=[self.credential])
 
 
 def status(parts: Parts, task_id: str) -> PullRequestStatus:

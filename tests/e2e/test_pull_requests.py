@@ -217,6 +217,7 @@ def test_a_token_in_the_body_is_refused_and_nothing_is_opened(forge: Forge) -> N
     task_id = forge.task()
     refused = forge.sandbox("pr", "open", task_id, "--body", f"key: {forge.server.password}", "--json")
     assert (refused.code, refused.error["code"], forge.opened) == (3, "policy_violation", 0)
+    assert set(forge.server.branches("acme", forge.name)) == {"main"}, "nothing was pushed either"
     assert forge.server.password not in refused.stdout + refused.stderr
 
 
