@@ -27,7 +27,9 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 class GitHubRules:
     """`checks` and `statuses` by commit: fields that differ from the example's. `log_url`: where a job's log lies.
 
-    `stale_reads`: so many reads of pull requests still tell the old head after a push, as GitHub takes its time.
+    `reads_checks`: whether the token may read check runs, which a fine-grained one never may; `workflow_runs` by commit
+    and `jobs` by run are what it has instead. `stale_reads`: so many reads of pull requests still tell the old head
+    after a push, as GitHub takes its time.
     """
 
     branches: Branches
@@ -36,12 +38,15 @@ class GitHubRules:
     name: str = "demo"
     default_branch: str = "main"
     may_write: bool = True
+    reads_checks: bool = True
     stale_reads: int = 0
     drafts: bool = True
     pulls: list[Pull] = field(default_factory=list)
     checks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     statuses: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     annotations: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    workflow_runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    jobs: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     log_url: Callable[[int], str] = lambda job: f"https://storage.invalid/{job}?sig=signed"
     prefixes: tuple[str, ...] = ("/api/v3", "/api")  # those of an own server; github.com has an own host instead
 
@@ -155,6 +160,8 @@ class GitHubRules:
         oid = self._commit(ref)
         if oid is None:
             return _error(422, f"No commit found for SHA: {ref}")
+        if not self.reads_checks:
+            return _error(403, "Resource not accessible by personal access token")
         example = self.bodies.example("check-run-paginated", request, oid=oid)["check_runs"][0]
         runs = [{**example, "head_sha": oid, "id": oid_number(oid, n), **given}
                 for n, given in enumerate(self.checks.get(oid, []))]  # fmt: skip
@@ -180,6 +187,22 @@ class GitHubRules:
                  "blob_href": f"{request.base_url}/blob"}  # fmt: skip
         page, headers = page_of(request, [{**plain, **a} for a in self.annotations.get(int(run), [])], 30)
         return Answer(200, page, headers)
+
+    def list_workflow_runs(self, request: Request) -> Answer:
+        oid = request.query.get("head_sha", "")
+        example = self.bodies.example("workflow-run-paginated", request, oid=oid)["workflow_runs"][0]
+        runs = [{**example, "head_sha": oid, **given} for given in self.workflow_runs.get(oid, [])]
+        page, headers = page_of(request, runs, 30)
+        return Answer(200, {"total_count": len(runs), "workflow_runs": page}, headers)
+
+    def list_jobs(self, request: Request, run: str) -> Answer:
+        example = self.bodies.example("job-paginated", request)["jobs"][0]
+        jobs = [
+            {**example, "created_at": example["started_at"], "run_id": int(run), **given}
+            for given in self.jobs.get(int(run), [])
+        ]
+        page, headers = page_of(request, jobs, 30)
+        return Answer(200, {"total_count": len(jobs), "jobs": page}, headers)
 
     def job_log(self, request: Request, job: str) -> Answer:
         return Answer(302, b"", {"Location": self.log_url(int(job)), "Content-Type": "text/html"})
@@ -243,6 +266,8 @@ _ROUTES: tuple[tuple[str, str, _HandlerOf], ...] = (
     ("GET", f"{_REPO}/commits/(?P<ref>[^/]+)/check-runs", GitHubRules.list_check_runs),
     ("GET", f"{_REPO}/commits/(?P<ref>[^/]+)/status", GitHubRules.combined_status),
     ("GET", f"{_REPO}/check-runs/(?P<run>\\d+)/annotations", GitHubRules.list_annotations),
+    ("GET", f"{_REPO}/actions/runs", GitHubRules.list_workflow_runs),
+    ("GET", f"{_REPO}/actions/runs/(?P<run>\\d+)/jobs", GitHubRules.list_jobs),
     ("GET", f"{_REPO}/actions/jobs/(?P<job>\\d+)/logs", GitHubRules.job_log),
     ("GET", "/rate_limit", GitHubRules.rate_limit),
     ("GET", "/user", GitHubRules.user),

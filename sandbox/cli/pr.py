@@ -102,6 +102,8 @@ def _show(found: PullRequestStatus) -> None:
         click.echo("  its head is not the task's last commit: push again, or wait for the forge")
     for check in found.checks:
         _show_check(check)
+    if found.unseen:
+        note(found.unseen)
 
 
 def _show_check(check: CiCheck) -> None:

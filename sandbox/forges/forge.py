@@ -90,6 +90,10 @@ class Forge(Protocol):
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
         """Everything that judges a commit, or the pull request at it: the latest of each name, sorted by name."""
 
+    @property
+    def unseen(self) -> str:
+        """What the last `checks` could not see, in words for a person; empty: it saw everything."""
+
     def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
         """The same, the first `MOST_EXCERPTS` failed ones with the end of their logs where the forge gives them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
@@ -10,6 +11,7 @@ from sandbox.forges.theirs import Theirs, parsed, unusable
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import neutral, one_line
 
+_MAX_NAME = 200
 _PASS = frozenset({"success", "neutral", "skipped"})
 _FAIL = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
 
@@ -38,6 +40,8 @@ class Pull(Theirs):
 
 
 class _CheckRun(Theirs):
+    """A check run, or a job of Actions, which has the same fields."""
+
     id: int
     name: str
     status: str
@@ -48,6 +52,27 @@ class _CheckRun(Theirs):
 
 class _CheckRuns(Theirs):
     check_runs: tuple[_CheckRun, ...]
+
+
+class _Jobs(Theirs):
+    jobs: tuple[_CheckRun, ...]
+
+
+class WorkflowRun(Theirs):
+    """A run of a workflow: one that cannot start has no jobs."""
+
+    id: int
+    name: str | None = None
+    workflow_id: int
+    run_number: int
+    event: str
+    status: str | None = None
+    conclusion: str | None = None
+    html_url: str | None = None
+
+
+class _WorkflowRuns(Theirs):
+    workflow_runs: tuple[WorkflowRun, ...]
 
 
 class _CommitStatus(Theirs):
@@ -70,6 +95,21 @@ def pulls_of(answer: Any) -> tuple[Pull, ...]:
 def runs_of(answer: Any) -> tuple[_CheckRun, ...]:
     """The check runs of a page."""
     return parsed(_CheckRuns, answer).check_runs
+
+
+def jobs_of(answer: Any) -> tuple[_CheckRun, ...]:
+    """The jobs of a page."""
+    return parsed(_Jobs, answer).jobs
+
+
+def workflow_runs_of(answer: Any) -> tuple[WorkflowRun, ...]:
+    """The workflow runs of a page."""
+    return parsed(_WorkflowRuns, answer).workflow_runs
+
+
+def latest(runs: Iterable[WorkflowRun]) -> tuple[WorkflowRun, ...]:
+    """The last one of each workflow and event: a new run replaces the one before."""
+    return tuple({(r.workflow_id, r.event): r for r in sorted(runs, key=lambda r: r.run_number)}.values())
 
 
 def statuses_of(answer: Any) -> tuple[_CommitStatus, ...]:
@@ -103,10 +143,18 @@ def check_of_run(run: _CheckRun) -> CiCheck:
     )
 
 
+def check_of_workflow(run: WorkflowRun) -> CiCheck:
+    """A workflow run without jobs in our words."""
+    name, said = one_line(run.name or "workflow")[:_MAX_NAME], run.conclusion or run.status or ""
+    return CiCheck(name=name, state=_state(said), url=web_url(run.html_url), said=one_line(said)[:_MAX_NAME])
+
+
 def check_of_status(status: _CommitStatus) -> CiCheck:
     """A commit status in our words."""
     said = one_line(status.state)
-    return CiCheck(name=one_line(status.context), state=_state(status.state), url=web_url(status.target_url), said=said)
+    return CiCheck(
+        name=one_line(status.context)[:_MAX_NAME], state=_state(status.state), url=web_url(status.target_url), said=said
+    )
 
 
 def _state(said: str) -> CiState:

@@ -65,7 +65,8 @@ class CiVerdict(StrEnum):
 class PullRequestStatus(Model):
     """A pull request and its checks. `head_commit`: the commit that the checks are of.
 
-    `current`: that is the task's last commit; else the verdict says nothing about what the task has now.
+    `current`: that is the task's last commit; else the verdict says nothing about what the task has now. `unseen`: what
+    the verdict leaves out because our token may not see it, in words; empty: nothing.
     """
 
     url: str
@@ -76,3 +77,4 @@ class PullRequestStatus(Model):
     current: bool
     verdict: CiVerdict
     checks: tuple[CiCheck, ...]
+    unseen: str = ""

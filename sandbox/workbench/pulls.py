@@ -150,6 +150,7 @@ def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
         current=pull.head_commit == task.head_commit,
         verdict=verdict,
         checks=tuple(forge.with_excerpts(checks) if verdict is CiVerdict.FAIL else checks),
+        unseen=forge.unseen,
     )
 
 

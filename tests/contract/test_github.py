@@ -187,6 +187,35 @@ def _explained(github: StandIn, forge: GitHub) -> str:
     return found.excerpt
 
 
+JOBS = {"unit": ("completed", "success"), "lint": ("completed", "failure"), "slow": ("queued", None)}
+
+
+def test_a_token_that_may_not_read_check_runs_is_told_what_actions_say(github: StandIn, forge: GitHub) -> None:
+    commit = github.push(BRANCH)
+    github.rules.checks[commit] = [{"name": "other app", "status": "completed", "conclusion": "success"}]
+    assert [check.name for check in forge.checks(commit, 1)] == ["other app"]
+    assert forge.unseen == ""
+    github.rules.reads_checks = False
+    run = {"workflow_id": 1, "event": "push", "name": "CI", "status": "completed"}
+    github.rules.workflow_runs[commit] = [
+        {"id": 11, "run_number": 2, **run},
+        {"id": 10, "run_number": 1, **run},
+        {"id": 12, "run_number": 1, **run, "workflow_id": 2, "name": "broken", "conclusion": "startup_failure"},
+    ]
+    github.rules.jobs[10] = [{"id": 1, "name": "replaced", "status": "completed", "conclusion": "failure"}]
+    github.rules.jobs[11] = [
+        {"id": n, "name": name, "status": status, "conclusion": conclusion}
+        for n, (name, (status, conclusion)) in enumerate(JOBS.items())
+    ]
+    github.rules.statuses[commit] = [{"context": "style", "state": "success"}]
+    found = {check.name: check.state for check in forge.checks(commit, 1)}
+    assert found == {
+        "broken": CiState.FAIL, "lint": CiState.FAIL, "slow": CiState.PENDING, "style": CiState.PASS,
+        "unit": CiState.PASS,
+    }  # fmt: skip
+    assert "check runs" in forge.unseen
+
+
 def test_not_yet_is_an_error_and_no_loop(github: StandIn, forge: GitHub) -> None:
     github.on("GET", PULLS, Answer(202, {}, checked=False), forever=True)
     with pytest.raises(SandboxError) as caught:
