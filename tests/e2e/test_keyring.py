@@ -16,6 +16,9 @@ from devtools import keyring
 from devtools.command import Command
 from devtools.gitserver import GitServer
 from devtools.requirement import unavailable
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.workbench import outbound
+from sandbox.workbench.parts import build_parts
 
 pytestmark = pytest.mark.xdist_group("gitserver")
 NO_SESSION = {"DBUS_SESSION_BUS_ADDRESS": "", "XDG_RUNTIME_DIR": ""}
@@ -127,6 +130,20 @@ def test_a_secret_that_vanished_from_the_keyring_is_told(
 
     assert ended.error["code"] == "auth_failed"
     assert "credentials set" in ended.error["hint"]
+
+
+def test_a_secret_of_the_keyring_leaves_in_no_text_and_nothing_leaves_while_nobody_knows_it(
+    git_server: GitServer, unlocked: dict[str, str], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    set_secret(git_server, home, unlocked)
+    outbound.require_no_secret(build_parts(home, unlocked, allow_file=True), "a text")
+    with pytest.raises(SandboxError) as found:
+        outbound.require_no_secret(build_parts(home, unlocked, allow_file=True), f"a text: {git_server.password}")
+    assert found.value.code is ErrorCode.POLICY_VIOLATION
+    with pytest.raises(SandboxError) as unknown:
+        outbound.require_no_secret(build_parts(home, NO_SESSION, allow_file=True), "a text")
+    assert unknown.value.code is ErrorCode.AUTH_FAILED
 
 
 def test_two_homes_do_not_share_and_a_file_entry_replaces(
