@@ -9,9 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from sandbox.config import default_home, load_settings
+from sandbox.config import load_settings
 from sandbox.engine.connection import Engine, connect
 from sandbox.errors import SandboxError
+from sandbox.store.home import default_home
 
 
 def main(arguments: list[str]) -> int:
