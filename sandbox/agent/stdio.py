@@ -7,6 +7,7 @@ waits. The answer has no id, as none could be read, so it can be mistaken for no
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from types import FrameType
 
@@ -19,6 +20,9 @@ from pydantic import ValidationError
 from sandbox.agent.ending import ended_by_signals
 from sandbox.agent.server import Agent, make_server
 from sandbox.agent.wire import MAX_LINE_BYTES, Wire, standard_wire
+
+_NO_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"No JSON, or more than {MAX_LINE_BYTES} bytes")
+_NO_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="No JSON-RPC message")
 
 LAST_WORDS_S = 5.0
 """How long a client that has closed its end may take to read what is left."""
@@ -67,25 +71,26 @@ async def _receive(
         async for line in wire.lines():
             if not line.strip():
                 continue
-            try:
-                message = _message(line)
-            except ValueError as error:
-                await answers.send(SessionMessage(_refusal(error)))
+            found = _parsed(line)
+            if isinstance(found, types.ErrorData):
+                await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=found)))
             else:
-                await into.send(SessionMessage(message))
+                await into.send(SessionMessage(found))
 
 
-def _message(line: bytes) -> types.JSONRPCMessage:
-    if len(line) > MAX_LINE_BYTES:
-        raise ValueError("what is left of it may be JSON by chance")
-    return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+def _parsed(line: bytes) -> types.JSONRPCMessage | types.ErrorData:
+    if len(line) > MAX_LINE_BYTES:  # what is left of it may be JSON by chance
+        return _NO_JSON
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError as error:
+        return _NO_JSON if any(e["type"] == "json_invalid" for e in error.errors()) else _NO_MESSAGE
+    return _NO_MESSAGE if isinstance(message, types.JSONRPCNotification) and _has_id(line) else message
 
 
-def _refusal(error: ValueError) -> types.JSONRPCError:
-    code, words = types.PARSE_ERROR, f"no JSON, or of more than {MAX_LINE_BYTES} bytes"
-    if isinstance(error, ValidationError) and all(e["type"] != "json_invalid" for e in error.errors()):
-        code, words = types.INVALID_REQUEST, "no JSON-RPC message"
-    return types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=f"The line is {words}"))
+def _has_id(line: bytes) -> bool:
+    """A request with an id that none can have, such as null, passes for a notification."""
+    return "id" in json.loads(line)
 
 
 async def _send(

@@ -74,7 +74,15 @@ NO_JSON = {
     "surrogate": b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\\ud800"}}',
     "bytes": b"\xff\xfe",
 }
-NO_MESSAGE = {"object": b"{}", "array": b"[]", "number": b"3", "half": b'{"jsonrpc":"2.0","id":3}'}
+NO_MESSAGE = {
+    "object": b"{}",
+    "array": b"[]",
+    "number": b"3",
+    "half": b'{"jsonrpc":"2.0","id":3}',
+    "null": b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
+    "nan": b'{"jsonrpc":"2.0","method":"ping","id":NaN}',
+    "list": b'{"jsonrpc":"2.0","\\u0069d":[],"method":"ping"}',
+}
 
 
 def test_n12_a_line_that_is_no_message_is_answered_and_the_session_goes_on(tmp_path: Path) -> None:
@@ -91,7 +99,7 @@ def test_n12_a_line_that_is_no_message_is_answered_and_the_session_goes_on(tmp_p
 def test_what_needs_no_answer_gets_none(tmp_path: Path) -> None:
     """Empty lines, notifications, answers nobody waits for: each would be taken for the answer to something else."""
     with peer(tmp_path / "home") as client:
-        client.send(b"", b"  \r", READY, {"jsonrpc": "2.0", "id": 99, "result": {}})
+        client.send(b"", b"  \r", READY, {**READY, "params": {"id": 5}}, {"jsonrpc": "2.0", "id": 99, "result": {}})
         client.send({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "no JSON"}}, PING)
         assert client.receive()["id"] == 7
 
