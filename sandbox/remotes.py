@@ -208,7 +208,10 @@ def _from_path(text: str, *, allow_file: bool) -> Remote:
             "Local paths and file:// URLs are refused here",
             hint="Use a network URL, or set remotes.allow_file = true in the configuration.",
         )
-    path = Path(text).expanduser().absolute()
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError as error:  # no HOME, and no such user
+        raise _invalid("`~` leads nowhere here: name the whole path") from error
     resolved = Path(*_collapse(path.parts))
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     name = resolved.name.removesuffix(".git") or "root"

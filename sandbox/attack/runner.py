@@ -16,7 +16,7 @@ from sandbox.config import load_settings
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.models import AttackOutcome, AttackReport, AttackResult
-from sandbox.store.home import default_home
+from sandbox.store.home import default_home, home_at
 
 DEADLINE_S = 180.0
 """Of one entry; reached: `error`, for a product that hangs on hostile ground has not held."""
@@ -40,7 +40,7 @@ def attack(
     """
     require_openat2()
     found = os.environ if environ is None else environ
-    root = (home or default_home(found)).expanduser().absolute()
+    root = home_at(home or default_home(found))
     entries = select(only)
     started = time.monotonic()
     with Site(load_settings(root, found), found, root / "policies") as site:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 
 
 def person() -> str:
-    """The user of this process, and who they were before sudo."""
+    """The user of this process, by the system's accounts whatever the environment says; and who they were before sudo."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        name = f"uid {os.getuid()}"
     before = os.environ.get("SUDO_USER", "")
-    return f"{getpass.getuser()}{f' (sudo by {before})' if before else ''} at the command line"
+    return f"{name}{f' (sudo by {before})' if before else ''} at the command line"

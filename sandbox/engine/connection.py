@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,10 @@ _UNIX = "unix://"
 _START_HINT = (
     "Start it (as root: `systemctl start docker`, or `make engine` in a checkout installs and starts one), "
     "or point engine.host / DOCKER_HOST at a running one."
+)
+_RIGHTS_HINT = (
+    "An engine may be running, and you may not use it: join the group that owns its socket (often `docker`) and log in "
+    "again, or run this as root."
 )
 
 
@@ -69,8 +73,12 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> En
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
             tried.append(f"{endpoint.url} ({endpoint.source}): {_reason(error)}")
     raise SandboxError(
-        ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_START_HINT
+        ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_hint(tried)
     )
+
+
+def _hint(tried: Iterable[str]) -> str:
+    return _RIGHTS_HINT if any(said.endswith("Permission denied") for said in tried) else _START_HINT
 
 
 def _require_listener(url: str, probe_s: float) -> None:

@@ -26,8 +26,29 @@ _PREPARED |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
 
 def default_home(environ: Mapping[str, str]) -> Path:
     """`$SANDBOX_HOME`, else the platform's user data directory."""
-    configured = environ.get("SANDBOX_HOME")
-    return Path(configured).expanduser().absolute() if configured else platformdirs.user_data_path("space")
+    if configured := environ.get("SANDBOX_HOME"):
+        return home_at(configured)
+    try:
+        return platformdirs.user_data_path("space").absolute()
+    except RuntimeError as error:
+        raise _homeless("you") from error
+
+
+def home_at(named: Path | str) -> Path:
+    """The absolute path of a home as somebody named it. Raises: `invalid_input` for a `~` of nobody."""
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError as error:
+        raise _homeless(str(named)[:200]) from error
+
+
+def _homeless(whose: str) -> SandboxError:
+    """No HOME, and no such user."""
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"There is no home directory for {whose}",
+        hint="Name a directory for the sandbox with --home or SANDBOX_HOME, without `~`.",
+    )
 
 
 @dataclass(frozen=True)

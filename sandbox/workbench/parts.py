@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.models import Actor, Host
-from sandbox.store.home import Home, default_home
+from sandbox.store.home import Home, default_home, home_at
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.once import Once
 
@@ -286,7 +286,7 @@ def build_parts(
 ) -> Parts:
     """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
     require_openat2()
-    place = Home(Path(home or default_home(environ)).expanduser().absolute())
+    place = Home(home_at(home or default_home(environ)))
     place.prepare()
     parts = Parts(place, flags or {}, environ, allow_file, progress, actor)
     if flags or (place.root / "config.toml").exists() or any(_may_set(name) for name in environ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import socket
@@ -157,6 +158,19 @@ def test_all_default_sockets_that_were_tried_are_named(
     with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
         connect("", environ, 60.0)
     assert [line.split()[0] for line in caught.value.details.splitlines()] == ["unix:///no/a", "unix:///no/b"]
+
+
+def test_a_socket_that_may_not_be_used_is_told_apart(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: one that is not there has to be started, above."""
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("sandbox.engine.connection._connect", forbidden)
+    with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+        connect("unix:///run/docker.sock", environ, 60.0)
+    assert "group" in caught.value.hint
+    assert "systemctl" not in caught.value.hint
 
 
 @contextmanager

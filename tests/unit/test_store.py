@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import random
 import signal
 import stat
@@ -48,6 +49,23 @@ def test_the_home_is_absolute_wherever_it_comes_from(surroundings: Path, monkeyp
     assert default_home({"SANDBOX_HOME": "here"}) == surroundings / "here"
     assert default_home({"SANDBOX_HOME": "~/there"}) == surroundings / "there"
     assert default_home({}).is_relative_to(surroundings)
+
+
+@pytest.mark.parametrize("named", ["~", "~/x", "~no-such-user/x"])
+def test_a_home_of_nobody_is_wrong_input(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a uid without an account and without HOME; `~` is no directory to make here."""
+
+    def nobody(*_: object) -> None:
+        raise KeyError
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with refused(ErrorCode.INVALID_INPUT) as found:
+        default_home({"SANDBOX_HOME": named})
+    assert "--home" in found.value.hint
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    with refused(ErrorCode.INVALID_INPUT):
+        default_home({})
 
 
 def repository(repo_id: str, **changes: Any) -> Repository:
