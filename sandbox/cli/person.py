@@ -7,7 +7,7 @@ import pwd
 
 
 def person() -> str:
-    """The user of this process by the system's accounts, whatever the environment says; and who they were before sudo."""
+    """The user of this process by the system's accounts, not by the environment; and who they were before sudo."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # as in a container
