@@ -95,7 +95,7 @@ def verbatim(text: str, most: int) -> str:
     lines = _disarmed(clean(text)).strip("\n").split("\n")
     rows = [f">     {clipped(line, _LINE_CHARS)}".rstrip() for line in lines]
     kept = fitting(rows, most)
-    left = [f">     … and {len(rows) - kept} more lines"] if kept < len(rows) else []
+    left = [f">     … and {len(rows) - kept} more"] if kept < len(rows) else []
     return "\n".join([*rows[:kept], *left]) if text.strip() else ""
 
 

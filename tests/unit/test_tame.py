@@ -58,7 +58,7 @@ def test_a_code_span_says_that_it_was_cut() -> None:
 
 
 def test_verbatim_lines_are_counted_where_there_are_too_many() -> None:
-    assert verbatim("a\nb\nc\n", 20) == ">     a\n>     b\n>     … and 1 more lines"
+    assert verbatim("a\nb\nc\n", 20) == ">     a\n>     b\n>     … and 1 more"
     assert verbatim(" \n\n", 20) == ""
 
 
