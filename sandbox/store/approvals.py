@@ -71,8 +71,9 @@ def forget_old(home: Home, now: datetime) -> None:
 
 def _file_away(home: Home, approval: Approval) -> None:
     path = home.approval(approval.id)
-    os.utime(path)  # since when it is over, as far as anybody noticed
-    path.replace(home.old_approval(approval.id))
+    with suppress(FileNotFoundError):  # somebody tidied by hand
+        os.utime(path)  # since when it is over, as far as anybody noticed
+        path.replace(home.old_approval(approval.id))
 
 
 def _in_folder(folder: Path) -> list[Approval]:
