@@ -96,11 +96,14 @@ class _Looks:
                 raise
             return max(self._grown(), float(failure.wait_s))
         self.failures = 0
-        if found != self.seen:
-            self.follower.announce(found)
-            self.seen, self.pause_s, self.changed = found, FIRST_PAUSE_S, self.follower.clock()
-            return 0.0 if self._is_over(found) else self.pause_s
-        return 0.0 if self._is_over(found) else self._grown()
+        if found == self.seen:
+            return 0.0 if self._is_over(found) else self._grown()
+        fresh = self.seen is not None
+        self.follower.announce(found)
+        self.seen, self.pause_s, self.changed = found, FIRST_PAUSE_S, self.follower.clock()
+        # The quick checks may have passed before the slow ones are known at all: what is new has to be seen twice.
+        passed_just_now = fresh and found.state is PullState.OPEN and found.verdict is CiVerdict.PASS
+        return 0.0 if self._is_over(found) and not passed_just_now else self.pause_s
 
     def _grown(self) -> float:
         self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 1.5)

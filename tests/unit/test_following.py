@@ -70,6 +70,13 @@ def test_it_looks_less_often_while_nothing_changes_and_more_often_when_something
     assert times.heard == [PENDING, status(CiVerdict.PENDING, current=False), PENDING, PASSED]
 
 
+def test_a_pass_that_is_new_is_looked_at_once_more() -> None:
+    times = Times([NONE, PASSED, PENDING, PASSED])
+    assert times.follow() == PASSED
+    assert times.heard == [NONE, PASSED, PENDING, PASSED]
+    assert len(times.pauses) == 4
+
+
 @pytest.mark.parametrize("state", [PullState.MERGED, PullState.CLOSED])
 def test_its_end_ends_it_whatever_the_checks_say(state: PullState) -> None:
     ended = status(CiVerdict.PENDING, state=state)
