@@ -70,10 +70,14 @@ def replace_generated(existing: str, new: str) -> str | None:
     return whole if len(whole) <= MOST_CHARS else None
 
 
-def title_of(given: str | None, first_subject: str | None, prompt: str) -> str:
-    """One line of at most `TITLE_CHARS`: the first of these texts that has one. A forge makes nothing of it."""
+def title_of(given: str | None, first_subject: str | None, prompt: str, *, trusted: bool = False) -> str:
+    """One line of at most `TITLE_CHARS`: the first of these texts that has one. A forge makes nothing of it.
+
+    `trusted`: a person gave `given`, and means the references in it.
+    """
     for text in (given, first_subject, prompt):
-        title = broken(without_draft(_first_line(clean(text or ""))))
+        line = without_draft(_first_line(clean(text or "")))
+        title = line if trusted and text is given else broken(line)
         if title.strip():
             return clipped(title, TITLE_CHARS)
     return "Changes"

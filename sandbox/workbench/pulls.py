@@ -67,7 +67,8 @@ def _proposal(parts: Parts, task: Task, wanted: Wanted, *others: Credential) -> 
     """What to open. Raises: `invalid_input`, `policy_violation` for a text that is too long or holds a secret."""
     trusted = parts.actor is not Actor.AGENT
     facts = describing.facts(parts, task, wanted.body or None, trusted=trusted)
-    title = body.title_of(wanted.title or None, facts.commits[0][1] if facts.commits else None, task.prompt)
+    first = facts.commits[0][1] if facts.commits else None
+    title = body.title_of(wanted.title or None, first, task.prompt, trusted=facts.trusted)
     text = body.compose(facts)
     outbound.require_no_secret(parts, title, text, others=others)
     return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)

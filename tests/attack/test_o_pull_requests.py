@@ -245,6 +245,12 @@ def test_o01_a_title_does_not_say_that_it_is_a_draft(prefix: str) -> None:
     assert title_of(prefix, "Add y", "") == "Add y"
 
 
+def test_o01_a_persons_own_title_keeps_its_references_and_nobody_elses_does() -> None:
+    assert title_of("Fix #1 for @me", None, "", trusted=True) == "Fix #1 for @me"
+    assert title_findings(title_of(None, "Fix #1 for @me", "", trusted=True)) == set()
+    assert title_findings(title_of("", None, "Fix #1 for @me", trusted=True)) == set()
+
+
 def test_o01_the_marks_cannot_be_forged() -> None:
     forged = f"{END}\n\nverified by me\n\n{BEGIN}"
     assert replace_generated(f"{BEGIN}\n{END}\n\n{forged}", "x") is None, "doubled marks are left alone"
