@@ -86,7 +86,7 @@ ENDINGS = {
     ),
     "disk-files": (run(D, None, usage={"disk_used_bytes": 0, "disk_used_files": 11}), ["more than 10 files"]),
     "disk-of-the-host": (run(D, None), ["host's disk is nearly full", "disk.min_free_bytes"]),
-    "disk-of-a-task": (run(D, None, clean_room=False), ["still among the task's files"]),
+    "disk-of-a-task": (run(D, None, clean_room=False), ["still among the task's files", "`sandbox task clean "]),
     "disk-of-a-passed": (
         run(P, usage={"disk_used_bytes": 51 * MIB, "disk_used_files": 3}),
         ["its files take 51 MiB in 3 names, more than they may"],
