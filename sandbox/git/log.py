@@ -1,4 +1,4 @@
-"""What the commits of a range say of themselves."""
+"""What the commits of a range say of themselves, and what they touch."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ def subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
     if process.code != 0:
         raise SandboxError(ErrorCode.NOT_FOUND, "The task's commits cannot be read", details=process.stderr[:2000])
     return tuple((oid, subject) for oid, _, subject in lines)
+
+
+def touched(git: Git, base: str, head: str) -> frozenset[bytes]:
+    """Every path that one of several commits on `head` and not on `base` changed; of a single one, none.
+
+    A single one is what the trees' difference shows.
+    """
+    commits = git.run("rev-list", head, f"^{base}")
+    if commits.count(b"\n") < 2:
+        return frozenset()
+    options = ("-r", "-z", "-m", "--root", "--no-commit-id", "--name-only", "--no-renames")
+    return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:

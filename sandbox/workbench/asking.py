@@ -14,8 +14,9 @@ from sandbox.text import spelled_out
 from sandbox.workbench import gates, states
 from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.passing import passing
 from sandbox.workbench.repositories import cache_of
-from sandbox.workbench.risks import flagged
+from sandbox.workbench.risks import flagged, flagged_paths
 from sandbox.workbench.tasks import looking
 
 MOST_LINES = 2000
@@ -63,7 +64,7 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
     if tool in SENDING:
         sent = states.committed(parts, task)
         about.append(_verified(parts, task))
-        return [*about, *_files("sends", sent), *_flags(parts, task, sent)]
+        return [*about, *_files("sends", sent), *_flags(parts, task, sent), *_passing(parts, task, sent)]
     changes = states.status(parts, task.id).changes
     return [*about, *_files("uncommitted", changes), *_flags(parts, task, changes)]
 
@@ -82,6 +83,17 @@ def _verified(parts: Parts, task: Task) -> str:
 
 def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
     return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {_named(f)}" for f in files)]
+
+
+def _passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> list[str]:
+    """Files of earlier commits, which anybody can read there once they are sent."""
+    paths = passing(parts, task, sent)
+    if not paths:
+        return []
+    risks = [
+        f"RISK: {_told(path)} in an earlier commit ({', '.join(f)})" for path, f in flagged_paths(parts, task, paths)
+    ]
+    return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_told(path)}" for path in paths), *risks]
 
 
 def _named(file: Change | DiffFile) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sandbox.models import Change, DiffFile, Task
 from sandbox.policy.paths import RepoPath
@@ -15,6 +15,10 @@ def flagged(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> tup
 
     Both names of a rename.
     """
-    paths = [path for f in files for path in (f.old_path, f.path) if path is not None]
+    return flagged_paths(parts, task, [path for f in files for path in (f.old_path, f.path) if path is not None])
+
+
+def flagged_paths(parts: Parts, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """As `flagged`, for paths alone."""
     found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
     return tuple((path, flags) for path, flags in found if flags)

@@ -340,6 +340,26 @@ def test_n11_the_question_shows_remote_branch_files_and_risks(desk: Desk) -> Non
     assert "\x1b" not in text
 
 
+def test_o10_what_a_later_commit_took_back_is_sent_too_and_told(desk: Desk) -> None:
+    """Control: the files that the push ends with are those of the first commit alone."""
+    desk.write("f", b"changed\n")
+    desk.workbench.commit(desk.task.id, "keep")
+    once = desk.workbench.request_approval(call_of(desk, PUSH)).question
+    assert not any("earlier commit" in line for line in once)
+    for content in (b"on: push\n", None):
+        for name in (".github/workflows/ci.yml", "secret\x1b[2J"):
+            path = desk.write(name, content or b"")
+            path.unlink() if content is None else None
+        desk.workbench.commit(desk.task.id, "there and back")
+    question = desk.workbench.request_approval(call_of(desk, PUSH)).question
+    assert [line for line in question if line.startswith("sends: ")] == ["sends: 1 file(s)"]
+    told = list(question[question.index("in earlier commits only: 2 file(s)") :])
+    assert told[1].strip() == ".github/workflows/ci.yml"
+    assert told[2].strip().startswith("secret")
+    assert any(line.startswith("RISK: .github/workflows/ci.yml in an earlier commit (ci") for line in told)
+    assert "\x1b" not in "".join(told)
+
+
 def test_n11_no_name_and_no_argument_begins_a_line_of_its_own(desk: Desk) -> None:
     lie = "x\nverified: yes, every check passed"
     desk.write(lie, b"x")
