@@ -25,9 +25,10 @@ _OURS = ("refs/heads/space-agent/", "refs/sandbox/")
 _SUSPICIOUS = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND}
 _LOOSE_REFS = 1000
 _NAMED = 12
+_SHA1, _SHA256 = 40, 64  # digits of an object id
 _CONFIG = """\
 [core]
-\trepositoryformatversion = 0
+\trepositoryformatversion = %d
 \tfilemode = true
 \tbare = true
 \tlogAllRefUpdates = false
@@ -38,6 +39,10 @@ _CONFIG = """\
 [receive]
 \tdenyCurrentBranch = refuse
 """
+_CONFIGS = {
+    _SHA1: (_CONFIG % 0).encode(),
+    _SHA256: f"{_CONFIG % 1}[extensions]\n\tobjectFormat = sha256\n".encode(),
+}
 
 
 def open_cache(path: Path, executable: str = "") -> Git:
@@ -61,7 +66,7 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None, *, pa
     _require_origin(path, last, access)
     if last is not None and wanted_since is not None and last.began >= wanted_since:
         return last.head
-    _configure(path)
+    _configure(path, _oid_length(path, last))
     try:
         return _update(Git(path, access.git), access)
     except SandboxError as error:
@@ -88,12 +93,26 @@ def _origin(access: Access) -> str:
     return f"{remote.hostname}/{remote.owner}/{remote.name}"
 
 
-def _configure(path: Path) -> None:
+def _configure(path: Path, oid_length: int) -> None:
     """Our configuration, whole at any moment: others may be asking this clone."""
-    config, beside = path / "config", path / "config.new"
-    if not config.is_file() or config.read_bytes() != _CONFIG.encode():
-        beside.write_text(_CONFIG)
-        beside.replace(config)
+    beside = path / "config.new"
+    if _config_of(path) != _CONFIGS[oid_length]:
+        beside.write_bytes(_CONFIGS[oid_length])
+        beside.replace(path / "config")
+
+
+def _oid_length(path: Path, last: _Fetched | None) -> int:
+    """What kind of object ids a clone has: by our own record of it, else by a configuration that is one of ours."""
+    if last is not None and len(last.head.commit) in _CONFIGS:
+        return len(last.head.commit)
+    return _SHA256 if _config_of(path) == _CONFIGS[_SHA256] else _SHA1
+
+
+def _config_of(path: Path) -> bytes:
+    try:
+        return (path / "config").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
@@ -105,10 +124,10 @@ def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
         beside.mkdir(mode=0o700)  # git would take the umask's
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
-        _configure(beside)
+        _configure(beside, _SHA1)
         if partial:
             promise(beside)
-        head = _update(git, access)
+        head = _update(git, access, is_new=True)
         beside.rename(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -165,9 +184,11 @@ def _bring_over(old: Git, new: Git, names: Sequence[str]) -> None:
             _log.error("%s could not be brought over: its objects are lost", name)
 
 
-def _update(git: Git, access: Access) -> RemoteHead:
+def _update(git: Git, access: Access, *, is_new: bool = False) -> RemoteHead:
     began = time.time()
     head = remote_head(git, access)
+    if is_new:
+        _configure(git.git_dir, len(head.commit))
     said = fetch(git, access, promised=is_partial(git))
     _pack_refs(git)
     if not head.branch:

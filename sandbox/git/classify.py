@@ -35,6 +35,12 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             "It advertises too many refs, or sends objects that are too large.",
         ),
         (
+            r"^fatal: mismatched algorithms: client",
+            ErrorCode.ORIGIN_MISMATCH,
+            "The remote has another kind of object ids than our clone of it",
+            "It was made anew there: `sandbox repo remove` it here, then clone it again.",
+        ),
+        (
             r"not our ref|does not allow request for unadvertised object",
             ErrorCode.NOT_FOUND,
             "The remote does not hand out an object that we asked for",

@@ -34,6 +34,7 @@ SAMPLES = {
     "ssh-github-no-repository": ErrorCode.REMOTE_NOT_FOUND,
     "ssh-gitlab-no-repository": ErrorCode.REMOTE_NOT_FOUND,
     "transport-not-allowed": ErrorCode.INVALID_INPUT,
+    "fetch-other-algorithm": ErrorCode.ORIGIN_MISMATCH,
     "fetch-dotgit": ErrorCode.UNSAFE_REPOSITORY,
     "disk-full-fetch": ErrorCode.QUOTA_EXCEEDED,
     "disk-full-import": ErrorCode.QUOTA_EXCEEDED,
