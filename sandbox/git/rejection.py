@@ -18,9 +18,8 @@ from sandbox.git.reasons import PushReason, PushRejected
 
 _DETAILS_CHARS = 3800
 _CUT = "\n[...]\n"
-_SERVER = re.compile(r"^remote:[ \t]?(.*?)[ \t]*$", re.MULTILINE)
+_SERVER = re.compile(r"^remote:[ \t]?(.*)$", re.MULTILINE)
 _OWN = re.compile(rf"^(?!remote:|{re.escape(CUT)}).*$", re.MULTILINE)
-_PADDING = re.compile(r"[ \t]+$", re.MULTILINE)
 _UNREPORTED = re.compile(r"^!\t[^\n]*\[remote failure\]", re.MULTILINE)
 _FORBIDDEN = re.compile(r"returned error: 403\b")
 _NO_GIT = re.compile(r"^fatal: Could not read from remote repository", re.MULTILINE)
@@ -58,7 +57,7 @@ _WORDS_OF_UNPACKING = _rules(
     (r"^(fatal|error): .*(No space left on device|Disk quota exceeded)", PushReason.QUOTA),
 )
 _WORDS_OF_RULES = _rules(
-    (r"^- GITHUB PUSH PROTECTION$|^\s*- Push cannot contain secrets", PushReason.LEAK),
+    (r"^- GITHUB PUSH PROTECTION$|^ *- Push cannot contain secrets", PushReason.LEAK),
     (r"^- (Cannot (update|create|force-push to) this|Changes must be made through)", PushReason.PROTECTED_BRANCH),
     (r"", PushReason.REPOSITORY_RULES),
 )
@@ -93,8 +92,9 @@ _OWN_WORDS = _rules((r"^error: RPC failed; .*\b413\b", PushReason.TOO_LARGE))
 
 def rejection(ref: str, code: int, stderr: str, stdout: str) -> SandboxError:
     """The error of a `git push --porcelain` to one ref that exited non-zero. The texts hold no secret any more."""
+    stderr = "\n".join(line.rstrip(" \t") for line in stderr.split("\n")).rstrip()  # git pads; a pattern takes n**2
     server, own = "\n".join(_SERVER.findall(stderr)), "\n".join(_OWN.findall(stderr))
-    details = _bounded(_PADDING.sub("", scrub(f"{stderr.rstrip()}\n{stdout}")))
+    details = _bounded(scrub(f"{stderr}\n{stdout}"))
     status = _status(ref, stdout)
     if status is not None:
         return PushRejected(_first(_STATUS, status) or _by_words(status, server) or PushReason.REFUSED, said=details)

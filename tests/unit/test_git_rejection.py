@@ -16,6 +16,7 @@ from sandbox.git.rejection import rejection
 
 DATA = Path(__file__).parents[1] / "data" / "git-stderr"
 REF = "refs/heads/x"
+MEGABYTE = 1_000_000
 SAMPLES = {
     "push-deleted-meanwhile": PushReason.BRANCH_MOVED,
     "push-denied-non-fast-forward": PushReason.NON_FAST_FORWARD,
@@ -79,7 +80,7 @@ def of(path: Path) -> SandboxError:
 
 
 def told(*words: str, status: str = "pre-receive hook declined", ref: str = REF) -> SandboxError:
-    """The error when the server prints these words, and its line has this status."""
+    """The error when the server prints these words, and its line about this ref has this status."""
     said = "".join(f"remote: {line}        \n" for text in words for line in text.split("\n"))
     return rejection(ref, 1, f"{said}error: failed to push some refs to 'https://h/'\n", line(status, ref))
 
@@ -140,6 +141,16 @@ def test_nothing_that_a_server_says_makes_a_rejected_push_anything_else(words: l
     assert error.code is ErrorCode.PUSH_REJECTED
     assert len(error.details) <= 4000
     assert all(c in "\n\t" or c.isprintable() for c in error.details)
+
+
+@pytest.mark.parametrize(
+    "status", ["hook declined", "push declined due to repository rule violations", "unpacker error"]
+)
+@pytest.mark.parametrize("words", [" " * MEGABYTE + "x", "\n" * (MEGABYTE // 10), "a " * MEGABYTE, "'" * MEGABYTE])
+def test_a_megabyte_of_nothing_is_read_in_time(words: str, status: str) -> None:
+    """Control: any pattern that takes the square of it runs into the suite's time limit."""
+    assert told(words, status=status).code is ErrorCode.PUSH_REJECTED
+    assert rejection(REF, 1, f"remote: {words}\n", "").code is ErrorCode.INTERNAL
 
 
 def test_control_git_itself_says_that_credentials_were_refused() -> None:
