@@ -26,10 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and their children inherit it: tests that interrupt would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-for _name in (
-    "NO_PROXY",
-    "no_proxy",
-):  # the suite's servers are on the loopback, of which a machine's proxy knows nothing
+for _name in ("NO_PROXY", "no_proxy"):
+    # The suite's servers are on the loopback, of which a machine's proxy knows nothing.
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
 
 _BEFORE = pytest.StashKey["Holdings"]()
