@@ -141,6 +141,8 @@ def test_pipelines_and_jobs_are_those_of_a_commit(gitlab: GitLab, project: Proje
     assert [p.id for p in project.mergerequests.get(1).pipelines.list(get_all=True)] == [9]
     jobs = project.pipelines.get(9, lazy=True).jobs.list(get_all=True)
     assert [job.name for job in jobs] == [f"job {n}" for n in range(21)]
+    by_key = project.pipelines.get(9, lazy=True).jobs.list(iterator=True, pagination="keyset", per_page=10)
+    assert [job.name for job in by_key] == [f"job {n}" for n in range(21)]
     assert project.jobs.get(3, lazy=True).trace() == b"line\n"
     statuses = project.commits.get(oid, lazy=True).statuses.list(get_all=True)
     assert [status.name for status in statuses] == ["external"]
