@@ -17,7 +17,7 @@ from gitlab.v4.objects import Project
 
 from devtools.forges import faults
 from devtools.forges.exchange import Answer
-from devtools.forges.fixtures import GitHub, GitLab, client_of, scripted_github
+from devtools.forges.fixtures import GitHub, GitLab, client_of, require_fit, scripted_github
 from devtools.gitserver.client import GitClient
 
 PULLS = "/repos/[^/]+/[^/]+/pulls"
@@ -97,6 +97,8 @@ def test_what_does_not_fit_the_description_is_told(github: GitHub) -> None:
     query = {"query": "mutation { markPullRequestReadyForReview(input: {}) { pullRequest { isReady } } }"}
     requests.post(f"{github.url}/api/graphql", json=query, headers=headers, timeout=30)
     requests.get(f"{url}?page={github.token}", headers=headers, timeout=30)
+    with pytest.raises(pytest.fail.Exception, match=r"stat is not described(?s:.)+token in GET .+: query"):
+        require_fit(github)
     said, github.problems = "\n".join(github.problems), []
     for words in ("query: stat is not described",
                   "$[0].number '1' is not of type 'integer'", "no such operation is described",
