@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.errors import SandboxError
@@ -9,13 +10,14 @@ from sandbox.forges.body import Facts
 from sandbox.gate import Step, required
 from sandbox.git.log import subjects
 from sandbox.git.objects import tree_of
-from sandbox.models import CheckRun, Task, Verdict
+from sandbox.models import CheckRun, DiffFile, Task, Verdict
 from sandbox.profiles import Profile
 from sandbox.workbench import gates, states
 from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.passing import passing
 from sandbox.workbench.repositories import cache_of
-from sandbox.workbench.risks import flagged
+from sandbox.workbench.risks import flagged, flagged_paths
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,15 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
         verified=known.verified,
         unknown=known.unknown,
         gate=_gate(parts, known.verified),
-        risks=flagged(parts, task, files),
+        risks=_risks(parts, task, files),
         profile=profile.name,
     )
+
+
+def _risks(parts: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Of what the commits change as a whole, and of what one of them had and a later one took back."""
+    earlier = flagged_paths(parts, task, passing(parts, task, files))
+    return (*flagged(parts, task, files), *((path, (*flags, "in an earlier commit")) for path, flags in earlier))
 
 
 def _known(parts: Parts, profile: Profile, tree: str) -> _Known:

@@ -103,6 +103,16 @@ def test_commits_files_and_risks_are_those_since_the_base(desk: Desk, parts: Par
     assert title_of(None, found.commits[0][1], found.prompt) == "first: do it"
 
 
+def test_o10_a_risk_that_a_later_commit_takes_back_is_told(desk: Desk, parts: Parts) -> None:
+    passing = desk.write("CMakeLists.txt", b"project(x)\n")
+    desk.workbench.commit(desk.task.id, "for a while")
+    passing.unlink()
+    desk.workbench.commit(desk.task.id, "and gone")
+    found = told(parts, desk)
+    assert [(path, flags[-1]) for path, flags in found.risks][1:] == [("CMakeLists.txt", "in an earlier commit")]
+    assert "in an earlier commit" in compose(found)
+
+
 def test_without_an_engine_the_verdicts_are_unknown_and_it_says_so(desk: Desk, parts: Parts) -> None:
     found = told(parts, desk)
     assert (found.verified, found.unknown, found.runs) == (None, "engine_unavailable", ())
