@@ -23,7 +23,7 @@ from sandbox.errors import ErrorCode, SandboxError, shortage
 from sandbox.files.entries import Entry, EntryKind, Limits, kind_of
 from sandbox.files.openat2 import openat2
 from sandbox.files.stamps import Familiar
-from sandbox.policy.paths import RepoPath, path_bytes, refusal, show_path
+from sandbox.policy.paths import LISTED, RepoPath, path_bytes, refusal, show_path
 from sandbox.policy.writes import RESERVED_PREFIX
 
 READ_CAP = 10 * 1024**2
@@ -374,7 +374,7 @@ def _refused(path: str, error: OSError) -> SandboxError:
         return SandboxError(
             ErrorCode.NOT_FOUND,
             f"There is no file {path}",
-            hint="`sandbox file search TASK --glob '*'` lists all.",
+            hint=LISTED,
         )
     if error.errno == errno.ENAMETOOLONG:  # every name fits, the whole path does not: the guest went down step by step
         return refusal(path, "length", "the kernel takes none so long")
