@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterator
 
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import JournalEntry
 from sandbox.store.home import SCHEMA_VERSION, Home, sync_folder
+
+RECENT_BYTES = 1024**2
+"""About 3,000 entries."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +72,20 @@ def read(home: Home, task_id: str) -> tuple[JournalEntry, ...]:
     if None in found:
         _log.warning("the journal of %s has %d damaged lines", task_id, found.count(None))
     return tuple(entry for entry in found if entry is not None)
+
+
+def recent(home: Home, task_id: str) -> Iterator[JournalEntry]:
+    """Entries of the last `RECENT_BYTES`, newest first, each read when it is asked for; damaged lines are left out."""
+    try:
+        with home.journal(task_id).open("rb") as stream:
+            start = max(0, stream.seek(0, os.SEEK_END) - RECENT_BYTES)
+            stream.seek(start)
+            lines = stream.read(RECENT_BYTES).split(b"\n")
+    except FileNotFoundError:
+        return
+    for line in reversed(lines[1:] if start else lines):  # the first may be a part of one
+        if line and (entry := _entry(line)) is not None:
+            yield entry
 
 
 def _entry(line: bytes) -> JournalEntry | None:

@@ -58,8 +58,8 @@ def _edit(parts: Parts, task_id: str, decide: Callable[[Gate], Outcome]) -> Patc
 
 
 def _left_by(parts: Parts, task_id: str, path: str, sha256: str | None) -> str:
-    """The latest edit in the journal that left a file so."""
-    for entry in reversed(journal.read(parts.home, task_id)):
+    """The latest edit in the end of the journal that left a file so."""
+    for entry in journal.recent(parts.home, task_id):
         if (path, sha256) in {*map(_left, entry.files), *map(_left_behind, entry.files)}:
             return f"{entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
     return ""

@@ -101,6 +101,27 @@ def test_entries_come_back_in_order_from_a_private_file(home: Home) -> None:
     assert [json.loads(line)["schema_version"] for line in home.journal(TASK).read_text().splitlines()] == [1, 1, 1]
 
 
+def test_a_new_journal_is_on_disk_with_its_name(home: Home, synced: list[str]) -> None:
+    for _ in range(2):
+        journal.append(home, TASK, entry())
+    assert synced == [f"{TASK}.jsonl", "journal", f"{TASK}.jsonl"]
+
+
+@pytest.mark.parametrize(("most_bytes", "most"), [(1, 0), (500, 2), (10_000, 9)])
+def test_recent_entries_are_the_last_ones_newest_first(
+    home: Home, monkeypatch: pytest.MonkeyPatch, most_bytes: int, most: int
+) -> None:
+    assert list(journal.recent(home, TASK)) == []
+    monkeypatch.setattr(journal, "RECENT_BYTES", most_bytes)
+    for number in range(9):
+        journal.append(home, TASK, entry(f"operation-{number}"))
+        with home.journal(TASK).open("ab") as stream:
+            stream.write(b"damaged\n")
+    found = list(journal.recent(home, TASK))
+    assert found == list(journal.read(home, TASK))[::-1][: len(found)]
+    assert len(found) == most
+
+
 @given(cut=st.integers(min_value=0, max_value=400))
 def test_p_a_torn_last_line_costs_one_entry_and_spoils_no_other(home: Home, cut: int) -> None:
     home.journal(TASK).unlink(missing_ok=True)
