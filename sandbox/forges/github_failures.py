@@ -48,7 +48,7 @@ def _failure(error: GithubException, project: Project) -> SandboxError:
     else:
         code, brief, hint = _refused(error.status, headers, said)
     brief = brief.format(host=project.hostname, path=project.path, status=error.status)
-    return SandboxError(code, brief, details=said, hint=hint)
+    return SandboxError(code, brief, details=said, hint=hint.replace("{host}", project.hostname))
 
 
 _Meaning = tuple[ErrorCode, str, str]
@@ -57,7 +57,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
     401: (
         ErrorCode.AUTH_FAILED,
         "{host} does not take our token",
-        "It may have expired: sandbox credentials set HOST stores another.",
+        "It may have expired: sandbox credentials set {host} stores another.",
     ),
     403: (ErrorCode.AUTH_FAILED, "Our token may not do this on {host}", _SCOPES),
     404: (

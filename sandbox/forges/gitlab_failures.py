@@ -27,7 +27,7 @@ _MEANINGS = {
     401: (
         ErrorCode.AUTH_FAILED,
         "{host} does not take our token",
-        "It may have expired or been revoked: sandbox credentials set HOST stores another.",
+        "It may have expired or been revoked: sandbox credentials set {host} stores another.",
     ),
     403: (ErrorCode.AUTH_FAILED, "Our token may not do this on {host}", _SCOPE),
     404: (
@@ -69,7 +69,7 @@ def translated(project: Project) -> Iterator[None]:
         raise SandboxError(
             ErrorCode.AUTH_FAILED,
             f"Our token for {project.hostname} holds characters that no token has",
-            hint="sandbox credentials set HOST stores another.",
+            hint=f"sandbox credentials set {project.hostname} stores another.",
         ) from None
     except requests.exceptions.InvalidSchema:  # no way to another origin, see `wire.session_for`
         raise unusable("it leads to another host") from None
@@ -94,7 +94,8 @@ def _failure(response: requests.Response, project: Project) -> SandboxError:
         brief = "Our token for {host} lacks a scope that this needs"
     if status == 400 and re.search(r'"(source|target)_branch"', said):
         code, brief, hint = ErrorCode.NOT_FOUND, "{host} does not know one of the branches", _BRANCHES
-    return SandboxError(code, brief.format(host=host, path=project.path, status=status), details=said, hint=hint)
+    brief = brief.format(host=host, path=project.path, status=status)
+    return SandboxError(code, brief, details=said, hint=hint.replace("{host}", host))
 
 
 def _said(response: requests.Response) -> str:

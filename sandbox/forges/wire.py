@@ -203,7 +203,7 @@ def network_failure(error: requests.RequestException, hostname: str) -> SandboxE
             ErrorCode.NETWORK_ERROR,
             f"The certificate of {hostname} is not trusted",
             details=_short(error),
-            hint="For a private CA: sandbox credentials set HOST --ca-file FILE.",
+            hint=f"For a private CA: sandbox credentials set {hostname} --ca-file FILE.",
         )
     if isinstance(error, requests.Timeout):
         return ForgeFailure(_too_slow())
