@@ -20,6 +20,7 @@ from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay import why_not_overlay
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
+from sandbox.store.home import Home
 from sandbox.store.quarantine import Quarantine
 
 _OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
@@ -63,7 +64,7 @@ def doctor(
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, why_not_overlay(_nearest(home))),
         python_probe(platform.python_version_tuple()),
-        *quarantine_probes(Quarantine(home / "quarantine").held()),
+        *quarantine_probes(Quarantine(Home(home).quarantine).held()),
     )
 
 
