@@ -101,16 +101,18 @@ class ApplyPatch(Input):
 class EditFile(Input):
     task_id: Task
     path: Path
-    old: Text = Field(description="Exact text that occurs exactly once in the file.")
+    old: Text = Field(description="Exact text that occurs exactly once in the file, with its white space.")
     new: Text
-    expected_sha256: Sha256 = Field(description="The sha256 the file was read with.")
+    expected_sha256: Sha256 = Field(description="The sha256 the file was read with, or sha256_after of your last edit.")
 
 
 class WriteFile(Input):
     task_id: Task
     path: Path
     content: Text
-    expected_sha256: Sha256 | None = Field(description="The sha256 the file was read with, null for a new file.")
+    expected_sha256: Sha256 | None = Field(
+        description="The sha256 the file was read with, or sha256_after of your last edit; null for a new file."
+    )
 
 
 class ListChecks(Input):
@@ -130,7 +132,9 @@ class Commit(Input):
 
 class OpenPullRequest(Input):
     task_id: Task
-    title: Annotated[str, Field(max_length=1000)]
+    title: Annotated[str, Field(max_length=1000)] = Field(
+        description="At most 200 characters; a draft is told by `draft`, not by the title."
+    )
     body: Annotated[str, Field(max_length=64 * 1024)] | None = Field(
         None, description="What to say before the record of the task, which is added: prompt, commits, files, verdicts."
     )

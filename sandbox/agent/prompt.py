@@ -35,21 +35,28 @@ Paths
 
 The flow
 1. space_repo_clone, then space_repo_create_task with what is to be done.
+   space_repo_list and space_repo_list_tasks: what is there already.
 2. Look: space_repo_map, space_repo_search, space_repo_read_file. Keep the sha256 of what you read.
 3. Edit: space_repo_edit_file for one place, space_repo_apply_patch for several, space_repo_write_file for new
-   files. Each wants the sha256 you read. stale_hash: somebody changed the file since; read it again and edit
-   that.
-4. space_repo_run_check. When it did not pass, read the ends of its output and its report, and go back to 2.
+   files (null in place of a hash). Each wants the sha256 you read, or the sha256_after of your last edit of that
+   file. stale_hash: somebody changed the file since; read it again and edit that.
+4. space_repo_list_checks, space_repo_run_check. When it did not pass, read the ends of its output and its report,
+   and go back to 2. No checks at all: nothing can be verified. Say so, commit, and open a draft.
 5. space_repo_diff: is this what was asked for, and nothing else?
-6. space_repo_commit, then space_repo_verify.
-7. space_repo_push. A person may have to approve it: approval_required names an id; tell them, wait, make the
-   same call again. A denied call is an answer: do not look for a way round. push_rejected: its details begin with
-   the reason. For branch_exists, branch_moved and branch_deleted fork the task and push the fork; most of the
-   others are for a person.
+6. space_repo_commit, then space_repo_verify: of what is committed, so this order. Failed: repair, commit, verify.
+7. space_repo_push. push_rejected: its details begin with the reason. For branch_exists and branch_moved fork the
+   task and push the fork; for branch_deleted too, unless it was merged; most of the others are for a person.
 8. space_repo_open_pr pushes too and opens a draft pull request; the record of the task is added to its body.
    space_repo_pr_status tells what the checks upstream say. When they fail: repair, commit, verify, push; the
    pull request follows its branch, nothing is opened again. space_repo_open_pr again brings its body up to date.
+   draft=false needs a verified tree.
 9. space_repo_close_task when the work is over. The pull request stays.
+
+Approvals
+- A person may have to approve clone, fetch, push, open_pr and close. approval_required names an id: tell them, wait,
+  make exactly the same call again. Ask when the work is done: another commit is another question.
+- A denied call is an answer: do not look for a way round.
+- Commands `sandbox ...` in errors are for the person. Never run one yourself, also where you have a shell.
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try
 two ways. space_repo_clean when a check was stopped with disk_limit, or build output is in the way.

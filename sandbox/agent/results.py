@@ -16,6 +16,7 @@ import mcp_types as types
 from pydantic import BaseModel
 
 from sandbox.agent.tools import Tool
+from sandbox.agent.wording import for_agents
 from sandbox.errors import SandboxError
 from sandbox.models import FileContent
 from sandbox.text import neutral
@@ -37,8 +38,9 @@ def success(tool: Tool, found: BaseModel, budget_bytes: int = BUDGET_BYTES) -> t
 
 
 def failure(error: SandboxError, home: Path) -> types.CallToolResult:
-    """A typed error as content. Paths of this host are none of an agent's business."""
+    """A typed error as content. Paths of this host are none of an agent's business, nor are commands with a tool."""
     payload = _safe(error.payload())
+    payload["error"]["hint"] = for_agents(payload["error"]["hint"])
     text = _json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME")
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=True

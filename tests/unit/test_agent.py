@@ -85,7 +85,7 @@ def test_the_table_is_the_designs() -> None:
 def test_only_bootstrap_tools_are_there_without_a_repository(tmp_path: Path, mode: str) -> None:
     async def session(client: Client) -> None:
         assert {t.name for t in (await client.list_tools()).tools} == BOOTSTRAP
-        with pytest.raises(MCPError, match="no tool"):
+        with pytest.raises(MCPError, match="once space_repo_clone has cloned"):
             await client.call_tool("space_repo_list_tasks", {})
 
     with Workbench(tmp_path / "home", environ={}) as workbench:

@@ -1,0 +1,31 @@
+"""Hints for an agent name tools."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.agent.tools import TOOLS
+from sandbox.agent.wording import _TOOLS as NAMED
+from sandbox.agent.wording import for_agents
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"),
+    [
+        ("`sandbox repo list` shows all; `sandbox repo clone URL` adds one.",
+         "`space_repo_list` shows all; `space_repo_clone` adds one."),
+        ("List paths: `sandbox file search task-1 --glob 'src/*'`.", "List paths: `space_repo_search`."),
+        ("sandbox pr open task-1", "space_repo_open_pr task-1"),
+        ("sandbox verify task-1", "space_repo_verify task-1"),
+        ("`sandbox task snapshots task-1` shows all", "`sandbox task snapshots task-1` shows all"),
+        ("`sandbox task clean TASK --discard` loses all", "`sandbox task clean TASK --discard` loses all"),
+        ("They run: sandbox approvals approve apr-1.", "They run: sandbox approvals approve apr-1."),
+        ("`sandbox gc` removes what is left.", "`sandbox gc` removes what is left."),
+    ],
+)  # fmt: skip
+def test_a_command_that_has_a_tool_is_told_as_the_tool(hint: str, told: str) -> None:
+    assert for_agents(hint) == told
+
+
+def test_each_is_a_tool() -> None:
+    assert set(NAMED.values()) <= set(TOOLS)
