@@ -1,6 +1,7 @@
 """Connections over which no request comes are closed; uvicorn itself waits for as long as the client likes (slowloris).
 
-Whoever holds no token gets no further than the head of a request, so its head is what has a deadline.
+Whoever holds no token gets no further than the head of a request, so what comes after its answer is not awaited. A
+body that will be looked at has longer than a head. (uvicorn's own deadline between requests ends with the first byte.)
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_S = 30.0
 """How long the head of a request may take, from when we wait for it."""
 
+BODY_S = 120.0
+"""How long its body may take beyond that: 16 MiB at 140 kB a second."""
+
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 with a deadline for each head."""
+    """HTTP/1.1 with a deadline for each head and each body."""
 
     head_s = HEAD_S
+    body_s = BODY_S
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -44,5 +49,11 @@ class PatientProtocol(H11Protocol):
             self._deadline.cancel()
 
     def _give_up(self) -> None:
-        if self.conn.their_state is h11.IDLE:  # neither a body that comes nor an answer that is awaited
+        if self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE:  # DONE: a body that was answered
+            self.transport.close()
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._deadline = self.loop.call_later(self.body_s, self._give_body_up)
+
+    def _give_body_up(self) -> None:
+        if self.conn.their_state is h11.SEND_BODY:  # that an answer is awaited is no matter of time
             self.transport.close()

@@ -160,6 +160,39 @@ def test_n14_a_head_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pyte
         assert client.recv(1000) == b""
 
 
+async def _deaf(scope: Any, receive: Any, send: Any) -> None:
+    """Answers without a look at the body, as those get it who have no token."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _listening(scope: Any, receive: Any, send: Any) -> None:
+    """Answers when the body is whole, and takes its time."""
+    if scope["type"] == "http":
+        while (await receive()).get("more_body"):
+            pass
+        await _slow(scope, receive, send)
+
+
+@pytest.mark.parametrize("app", [_deaf, _listening], ids=["answered", "awaited"])
+def test_n14_a_body_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch, app: Any) -> None:
+    """Also when some of it comes, after which uvicorn has no deadline. Control: one that is whole is answered."""
+    monkeypatch.setattr(PatientProtocol, "head_s", 0.2)
+    monkeypatch.setattr(PatientProtocol, "body_s", 0.2)
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n"
+    with listening(lambda _: app) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(head + b"body")
+            assert client.recv(1000).startswith(b"HTTP/1.1 ")
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(head + b"b")
+            if app is _deaf:
+                assert client.recv(1000).startswith(b"HTTP/1.1 401")
+            client.sendall(b"o")
+            assert client.recv(1000) == b""
+
+
 def test_n14_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: it takes longer than a head may, twice over one connection."""
     monkeypatch.setattr(PatientProtocol, "head_s", 0.3)
