@@ -60,5 +60,3 @@ def _show_push(result: PushResult) -> None:
     click.echo(f"pushed {result.commit}")
     click.echo(f"  branch {result.branch}")
     click.echo(f"  forced {_FORCED if result.forced else 'no'}")
-    if result.page:
-        click.echo(f"  page   {result.page}")

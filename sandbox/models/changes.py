@@ -67,12 +67,8 @@ class CommitResult(Model):
 
 
 class PushResult(Model):
-    """What the remote now holds. `forced`: the branch moved with a lease.
-
-    `page`: on its host, where the server says a pull request can be opened; for servers that are no forge to us.
-    """
+    """What the remote now holds. `forced`: the branch moved with a lease."""
 
     branch: str
     commit: ObjectId
     forced: bool
-    page: str | None = None

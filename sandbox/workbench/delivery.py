@@ -26,6 +26,11 @@ def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> Push
 
     Raises: `conflict`, `policy_violation`, `nothing_to_commit` and `gate_closed` before the remote hears of anything.
     """
+    return push_and_hear(parts, task_id, expected_commit)[0]
+
+
+def push_and_hear(parts: Parts, task_id: str, expected_commit: str | None) -> tuple[PushResult, str | None]:
+    """As `push`; with the page on the remote's host where its server says that a pull request can be opened."""
     with editing(parts, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
         repository, git = cache_of(parts, task.repo_id)
@@ -44,7 +49,7 @@ def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> Push
             update["status"] = TaskStatus.PUSHED
         save_task(parts.home, task.model_copy(update=update))
         forced = _forced(git, before, task.head_commit)
-        return PushResult(branch=task.branch, commit=task.head_commit, forced=forced, page=page)
+        return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
 
 
 def require_own_branch(task_id: str, task: Task, repository: Repository) -> None:

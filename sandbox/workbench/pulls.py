@@ -48,8 +48,8 @@ def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str |
     remote = parts.remote(repository.remote_url)
     _require_open(parts, task, wanted)  # before anything leaves this host
     _proposal(parts, task, wanted)
-    pushed = delivery.push(parts, task_id, expected_commit)
-    require_forge(remote, task.branch, task.base_branch, pushed.page)
+    pushed, page = delivery.push_and_hear(parts, task_id, expected_commit)
+    require_forge(remote, task.branch, task.base_branch, page)
     project = project_of(parts, remote)
     with tasks.editing(parts, task_id) as task, forge_of(remote, project) as forge:
         require_approved("commit", task.head_commit, pushed.commit)
