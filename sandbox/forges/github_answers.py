@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
-from sandbox.forges.theirs import Theirs, parsed, unusable
+from sandbox.forges.theirs import Theirs, parsed, unusable, word
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
-from sandbox.text import neutral, one_line
+from sandbox.text import neutral
 
-_MAX_NAME = 200
 _PASS = frozenset({"success", "neutral", "skipped"})
 _FAIL = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
 
@@ -136,25 +135,23 @@ def check_of_run(run: _CheckRun) -> CiCheck:
     """A check run in our words: its conclusion once it has one."""
     said = run.conclusion if run.status == "completed" and run.conclusion else run.status
     return CiCheck(
-        name=one_line(run.name),
+        name=word(run.name),
         state=_state(said),
         url=web_url(run.html_url) or web_url(run.details_url),
-        said=one_line(said),
+        said=word(said),
     )
 
 
 def check_of_workflow(run: WorkflowRun) -> CiCheck:
     """A workflow run without jobs in our words."""
-    name, said = one_line(run.name or "workflow")[:_MAX_NAME], run.conclusion or run.status or ""
-    return CiCheck(name=name, state=_state(said), url=web_url(run.html_url), said=one_line(said)[:_MAX_NAME])
+    name, said = word(run.name or "workflow"), run.conclusion or run.status or ""
+    return CiCheck(name=name, state=_state(said), url=web_url(run.html_url), said=word(said))
 
 
 def check_of_status(status: _CommitStatus) -> CiCheck:
     """A commit status in our words."""
-    said = one_line(status.state)
-    return CiCheck(
-        name=one_line(status.context)[:_MAX_NAME], state=_state(status.state), url=web_url(status.target_url), said=said
-    )
+    said = word(status.state)
+    return CiCheck(name=word(status.context), state=_state(status.state), url=web_url(status.target_url), said=said)
 
 
 def _state(said: str) -> CiState:

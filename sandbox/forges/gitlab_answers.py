@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import without_draft
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
-from sandbox.forges.theirs import Theirs
+from sandbox.forges.theirs import Theirs, word
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
-from sandbox.text import one_line, shown
+from sandbox.text import shown
 
 _STATES = {
     "opened": PullState.OPEN,
@@ -32,7 +32,6 @@ _JOB_STATES = {
 those that later versions bring."""
 
 _SECTION = re.compile(rb"section_(start|end):\d+:[^\r\n]*\r(\x1b\[0K)?")  # folds lines in GitLab's own view
-_MAX_NAME = 200
 
 
 class Pipeline(Theirs):
@@ -102,7 +101,7 @@ def found(answer: MergeRequest, *, created: bool = False) -> Found:
         raise SandboxError(
             ErrorCode.FORGE_ERROR,
             f"GitLab does not tell the state of merge request !{answer.iid}",
-            details=one_line(f"state {answer.state}, head {answer.sha}")[:_MAX_NAME],
+            details=word(f"state {answer.state}, head {answer.sha}"),
             hint="Try again: it may still be preparing it.",
         )
     pull = PullRequest(
@@ -133,9 +132,9 @@ def checks_of(pipeline: Pipeline | None, jobs: Sequence[Job], statuses: Sequence
     others = [s for s in statuses if s.id not in known and not s.is_job]
     checks = [_check(job) for job in (*_latest(jobs), *_latest(others))]
     if pipeline is not None:
-        state = _state(pipeline.status, allow_failure=False)
+        said, state = word(pipeline.status), _state(pipeline.status, allow_failure=False)
         if state is not CiState.PASS and all(c.state not in {state, CiState.FAIL} for c in checks):
-            checks.append(CiCheck(name="pipeline", state=state, url=web_url(pipeline.web_url), said=pipeline.status))
+            checks.append(CiCheck(name="pipeline", state=state, url=web_url(pipeline.web_url), said=said))
     return tuple(sorted(checks, key=lambda c: c.name))
 
 
@@ -145,11 +144,11 @@ def _latest(jobs: Iterable[Job]) -> list[Job]:
 
 
 def _check(job: Job) -> CiCheck:
-    said = one_line(job.status)[:_MAX_NAME]
+    said = word(job.status)
     if job.allow_failure and job.status == "failed":
         said = "failed, which is allowed"
     return CiCheck(
-        name=one_line(job.name)[:_MAX_NAME],
+        name=word(job.name),
         state=_state(job.status, allow_failure=job.allow_failure),
         url=web_url(job.web_url) or web_url(job.target_url),
         said=said,

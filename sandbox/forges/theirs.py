@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.text import one_line
 
 _TheirsT = TypeVar("_TheirsT", bound="Theirs")
 
@@ -24,6 +25,14 @@ def parsed(model: type[_TheirsT], answer: Any) -> _TheirsT:
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, e["loc"])) for e in error.errors(include_input=False))
         raise unusable(f"not as documented: {fields}"[:300]) from None
+
+
+def word(text: str) -> str:
+    """A name or a state that the forge gives, as part of a line: it begins none and does not fill the screen."""
+    return one_line(text)[:_WORD_CHARS]
+
+
+_WORD_CHARS = 200
 
 
 def unusable(details: str) -> SandboxError:

@@ -10,6 +10,7 @@ import pytest
 
 from sandbox.cli.app import main
 from sandbox.cli.verdicts import show_runs
+from sandbox.forges import github_answers, gitlab_answers
 from sandbox.models import CheckRun, Limits, Report, TestFailure, Usage, Verdict
 from tests.unit.conftest import Upstream
 
@@ -72,3 +73,19 @@ def test_i_an_error_is_told_on_one_line(tmp_path: Path, capsys: pytest.CaptureFi
     lines = lines_of(capsys)
     assert begins(lines) == []
     assert any("verified: tree" in line for line in lines), "void: it is not shown at all"
+
+
+def test_i_what_a_forge_says_of_checks_is_short_and_on_one_line() -> None:
+    name, state = SPOOF + "x" * 1000, "\x1b[2Jhow\nnew"
+    run = {"id": 1, "name": name, "status": state}
+    pipeline = gitlab_answers.Pipeline(id=1, sha="0" * 40, status=state)
+    checks = [
+        github_answers.check_of_run(github_answers.runs_of({"check_runs": [run]})[0]),
+        github_answers.check_of_status(
+            github_answers.statuses_of({"statuses": [{"context": name, "state": state}]})[0]
+        ),
+        *gitlab_answers.checks_of(pipeline, [gitlab_answers.Job(id=1, name=name, status="success")], []),
+    ]
+    assert {len(check.name) for check in checks} == {200, len("pipeline")}
+    assert {check.said for check in checks} == {"how␤new", "success"}
+    assert not [check for check in checks if not (check.name + check.said).isprintable()]
