@@ -6,11 +6,14 @@ from sandbox.errors import ErrorCode, SandboxError
 
 
 def require_approved(what: str, found: str, approved: str | None) -> None:
-    """`what`: "commit" or "tree"; `approved` is None when nobody was asked. Raises: `conflict`."""
+    """`what`: "commit" or "tree". `approved`: by a person, or what the call began with; None: any.
+
+    Raises: `conflict`.
+    """
     if approved not in {None, found}:
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"The task has another {what} than the one that was approved",
-            details=f"approved {approved}, found {found}",
-            hint="Look at the diff, and ask for approval again.",
+            f"The task has another {what} than the one that this was asked for",
+            details=f"asked for {approved}, found {found}",
+            hint="Look at the diff, and ask again.",
         )

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import Forge, Found, Proposal
+from sandbox.forges.forge import Forge, Found, Project, Proposal
 from sandbox.forges.rollup import verdict_of
 from sandbox.gate import Step
-from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
+from sandbox.models import Actor, CiVerdict, Host, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.workbench import delivery, describing, outbound, tasks
 from sandbox.workbench.approved import require_approved
 from sandbox.workbench.gates import require_open
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.upstream import forge_of, project_of, require_forge
+from sandbox.workbench.recording import recorded
+from sandbox.workbench.upstream import forge_of, no_forge, project_of, require_forge
 
 if TYPE_CHECKING:
     from sandbox.forges import body
@@ -41,36 +42,35 @@ class Wanted:
 def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None) -> PullRequest:
     """Push the task's last commit and open a pull request for its branch, or bring the one that is there up to date.
 
-    `expected_commit`: the approved one. Raises: as a push; `gate_closed`, `forge_unsupported`, and as a forge.
+    All of it is about one commit; one that comes meanwhile is `conflict`. `expected_commit`: the approved one. Raises:
+    as a push; `gate_closed`, `forge_unsupported`, and as a forge.
     """
     task = find_task(parts.home, task_id)
-    repository = find_repository(parts.home, task.repo_id)
-    remote = parts.remote(repository.remote_url)
-    _require_open(parts, task, wanted)  # before anything leaves this host
-    _proposal(parts, task, wanted)
-    pushed, page = delivery.push_and_hear(parts, task_id, expected_commit)
-    require_forge(remote, task.branch, task.base_branch, page)
-    project = project_of(parts, remote)
+    require_approved("commit", task.head_commit, expected_commit)
+    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
+    project = project_of(parts, remote) if remote.host is not Host.UNKNOWN else None
+    proposal = _proposal(parts, task, wanted, project)  # the gate and the texts: before anything leaves this host
+    pushed, page = delivery.push_and_hear(parts, task_id, task.head_commit)
+    if project is None:
+        raise no_forge(remote, task.branch, task.base_branch, page)
     with tasks.editing(parts, task_id) as task, forge_of(remote, project) as forge:
         require_approved("commit", task.head_commit, pushed.commit)
-        _require_open(parts, task, wanted)
-        pull = _Opening(parts, forge, project.credential, task, wanted).end()
+        pull = _Opening(parts, forge, project.credential, task, proposal).end()
         _record(parts, task, pull)
         return pull
 
 
-def _require_open(parts: Parts, task: Task, wanted: Wanted) -> None:
-    require_open(parts, task, Step.DRAFT_PR if wanted.draft else Step.READY_PR)
-
-
-def _proposal(parts: Parts, task: Task, wanted: Wanted, *others: Credential) -> Proposal:
-    """What to open. Raises: `invalid_input`, `policy_violation` for a text that is too long or holds a secret."""
-    trusted = parts.actor is not Actor.AGENT
-    facts = describing.facts(parts, task, wanted.body or None, trusted=trusted)
+def _proposal(parts: Parts, task: Task, wanted: Wanted, project: Project | None) -> Proposal:
+    """What to open. Raises: `gate_closed`, `invalid_input`, `policy_violation` for a text that is too long or holds a
+    secret.
+    """
+    facts = describing.facts(parts, task, wanted.body or None, trusted=parts.actor is not Actor.AGENT)
+    if not facts.verified:  # else nobody has to be asked again
+        require_open(parts, task, Step.DRAFT_PR if wanted.draft else Step.READY_PR)
     first = facts.commits[0][1] if facts.commits else None
     title = body.title_of(wanted.title or None, first, task.prompt, trusted=facts.trusted)
     text = body.compose(facts)
-    outbound.require_no_secret(parts, title, text, others=others)
+    outbound.require_no_secret(parts, title, text, others=[project.credential] if project else [])
     return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)
 
 
@@ -82,7 +82,7 @@ class _Opening:
     forge: Forge
     credential: Credential
     task: Task
-    wanted: Wanted
+    proposal: Proposal
 
     def end(self) -> PullRequest:
         found = self.forge.find(self.task.branch)
@@ -90,7 +90,7 @@ class _Opening:
             return self._brought_up_to_date(found)
         if found is not None and found.pull.state is PullState.MERGED:
             self._require_more_than(found.pull)
-        return self.forge.open(self._proposal()).pull
+        return self.forge.open(self.proposal).pull
 
     def _require_more_than(self, merged: PullRequest) -> None:
         if merged.head_commit != self.task.head_commit:
@@ -103,17 +103,14 @@ class _Opening:
             hint="Create a new task for further work.",
         )
 
-    def _proposal(self) -> Proposal:
-        return _proposal(self.parts, self.task, self.wanted, self.credential)
-
     def _brought_up_to_date(self, found: Found) -> PullRequest:
         """What is there stays, people may have edited it; only our own part of the body follows the task."""
         number = found.pull.number
-        text = body.replace_generated(found.body, self._proposal().body)
+        text = body.replace_generated(found.body, self.proposal.body)
         if text is not None and text != found.body:
             outbound.require_no_secret(self.parts, text, others=[self.credential])
             self.forge.describe(number, text)
-        if found.pull.draft and not self.wanted.draft:
+        if found.pull.draft and not self.proposal.draft:
             self.forge.make_ready(number)
             return found.pull.model_copy(update={"draft": False})
         return found.pull
@@ -159,7 +156,8 @@ def _follow(parts: Parts, task: Task, pull: PullRequest) -> None:
     """Move the task's record to what is true upstream; while something runs in the task, the next look does it."""
     try:
         if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
-            tasks.close(parts, task.id, delete=False, discard=False)
+            with recorded(parts, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
+                done(tasks.close(parts, task.id, delete=False, discard=False))
         elif task.status is not TaskStatus.CLOSED:
             with tasks.editing(parts, task.id, wait_s=0.0) as now:
                 _record(parts, now, pull)

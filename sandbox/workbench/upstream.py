@@ -29,6 +29,12 @@ _COMPARE = {
 """Hosts that are no forge to us and show a page for a new pull request. One row each."""
 
 
+_NAME_IT = (
+    "A GitHub Enterprise or GitLab server is named in remotes.github_hosts or remotes.gitlab_hosts "
+    "(docs/pull-requests.md)."
+)
+
+
 @contextmanager
 def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
     """The way to a remote's project."""
@@ -39,22 +45,20 @@ def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
         forge.close()
 
 
-def require_forge(remote: Remote, head: str, base: str, page: str | None = None) -> None:
-    """Raises: `forge_unsupported` with the page where a person opens the pull request, when one is known.
+def require_forge(remote: Remote, head: str, base: str) -> None:
+    """Raises: `forge_unsupported`, see `no_forge`."""
+    if remote.host is Host.UNKNOWN:
+        raise no_forge(remote, head, base)
 
-    `page`: the one that the server named.
-    """
-    if remote.host is not Host.UNKNOWN:
-        return
+
+def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> SandboxError:
+    """With the page where a person opens the pull request, when one is known. `page`: the one that the server named."""
     page = page or compare_url(remote, head, base)
-    raise SandboxError(
+    return SandboxError(
         ErrorCode.FORGE_UNSUPPORTED,
         f"{remote.hostname} is no forge that pull requests can be opened on from here",
         details=f"branch {head}, into {base}",
-        hint=f"Open it there: {page}"
-        if page
-        else "A GitHub Enterprise or GitLab server is named in"
-        " remotes.github_hosts or remotes.gitlab_hosts (docs/pull-requests.md).",
+        hint=f"Open it there: {page}" if page else _NAME_IT,
     )
 
 

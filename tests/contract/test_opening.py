@@ -1,0 +1,106 @@
+"""Opening a pull request as one use-case: what is asked once, what is asked before the push, what is written down."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trustme
+
+from devtools.forges.fixtures import GitHub, elsewhere, forge_packages, scripted_github
+from devtools.forges.server import StandIn
+from sandbox import Workbench
+from sandbox.errors import ErrorCode
+from sandbox.models import CheckRun, Task
+from sandbox.workbench import delivery, gates
+from tests.unit.conftest import refused
+
+__all__ = ["elsewhere", "forge_packages"]
+
+SETTINGS = {"remotes": {"github_hosts": ["127.0.0.1"]}, "engine": {"host": "unix:///nobody.sock"}}
+ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.devnull}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A task with one commit, of a repository that GitHub serves."""
+
+    github: GitHub
+    workbench: Workbench
+    task: Task
+    home: Path
+
+    def commit(self, message: str) -> None:
+        self.workbench.write_file(self.task.id, f"{message}.txt", "mine\n", None)
+        self.workbench.commit(self.task.id, message)
+
+    def branches(self) -> list[str]:
+        return sorted(self.github.rules.branches.all())
+
+
+@pytest.fixture
+def bench(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator[Bench]:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    credentials = home / "credentials.toml"
+    credentials.touch(mode=0o600)
+    with scripted_github(tmp_path, elsewhere.url, authority) as github:
+        lines = ["[[credential]]", f'host = "{github.url.removeprefix("https://")}"', 'username = "x"',
+                 f'secret = "{github.token}"', f'ca_file = "{tmp_path}/ca.pem"']  # fmt: skip
+        credentials.write_text("\n".join(lines) + "\n")
+        with Workbench(home, environ=ENVIRON, settings=SETTINGS) as workbench:
+            repository = workbench.clone(f"{github.url}/demo-owner/demo.git").repository
+            made = Bench(github, workbench, workbench.create_task(repository.id), home)
+            made.commit("first")
+            yield made
+
+
+def test_what_clean_rooms_said_is_asked_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    real = gates.known_runs
+
+    def known_runs(parts: object, profile: object, tree: str) -> dict[str, CheckRun | None]:
+        asked.append(tree)
+        return real(parts, profile, tree)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(gates, "known_runs", known_runs)
+    assert bench.workbench.open_pull_request(bench.task.id).created
+    assert len(asked) == 1
+
+
+def test_without_a_token_nothing_is_pushed(bench: Bench) -> None:
+    (bench.home / "credentials.toml").unlink()
+    bench.github.requests.clear()
+    with Workbench(bench.home, environ=ENVIRON, settings=SETTINGS) as without, refused(ErrorCode.AUTH_FAILED) as caught:
+        without.open_pull_request(bench.task.id)
+    assert "no token" in caught.value.brief
+    assert (bench.branches(), bench.github.requests) == (["main"], [])
+
+
+def test_a_commit_that_comes_meanwhile_is_neither_pushed_nor_described(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = delivery.push_and_hear
+
+    def push(*arguments: object) -> object:
+        bench.commit("second")
+        return real(*arguments)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(delivery, "push_and_hear", push)
+    with refused(ErrorCode.CONFLICT):
+        bench.workbench.open_pull_request(bench.task.id)
+    assert (bench.branches(), bench.github.rules.pulls) == (["main"], [])
+
+
+def test_a_task_that_is_closed_because_its_pull_request_is_says_so_in_its_journal(bench: Bench) -> None:
+    opened = bench.workbench.open_pull_request(bench.task.id)
+    bench.github.rules.pulls[0].state = "closed"
+    bench.workbench.pull_request_status(bench.task.id)
+    last = bench.workbench.log(bench.task.id)[-1]
+    assert (last.operation, last.result) == ("close", "ok")
+    assert opened.url in last.names
