@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -257,6 +258,37 @@ def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None
             assert (await failed(client, tool, task_id=absent))["code"] == "not_found"
 
     talk(agent_of(desk), session)
+
+
+def test_n21_attacks_on_other_git_servers_for_agents_reach_nothing(desk: Desk, tmp_path: Path) -> None:
+    """CVE-2025-68143, -68144, -68145 and CVE-2026-27735: any directory, options as words, a path outside."""
+    leak, secret = tmp_path / "leak", tmp_path / "secret"
+    secret.write_text("secret")
+    option, task = f"--output={leak}", desk.task.id
+    desk.git("log", "-1", option, desk.task.base_commit)
+    assert leak.exists(), "the control: plain git takes the word for an option"
+    leak.unlink()
+    outside = os.path.relpath(secret, desk.root)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("space_repo_clone", {"url": str(desk.upstream.root)}),
+        ("space_repo_clone", {"url": f"file://{tmp_path}"}),
+        ("space_repo_create_task", {"repo_id": str(desk.upstream.root), "prompt": "x"}),
+        ("space_repo_create_task", {"repo_id": desk.repo_id, "prompt": "x", "base_branch": option}),
+        ("space_repo_diff", {"task_id": task, "against": option}),
+        ("space_repo_restore", {"task_id": task, "snapshot": option}),
+        ("space_repo_read_file", {"task_id": task, "path": outside}),
+        ("space_repo_write_file", {"task_id": task, "path": outside, "content": "x", "expected_sha256": None}),
+        ("space_repo_clean", {"task_id": task, "without": [outside]}),
+    ]
+
+    async def session(client: Client) -> None:
+        for name, arguments in calls:
+            found = await failed(client, name, **arguments)
+            assert found["code"] in {"invalid_input", "not_found", "unsafe_path"}, (name, found)
+
+    with Workbench(desk.home, environ={"PATH": os.environ["PATH"]}) as workbench:
+        talk(Agent(workbench, desk.home, "auto"), session)
+    assert (leak.exists(), secret.read_text(), desk.workbench.status(task).dirty) == (False, "secret", False)
 
 
 def test_n15_errors_tell_no_paths_of_this_host(desk: Desk) -> None:
