@@ -128,106 +128,26 @@ __all__ = [
 ]
 
 _MODULES = {
-    "approvals": ("Approval",),
-    "attacks": (
-        "AttackOutcome",
-        "AttackReport",
-        "AttackResult",
-    ),
-    "changes": (
-        "Change",
-        "ChangeKind",
-        "CommitResult",
-        "Diff",
-        "DiffFile",
-        "PushResult",
-        "Status",
-    ),
-    "checks": (
-        "Check",
-        "Limits",
-        "Risk",
-        "Suggestion",
-    ),
-    "context": (
-        "Context",
-        "Entrypoint",
-        "FetchResult",
-        "Readme",
-        "RepoMap",
-        "Signals",
-    ),
-    "files": (
-        "FileContent",
-        "PatchResult",
-        "PatchedFile",
-    ),
-    "host": (
-        "CredentialInfo",
-        "ImageInfo",
-        "Probe",
-        "ProbeLevel",
-    ),
-    "ids": (
-        "CheckId",
-        "ObjectId",
-        "RepoId",
-        "Sha256",
-        "SnapshotId",
-        "TaskId",
-    ),
-    "journal": ("JournalEntry",),
-    "leftovers": (
-        "Leftover",
-        "Reconciliation",
-        "Tidying",
-    ),
-    "model": ("Model",),
-    "pulls": ("CiCheck", "CiState", "CiVerdict", "PullRequest", "PullRequestStatus", "PullState"),
-    "repositories": (
-        "CloneResult",
-        "Repository",
-        "RepositoryRemoval",
-    ),
-    "runs": (
-        "CheckRun",
-        "Report",
-        "RunLog",
-        "RunSummary",
-        "Stopped",
-        "StoppedCheck",
-        "StreamName",
-        "TestFailure",
-        "Usage",
-        "Verdict",
-        "Verification",
-    ),
-    "search": (
-        "SearchHit",
-        "SearchQuery",
-        "SearchResult",
-        "SearchSkipped",
-    ),
-    "snapshots": (
-        "Cleaned",
-        "Restored",
-        "Snapshot",
-    ),
-    "tasks": (
-        "Task",
-        "WorkspaceKind",
-    ),
-    "words": (
-        "Actor",
-        "ApprovalScope",
-        "ApprovalState",
-        "Host",
-        "SLUG_PATTERN",
-        "TASK_ID_PATTERN",
-        "TaskStatus",
-    ),
+    "approvals": "Approval",
+    "attacks": "AttackOutcome AttackReport AttackResult",
+    "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
+    "checks": "Check Limits Risk Suggestion",
+    "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
+    "files": "FileContent PatchResult PatchedFile",
+    "host": "CredentialInfo ImageInfo Probe ProbeLevel",
+    "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
+    "journal": "JournalEntry",
+    "leftovers": "Leftover Reconciliation Tidying",
+    "model": "Model",
+    "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
+    "repositories": "CloneResult Repository RepositoryRemoval",
+    "runs": "CheckRun Report RunLog RunSummary Stopped StoppedCheck StreamName TestFailure Usage Verdict Verification",
+    "search": "SearchHit SearchQuery SearchResult SearchSkipped",
+    "snapshots": "Cleaned Restored Snapshot",
+    "tasks": "Task WorkspaceKind",
+    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -236,3 +156,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return found
+
+
+def __dir__() -> list[str]:
+    """For help and completion: names that were not asked for yet are there too."""
+    return [*globals(), *_MODULE_OF.keys() - globals().keys()]
