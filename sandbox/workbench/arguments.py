@@ -48,7 +48,10 @@ def _checked(method: FunctionType) -> Callable[..., Any]:
         try:
             return method(*args, **kwargs)
         except OSError as error:
-            raise shortage(error) or error from error
+            lacking = shortage(error)
+            if lacking is None:
+                raise
+            raise lacking from error
 
     return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery
 from sandbox.workbench import Watch, Workbench
+from sandbox.workbench.arguments import typed
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -95,3 +97,18 @@ def test_no_check_at_all_is_called_that(upstream: Upstream, tmp_path: Path) -> N
         desk.workbench.run_checks(desk.task.id, [])
     assert caught.value.brief == "No check was named"
     assert "test" in caught.value.hint
+
+
+@typed
+class Failing:
+    def work(self, number: int) -> None:
+        raise OSError(number, "it failed")
+
+
+def test_what_the_host_is_short_of_gets_a_code_and_other_failures_stay_what_they_are() -> None:
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        Failing().work(errno.ENOSPC)
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(OSError, match="it failed") as other:
+        Failing().work(errno.EIO)
+    assert other.value.__cause__ is None
