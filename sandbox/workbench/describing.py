@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from sandbox.errors import SandboxError
 from sandbox.forges.body import Facts
 from sandbox.gate import Step, required
 from sandbox.git.log import subjects
 from sandbox.git.objects import tree_of
-from sandbox.models import CheckRun, DiffFile, Task, Verdict
-from sandbox.profiles import Profile
+from sandbox.models import DiffFile, Task
 from sandbox.workbench import gates, states
 from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.passing import passing
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.risks import flagged, flagged_paths
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What clean rooms said. `verified` is None, and `unknown` the reason, where nobody could ask."""
-
-    runs: tuple[CheckRun, ...] = ()
-    missing: tuple[str, ...] = ()
-    verified: bool | None = None
-    unknown: str = ""
 
 
 def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool = False) -> Facts:
@@ -39,15 +26,15 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
     tree = tree_of(git, task.head_commit)
     files = states.committed(parts, task)
     profile = task_profile(parts, task)
-    known = _known(parts, profile, tree)
+    known = gates.known_if_any(parts, profile, tree)
     return Facts(
         prompt=task.prompt,
         given=given,
         trusted=trusted,
         commits=subjects(git, task.base_commit, task.head_commit),
         files=files,
-        runs=known.runs,
-        missing=known.missing,
+        runs=tuple(run for run in known.said.values() if run is not None),
+        missing=tuple(name for name, run in known.said.items() if run is None),
         tree=tree,
         head=task.head_commit,
         verified=known.verified,
@@ -62,17 +49,6 @@ def _risks(parts: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[s
     """Of what the commits change as a whole, and of what one of them had and a later one took back."""
     earlier = flagged_paths(parts, task, passing(parts, task, files))
     return (*flagged(parts, task, files), *((path, (*flags, "in an earlier commit")) for path, flags in earlier))
-
-
-def _known(parts: Parts, profile: Profile, tree: str) -> _Known:
-    try:
-        found = gates.known_runs(parts, profile, tree)
-    except SandboxError as error:
-        return _Known(unknown=error.code.value)
-    runs = tuple(run for run in found.values() if run is not None)
-    missing = tuple(name for name, run in found.items() if run is None)
-    passed = bool(runs) and not missing and all(run.verdict is Verdict.PASSED for run in runs)
-    return _Known(runs, missing, passed)
 
 
 def _gate(parts: Parts, verified: bool | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CiVerdict, PullRequestStatus, PullState
+from sandbox.models import CiState, CiVerdict, PullRequestStatus, PullState
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench import pulls
 from sandbox.workbench.lazy import Lazy
@@ -119,7 +119,7 @@ class _Looks:
 
     def _unfinished(self) -> SandboxError:
         last = self.seen
-        waiting = [check.name for check in last.checks if check.state.value == "pending"] if last else []
+        waiting = [check.name for check in last.checks if check.state is CiState.PENDING] if last else []
         return SandboxError(
             ErrorCode.TIMEOUT,
             f"The pull request has no verdict after {self.follower.timeout_s:.0f} s",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import Step, refusal, required
 from sandbox.git.objects import tree_of
@@ -25,11 +28,11 @@ def require_open(parts: Parts, task: Task, step: Step) -> None:
         return
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
     profile = task_profile(parts, task)
-    missing = unverified(parts, profile, tree)
-    if missing or not profile.checks:
+    found = known(parts, profile, tree)
+    if not found.verified:
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
-            refusal(step, tree, missing, profile.name),
+            refusal(step, tree, found.unverified, profile.name),
             details=f"gate.require = {parts.settings.gate.require!r}; tree {tree}",
             hint=_hint(task) if profile.checks else _NO_CHECKS,
         )
@@ -42,19 +45,37 @@ def _hint(task: Task) -> str:
     return f"sandbox verify {task.id}"
 
 
-def unverified(parts: Parts, profile: Profile, tree: str) -> tuple[str, ...]:
-    """Checks of the profile that no clean room has passed on this tree, as of now. Raises: as `require_open`."""
-    known = known_runs(parts, profile, tree)
-    return tuple(name for name, run in known.items() if run is None or run.verdict is not Verdict.PASSED)
+@dataclass(frozen=True)
+class Known:
+    """What clean rooms said of a tree, by check of the profile; None: nothing. `unknown`: why nobody could be asked."""
+
+    said: Mapping[str, CheckRun | None]
+    unknown: str = ""
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """Checks that no clean room has passed."""
+        return tuple(name for name, run in self.said.items() if run is None or run.verdict is not Verdict.PASSED)
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether every check has passed, and there is one. None: unknown."""
+        return None if self.unknown else bool(self.said) and not self.unverified
 
 
-def known_runs(parts: Parts, profile: Profile, tree: str) -> dict[str, CheckRun | None]:
-    """What clean rooms said of this tree, by check of the profile, as of now. Raises: as `require_open`."""
+def known(parts: Parts, profile: Profile, tree: str) -> Known:
+    """As of now. Raises: as `require_open`."""
     if not profile.checks:
-        return {}
+        return Known({})
     made = made_of(parts, profile)
-    found: dict[str, CheckRun | None] = {}
-    for chain in chains_of(running.in_order(profile, [check.id for check in profile.checks])):
-        for name, binding in bindings(parts, made, tree, chain).items():
-            found[name] = find_verdict(parts.home, binding)
-    return found
+    chains = chains_of(running.in_order(profile, [check.id for check in profile.checks]))
+    asked = {name: b for chain in chains for name, b in bindings(parts, made, tree, chain).items()}
+    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()})
+
+
+def known_if_any(parts: Parts, profile: Profile, tree: str) -> Known:
+    """As of now, for words about it: it can be put without an engine too. Raises nothing of it."""
+    try:
+        return known(parts, profile, tree)
+    except SandboxError as error:
+        return Known({}, unknown=error.code.value)

@@ -14,8 +14,10 @@ from devtools.forges.fixtures import GitHub, elsewhere, forge_packages, scripted
 from devtools.forges.server import StandIn
 from sandbox import Workbench
 from sandbox.errors import ErrorCode
-from sandbox.models import CheckRun, Task
+from sandbox.models import Task
+from sandbox.profiles import Profile
 from sandbox.workbench import delivery, gates
+from sandbox.workbench.parts import Parts
 from tests.unit.conftest import refused
 
 __all__ = ["elsewhere", "forge_packages"]
@@ -62,13 +64,13 @@ def bench(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator[
 
 def test_what_clean_rooms_said_is_asked_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
-    real = gates.known_runs
+    real = gates.known
 
-    def known_runs(parts: object, profile: object, tree: str) -> dict[str, CheckRun | None]:
+    def known(parts: Parts, profile: Profile, tree: str) -> gates.Known:
         asked.append(tree)
-        return real(parts, profile, tree)  # type: ignore[arg-type]  # as it came
+        return real(parts, profile, tree)
 
-    monkeypatch.setattr(gates, "known_runs", known_runs)
+    monkeypatch.setattr(gates, "known", known)
     assert bench.workbench.open_pull_request(bench.task.id).created
     assert len(asked) == 1
 
