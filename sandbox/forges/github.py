@@ -20,6 +20,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import CALL_TIMEOUT_S, MOST_EXCERPTS, MOST_PAGES, Found, Project, Proposal
 from sandbox.forges.github_answers import (
     Pull,
+    Readying,
     as_found,
     check_of_run,
     check_of_status,
@@ -98,7 +99,8 @@ class GitHub:
             _, answer = self._requester.graphql_named_mutation(
                 "markPullRequestReadyForReview", {"pullRequestId": pull.node_id}, "pullRequest { isDraft }"
             )
-        if ((answer or {}).get("pullRequest") or {}).get("isDraft") is not False:
+        made = parsed(Readying, answer or {}).pull_request
+        if made is None or made.is_draft:
             raise SandboxError(
                 ErrorCode.FORGE_ERROR,
                 f"Pull request {number} is still a draft",

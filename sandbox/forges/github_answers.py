@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from pydantic import Field
+
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
 from sandbox.forges.theirs import Theirs, parsed, unusable, word
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
@@ -72,6 +74,18 @@ class WorkflowRun(Theirs):
 
 class _WorkflowRuns(Theirs):
     workflow_runs: tuple[WorkflowRun, ...]
+
+
+class _Readied(Theirs):
+    """Of GraphQL: the pull request after it was made ready."""
+
+    is_draft: bool = Field(alias="isDraft")
+
+
+class Readying(Theirs):
+    """`pull_request`: None where nothing was changed."""
+
+    pull_request: _Readied | None = Field(alias="pullRequest", default=None)
 
 
 class _CommitStatus(Theirs):

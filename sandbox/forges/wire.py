@@ -19,6 +19,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_ANSWER_BYTES
+from sandbox.forges.timely import CONNECTIONS
 
 ATTEMPTS = 3
 MAX_PAUSE_S = 30.0
@@ -77,6 +78,11 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 class _Bounded(HTTPAdapter):
     """Reads each answer whole, within a deadline and a size: a timeout of `requests` is only that of one read."""
 
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = CONNECTIONS[pool.scheme]
+        return pool
+
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         deadline = time.monotonic() + CALL_TIMEOUT_S
         kwargs |= {"stream": True, "timeout": (10.0, CALL_TIMEOUT_S)}
@@ -86,6 +92,7 @@ class _Bounded(HTTPAdapter):
         finally:
             response.close()
         response.raw = io.BytesIO(body)
+        response.encoding = "utf-8"  # not what it says: to guess takes long, and `punycode` for ever
         _require_answer(request, response)
         return response
 

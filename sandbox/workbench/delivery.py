@@ -12,13 +12,15 @@ from sandbox.git.process import Git
 from sandbox.git.pushing import push as push_commit
 from sandbox.git.reasons import PushRejected
 from sandbox.git.transport import Access, remote_branch
-from sandbox.models import PushResult, Repository, Task, TaskStatus
+from sandbox.models import Host, PullState, PushResult, Repository, Task, TaskStatus
+from sandbox.remotes import Remote
 from sandbox.store.records import save_task
 from sandbox.workbench.approved import require_approved
 from sandbox.workbench.gates import require_open
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing
+from sandbox.workbench.upstream import forge_of, project_of
 
 
 def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> PushResult:
@@ -29,8 +31,13 @@ def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> Push
     return push_and_hear(parts, task_id, expected_commit)[0]
 
 
-def push_and_hear(parts: Parts, task_id: str, expected_commit: str | None) -> tuple[PushResult, str | None]:
-    """As `push`; with the page on the remote's host where its server says that a pull request can be opened."""
+def push_and_hear(
+    parts: Parts, task_id: str, expected_commit: str | None, *, for_pull_request: bool = False
+) -> tuple[PushResult, str | None]:
+    """As `push`; with the page on the remote's host where its server says that a pull request can be opened.
+
+    `for_pull_request`: it may have one that its record does not know of.
+    """
     with editing(parts, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
         repository, git = cache_of(parts, task.repo_id)
@@ -39,6 +46,8 @@ def push_and_hear(parts: Parts, task_id: str, expected_commit: str | None) -> tu
             raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
         require_open(parts, task, Step.PUSH)
         remote = parts.remote(repository.remote_url)
+        if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
+            _require_open_if_ready(parts, task, remote)
         try:
             before, page = parts.authenticated(remote, lambda access: _send(git, access, task))
         except PushRejected as error:
@@ -50,6 +59,24 @@ def push_and_hear(parts: Parts, task_id: str, expected_commit: str | None) -> tu
         save_task(parts.home, task.model_copy(update=update))
         forced = _forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
+
+
+def _require_open_if_ready(parts: Parts, task: Task, remote: Remote) -> None:
+    """A push moves a pull request that is ready along, whoever made it so: then the gate is that of one that is ready.
+
+    The forge is asked only when the tree is not verified. Raises: `gate_closed`, and as a forge.
+    """
+    try:
+        require_open(parts, task, Step.READY_PR)
+    except SandboxError:
+        if remote.host is not Host.UNKNOWN and _is_ready(parts, task, remote):
+            raise
+
+
+def _is_ready(parts: Parts, task: Task, remote: Remote) -> bool:
+    with forge_of(remote, project_of(parts, remote)) as forge:
+        found = forge.find(task.branch)
+    return found is not None and found.pull.state is PullState.OPEN and not found.pull.draft
 
 
 def require_own_branch(task_id: str, task: Task, repository: Repository) -> None:

@@ -67,11 +67,14 @@ def followed(look: Callable[[], PullRequestStatus], follower: Follower) -> PullR
 
 @dataclass
 class _Looks:
+    """`asked_s`: the pause that the forge asked for when the last look failed."""
+
     look: Callable[[], PullRequestStatus]
     follower: Follower
     seen: PullRequestStatus | None = None
     pause_s: float = FIRST_PAUSE_S
     failures: int = 0
+    asked_s: float = 0.0
     began: float = 0.0
     changed: float = 0.0
 
@@ -82,9 +85,9 @@ class _Looks:
             if self.seen is not None and wait_s == 0.0:
                 return self.seen
             left_s = self.began + self.follower.timeout_s - self.follower.clock()
-            if wait_s > left_s:
+            if left_s <= 0.0 or self.asked_s > left_s:
                 raise self._unfinished()
-            self.follower.sleep(wait_s)
+            self.follower.sleep(min(wait_s, left_s))  # the last look is at the deadline
 
     def _one(self) -> float:
         """Look once; seconds until the next look, 0 when it is over."""
@@ -94,8 +97,9 @@ class _Looks:
             self.failures += 1
             if self.failures >= MOST_FAILURES:
                 raise
-            return max(self._grown(), float(failure.wait_s))
-        self.failures = 0
+            self.asked_s = failure.wait_s
+            return max(self._grown(), self.asked_s)
+        self.failures, self.asked_s = 0, 0.0
         if found == self.seen:
             return 0.0 if self._is_over(found) else self._grown()
         fresh = self.seen is not None
@@ -122,7 +126,7 @@ class _Looks:
         waiting = [check.name for check in last.checks if check.state is CiState.PENDING] if last else []
         return SandboxError(
             ErrorCode.TIMEOUT,
-            f"The pull request has no verdict after {self.follower.timeout_s:.0f} s",
+            f"The pull request has no verdict within {self.follower.timeout_s:.0f} s",
             details="\n".join([last.url, *(f"pending: {name}" for name in waiting[:20])] if last else []),
             hint="Its checks go on upstream: watch again, or with a longer --timeout.",
         )

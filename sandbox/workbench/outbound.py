@@ -51,8 +51,8 @@ def _squeezed(text: str) -> str:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    raw = secret.encode()
-    yield from (secret, quote(secret, safe=""), raw.hex())
+    raw = secret.encode(errors="surrogateescape")  # the environment may hold what is no UTF-8
+    yield from (secret, quote(raw, safe=""), raw.hex())
     for before, held in enumerate(_PREFIX_CHARS):  # as a part of something longer, `user:secret` for one
         encoded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
         yield encoded[held : len(encoded) - bool((before + len(raw)) % 3)]

@@ -50,7 +50,7 @@ def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str |
     remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
     project = project_of(parts, remote) if remote.host is not Host.UNKNOWN else None
     proposal = _proposal(parts, task, wanted, project)  # the gate and the texts: before anything leaves this host
-    pushed, page = delivery.push_and_hear(parts, task_id, task.head_commit)
+    pushed, page = delivery.push_and_hear(parts, task_id, task.head_commit, for_pull_request=True)
     if project is None:
         raise no_forge(remote, task.branch, task.base_branch, page)
     with tasks.editing(parts, task_id) as task, forge_of(remote, project) as forge:

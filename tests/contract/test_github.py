@@ -244,3 +244,12 @@ def test_what_the_token_may_not_change_is_named(github: StandIn, forge: GitHub) 
 def test_lost_questions_are_asked_again(github: StandIn, forge: GitHub) -> None:
     github.on("GET", PULLS, faults.lost, faults.cut)
     assert forge.find(BRANCH) is None
+
+
+@pytest.mark.parametrize("said", ["x", 5, [1], {"pullRequest": "x"}, {"pullRequest": {}}, {"pullRequest": None}, None])
+def test_nonsense_after_making_one_ready_is_an_error_of_the_forge(github: StandIn, forge: GitHub, said: object) -> None:
+    number = _opened(github, forge).number
+    github.on("POST", "/graphql", Answer(200, {"data": {"markPullRequestReadyForReview": said}}, checked=False))
+    with pytest.raises(SandboxError) as caught:
+        forge.make_ready(number)
+    assert caught.value.code is ErrorCode.FORGE_ERROR

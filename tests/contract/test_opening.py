@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -89,9 +90,9 @@ def test_a_commit_that_comes_meanwhile_is_neither_pushed_nor_described(
 ) -> None:
     real = delivery.push_and_hear
 
-    def push(*arguments: object) -> object:
+    def push(*arguments: object, **named: object) -> object:
         bench.commit("second")
-        return real(*arguments)  # type: ignore[arg-type]  # as they came
+        return real(*arguments, **named)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(delivery, "push_and_hear", push)
     with refused(ErrorCode.CONFLICT):
@@ -106,3 +107,21 @@ def test_a_task_that_is_closed_because_its_pull_request_is_says_so_in_its_journa
     last = bench.workbench.log(bench.task.id)[-1]
     assert (last.operation, last.result) == ("close", "ok")
     assert opened.url in last.names
+
+
+def test_nothing_unverified_goes_onto_one_that_is_ready(bench: Bench) -> None:
+    bench.workbench.open_pull_request(bench.task.id)
+    bench.commit("second")
+    moved = bench.workbench.push(bench.task.id).commit  # the control: a draft may move
+    bench.github.rules.pulls[0].draft = False
+    bench.commit("third")
+    with refused(ErrorCode.GATE_CLOSED):
+        bench.workbench.push(bench.task.id)
+    record = bench.home / f"repositories/tasks/{bench.task.id}.json"
+    for pr_url in ("https://github.example/known", None):  # none: we were killed after opening it, or did not open it
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"pr_url": pr_url}))
+        with refused(ErrorCode.GATE_CLOSED):
+            bench.workbench.open_pull_request(bench.task.id)
+    assert bench.github.rules.branches.all()[bench.task.branch] == moved
+    with Workbench(bench.home, environ=ENVIRON, settings=SETTINGS | {"gate": {"require": "none"}}) as free:
+        assert free.push(bench.task.id).commit != moved

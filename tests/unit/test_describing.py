@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -192,6 +193,14 @@ def test_secrets_of_the_environment_do_not_leave(desk: Desk, name: str) -> None:
     outbound.require_no_secret(parts, "a title", "a body")
     with refused(ErrorCode.POLICY_VIOLATION):
         outbound.require_no_secret(parts, f"title with {TOKEN}")
+
+
+def test_a_secret_of_the_environment_may_be_no_text(desk: Desk) -> None:
+    held = os.fsdecode(TOKEN.encode() + b"\xff")
+    parts = build_parts(desk.home, {"SOME_TOKEN": held}, allow_file=True)
+    outbound.require_no_secret(parts, "a title")
+    with refused(ErrorCode.POLICY_VIOLATION):
+        outbound.require_no_secret(parts, base64.b64encode(os.fsencode(held)).decode())
 
 
 def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:

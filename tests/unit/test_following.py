@@ -99,7 +99,13 @@ def test_it_ends_at_its_deadline_and_names_what_it_waited_for() -> None:
         times.follow(timeout_s=100)
     assert caught.value.code is ErrorCode.TIMEOUT
     assert "pending: unit" in caught.value.details
-    assert times.now <= 100
+    assert times.now == 100
+
+
+def test_the_last_look_is_at_the_deadline() -> None:
+    times = Times([PENDING, FAILED])
+    assert times.follow(timeout_s=3) == FAILED
+    assert times.pauses == [3]
 
 
 def test_the_pause_that_a_forge_asks_for_is_kept() -> None:

@@ -530,6 +530,14 @@ def test_pipeline_without_jobs_speaks_for_itself(server: Scripted, said: str, ve
     assert verdict_of(server.forge().checks(HEAD, 7)) is verdict
 
 
+def test_words_of_a_pipeline_are_harmless(server: Scripted) -> None:
+    server.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": {**RUN, "status": "x\x1b[31m\ny" + "z" * 9999}}
+    (check,) = server.forge().checks(HEAD, 7)
+    assert "\x1b" not in check.said
+    assert "\n" not in check.said
+    assert len(check.said) == 200
+
+
 def test_pipeline_of_an_earlier_commit_says_nothing(server: Scripted) -> None:
     old = {**RUN, "sha": OLD, "status": "success"}
     server.list("pipelines/50/jobs", job(1, "test", "success"))

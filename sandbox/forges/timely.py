@@ -1,0 +1,59 @@
+"""Connections whose answers have one deadline, their heads included.
+
+A timeout of a socket is that of one read. The head of an answer is read in many: a server that sends a byte now and
+then, or `100 Continue` for ever, would keep us as long as it likes before anybody sees a response.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+
+class _Until(io.RawIOBase):
+    """What a socket receives until a deadline. Raises: `TimeoutError`."""
+
+    def __init__(self, received: io.BufferedReader, sock: socket.socket, deadline: float) -> None:
+        super().__init__()
+        self._received, self._sock, self._deadline = received, sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left_s)
+        return self._received.readinto1(buffer)
+
+    def close(self) -> None:
+        self._received.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """The timeout that a socket has when its answer is due is that of the whole answer."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        if (timeout_s := sock.gettimeout()) is not None:
+            self.fp = io.BufferedReader(_Until(self.fp, sock, time.monotonic() + timeout_s))
+
+
+class _Http(HTTPConnection):
+    response_class = _Answer
+
+
+class _Https(HTTPSConnection):
+    response_class = _Answer
+
+
+CONNECTIONS: Mapping[str, type[HTTPConnection]] = {"http": _Http, "https": _Https}
+"""By the scheme of a pool of connections."""
