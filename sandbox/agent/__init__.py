@@ -1,1 +1,1 @@
-"""The agent surface: an MCP server over the use-cases, gated by presets and approvals (DESIGN section 9)."""
+"""The agent surface: an MCP server over the use-cases, gated by presets and approvals."""

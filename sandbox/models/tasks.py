@@ -12,7 +12,7 @@ from sandbox.models.words import TaskStatus
 
 
 class WorkspaceKind(StrEnum):
-    """How a task keeps its files; DESIGN section 7."""
+    """How a task keeps its files."""
 
     LOCAL = "local"
     WORKTREE = "worktree"

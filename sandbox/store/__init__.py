@@ -1,1 +1,1 @@
-"""Our state on disk: the only package that touches it. Layout in DESIGN section 3; schema in `records`."""
+"""Our state on disk: the only package that touches it. Layout in `home`; schema in `records`."""

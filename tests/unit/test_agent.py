@@ -28,7 +28,7 @@ from tests.unit.desk import Desk
 
 GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 BOOTSTRAP = {"space_repo_clone", "space_repo_fetch", "space_repo_list", "space_agent_request_tool_approval"}
-IN_DESIGN = BOOTSTRAP | {
+AGREED = BOOTSTRAP | {
     f"space_repo_{name}"
     for name in (
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
@@ -78,8 +78,8 @@ async def ok(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
 # --- what is listed
 
 
-def test_the_table_is_the_designs() -> None:
-    assert set(TOOLS) == IN_DESIGN
+def test_the_table_is_what_was_agreed() -> None:
+    assert set(TOOLS) == AGREED
 
 
 @GENERATIONS

@@ -1,4 +1,4 @@
-"""The HTTP side of the MCP server with real sockets, in process: bounded sessions, slow heads. Ids: THREATS N14."""
+"""The HTTP side of the MCP server with real sockets, in process: bounded sessions, slow heads. Ids: N07, N14."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import anyio
 import httpx2
@@ -110,6 +111,14 @@ def test_each_session_is_told_what_differs_from_the_list_it_was_shown(visit: Vis
         with visit.listen(session) as stream:
             visit.ask(session, "tools/call", name="space_repo_list", arguments={})
             assert any("notifications/tools/list_changed" in line for line in stream.iter_lines())
+
+
+def test_n07_a_session_is_named_at_random_and_no_name_makes_one(visit: Visitor) -> None:
+    names = [visit.begin()[1] for _ in range(3)]
+    assert len(set(names)) == 3
+    assert all(UUID(name).version == 4 for name in names), "122 random bits of the system's source"
+    wrong = [str(uuid4()), names[0][:-1], names[0].upper() + "x", "../" + names[0]]
+    assert [visit.ping(name) for name in (names[0], *wrong)] == [200, 404, 404, 404, 404]
 
 
 def test_n14_the_session_that_was_idle_for_longest_ends(visit: Visitor) -> None:
