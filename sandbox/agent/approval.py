@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
+from pydantic import ValidationError
 
 from sandbox.agent.outputs import RequestedApproval
 from sandbox.agent.tools import Tool
@@ -94,11 +96,21 @@ async def _answer(
     """What the user chose; or the question, for clients that carry it in a result and come back with the answer."""
     form = types.ElicitRequestFormParams(message="\n".join(asked.question), requested_schema=_form(asked))
     if not is_version_at_least(context.protocol_version, _IN_RESULT):
-        return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
+        return await _asked_now(context, form)
     given = (params.input_responses or {}).get(asked.id)  # answers to another question are none to this
     if isinstance(given, types.ElicitResult):
         return given
     return types.InputRequiredResult(input_requests={asked.id: types.ElicitRequest(params=form)})
+
+
+async def _asked_now(
+    context: ServerRequestContext[Any, Any], form: types.ElicitRequestFormParams
+) -> types.ElicitResult | None:
+    """None when the client fails to, or is gone: the question stays open, for the command line."""
+    try:
+        return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
+    except (MCPError, ValidationError):
+        return None
 
 
 def _form(asked: Approval) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 import anyio
@@ -18,18 +19,22 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from sandbox.agent.ending import ended_by_signals
+from sandbox.agent.owed import Owed
 from sandbox.agent.server import Agent, make_server
 from sandbox.agent.wire import MAX_LINE_BYTES, Wire, standard_wire
 
 _NO_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"No JSON, or more than {MAX_LINE_BYTES} bytes")
 _NO_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="No JSON-RPC message")
 
+ANSWERS_S = 30.0
+"""How long what was asked may take after the client has closed its end; then checks are stopped, and all else ends."""
+
 LAST_WORDS_S = 5.0
 """How long a client that has closed its end may take to read what is left."""
 
 
 def serve_stdio(agent: Agent) -> None:
-    """Until the client closes its end, or a signal ends it. Checks that run then are stopped."""
+    """Until the client closed its end and has its answers, or a signal ends it. Checks that run then are stopped."""
     with standard_wire() as wire:
         anyio.run(_serve_until_told, agent, wire)
 
@@ -53,9 +58,9 @@ async def serve(agent: Agent, wire: Wire) -> None:
     arrived, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as group:
-        written = anyio.Event()
-        group.start_soon(_receive, wire, arrived, outgoing.clone())
-        group.start_soon(_send, wire, leaving, group.cancel_scope, written)
+        written, owed = anyio.Event(), Owed()
+        group.start_soon(_receive, wire, arrived, outgoing.clone(), owed)
+        group.start_soon(_send, wire, leaving, owed, group.cancel_scope, written)
         await server.run(incoming, outgoing, server.create_initialization_options())
         with anyio.move_on_after(LAST_WORDS_S):
             await written.wait()
@@ -66,16 +71,20 @@ async def _receive(
     wire: Wire,
     into: MemoryObjectSendStream[SessionMessage | Exception],
     answers: MemoryObjectSendStream[SessionMessage],
+    owed: Owed,
 ) -> None:
+    """Whoever pipes requests into us closes right after the last one: the SDK drops what has no answer by then."""
     async with into, answers:
-        async for line in wire.lines():
-            if not line.strip():
-                continue
-            found = _parsed(line)
-            if isinstance(found, types.ErrorData):
-                await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=found)))
-            else:
-                await into.send(SessionMessage(found))
+        with suppress(OSError):  # a client that died with answers unread: nobody is owed anything
+            async for line in wire.lines():
+                found = _parsed(line) if line.strip() else None
+                if isinstance(found, types.ErrorData):
+                    await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=found)))
+                elif found is not None:
+                    owed.received(found)
+                    await into.send(SessionMessage(found))
+            with anyio.move_on_after(ANSWERS_S):
+                await owed.nothing()
 
 
 def _parsed(line: bytes) -> types.JSONRPCMessage | types.ErrorData:
@@ -94,12 +103,17 @@ def _has_id(line: bytes) -> bool:
 
 
 async def _send(
-    wire: Wire, messages: MemoryObjectReceiveStream[SessionMessage], scope: anyio.CancelScope, written: anyio.Event
+    wire: Wire,
+    messages: MemoryObjectReceiveStream[SessionMessage],
+    owed: Owed,
+    scope: anyio.CancelScope,
+    written: anyio.Event,
 ) -> None:
     async with messages:
         try:
             async for sent in messages:
                 await wire.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                owed.sent(sent.message)
         except OSError:  # nobody reads any more: whatever is left to do, nobody hears of it
             scope.cancel()
     written.set()

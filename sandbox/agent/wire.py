@@ -56,14 +56,18 @@ class Wire:
         self._reader, self._writer = _Hand[bytes](), _Hand[None]()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Lines without their ends, until the client closes; of one that is too long `MAX_LINE_BYTES` + 1."""
+        """Lines without their ends, until the client closes; of one that is too long `MAX_LINE_BYTES` + 1.
+
+        Raises: `OSError` when it is gone otherwise: a socket was reset, a terminal hung up.
+        """
         kept = bytearray()
         while chunk := await self._reader.do(partial(os.read, self._reads, _CHUNK_BYTES)):
             *ends, rest = chunk.split(b"\n")
             for end in ends:
-                yield _taken(kept, end)
+                _take(kept, end)
+                yield bytes(kept)
                 kept.clear()
-            _taken(kept, rest)
+            _take(kept, rest)
         yield bytes(kept)
 
     async def write(self, line: bytes) -> None:
@@ -71,9 +75,9 @@ class Wire:
         await self._writer.do(partial(_write_all, self._writes, line + b"\n"))
 
 
-def _taken(kept: bytearray, piece: bytes) -> bytes:
+def _take(kept: bytearray, piece: bytes) -> None:
+    """No copy of what is kept: a long line comes in many pieces."""
     kept += piece[: MAX_LINE_BYTES + 1 - len(kept)]
-    return bytes(kept)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -25,6 +25,7 @@ HELLO = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 }
+ABLE = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}  # type: ignore[dict-item]
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -42,19 +43,32 @@ class Peer:
         found: dict[str, Any] = json.loads(self.lines.readline())
         return found
 
+    def closes(self) -> None:
+        """And reads on."""
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def rest(self) -> list[dict[str, Any]]:
+        """All that comes until the server closes its end."""
+        return [json.loads(line) for line in self.lines]
+
     def asks(self, tool: str, number: int, **arguments: Any) -> None:
         call = {"name": tool, "arguments": arguments}
         self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
 
 
 @contextmanager
-def peer(home: Path) -> Iterator[Peer]:
+def peer(home: Path, approvals: Literal["policy", "auto"] = "auto") -> Iterator[Peer]:
     """A session in a thread, which has to end with the client or before it."""
     ours, theirs = socket.socketpair()
     theirs.settimeout(120)
     with ours, theirs, Workbench(home, environ={}) as workbench:
-        agent, ends = Agent(workbench, home, "auto"), Wire(ours.fileno(), ours.fileno())
-        thread = threading.Thread(target=anyio.run, args=(stdio.serve, agent, ends))
+        agent, ends = Agent(workbench, home, approvals), Wire(ours.fileno(), ours.fileno())
+
+        def serve() -> None:
+            anyio.run(stdio.serve, agent, ends)
+            ours.shutdown(socket.SHUT_RDWR)
+
+        thread = threading.Thread(target=serve)
         thread.start()
         client = Peer(theirs)
         try:
@@ -126,6 +140,7 @@ def test_n14_the_server_ends_with_a_client_that_reads_no_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     monkeypatch.setattr(stdio, "LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(stdio, "ANSWERS_S", 0.1)
     with peer(tmp_path / "home") as client:
         client.send(HELLO, READY)
         client.receive()
@@ -133,3 +148,77 @@ def test_n14_the_server_ends_with_a_client_that_reads_no_answers(
             client.send({"jsonrpc": "2.0", "id": number + 10, "method": "tools/list"})
         if gone:
             client.socket.shutdown(socket.SHUT_RD)
+
+
+# --- a client that closes its end and reads on, as `printf ... | sandbox mcp` does
+
+
+def test_all_that_was_asked_is_answered_also_when_the_client_closes_at_once(tmp_path: Path) -> None:
+    """The last request also without the end of its line."""
+    with peer(tmp_path / "home") as client:
+        client.send(HELLO, READY)
+        for number in range(10, 60):
+            client.asks("space_repo_list", number)
+        client.socket.sendall(json.dumps(PING).encode())
+        client.closes()
+        answers = client.rest()
+        assert sorted(a["id"] for a in answers) == [1, 7, *range(10, 60)]
+        assert all("result" in a for a in answers)
+
+
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+LISTEN = {
+    "jsonrpc": "2.0",
+    "id": 5,
+    "method": "subscriptions/listen",
+    "params": {"_meta": MODERN, "notifications": {"toolsListChanged": True}},
+}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that waits for answers as long as there may be any."""
+    monkeypatch.setattr(stdio, "ANSWERS_S", 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_client_that_listens_is_not_waited_for_when_it_closes(tmp_path: Path) -> None:
+    with peer(tmp_path / "home") as client:
+        client.send(LISTEN)
+        assert client.receive()["method"] == "notifications/subscriptions/acknowledged"
+        client.closes()
+        client.rest()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_client_that_was_asked_and_closes_is_not_waited_for(tmp_path: Path) -> None:
+    with peer(tmp_path / "home", "policy") as client:
+        client.send(ABLE, READY)
+        client.receive()
+        client.asks("space_repo_clone", 2, url="https://example.org/a/b.git")
+        assert client.receive()["method"] == "elicitation/create"
+        client.closes()
+        client.rest()
+
+
+@pytest.mark.parametrize("answer", [{"error": {"code": -32601, "message": "no"}}, {"result": {"action": "perhaps"}}])
+def test_a_client_that_fails_to_ask_its_user_leaves_the_question_open(tmp_path: Path, answer: dict[str, Any]) -> None:
+    with peer(tmp_path / "home", "policy") as client:
+        client.send(ABLE, READY)
+        client.receive()
+        client.asks("space_repo_clone", 2, url="https://example.org/a/b.git")
+        client.send({"jsonrpc": "2.0", "id": client.receive()["id"], **answer})
+        assert client.receive()["result"]["structuredContent"]["error"]["code"] == "approval_required"
+
+
+def test_a_client_that_dies_with_answers_unread_is_one_that_closes(tmp_path: Path) -> None:
+    """The kernel tells of it by an error: ECONNRESET of a socket, as which Node makes the pipes of its children."""
+    ours, theirs = socket.socketpair()
+    with ours, Workbench(tmp_path / "home", environ={}) as workbench:
+        ours.send(b"unread")
+        theirs.close()
+        anyio.run(stdio.serve, Agent(workbench, tmp_path / "home"), Wire(ours.fileno(), ours.fileno()))
