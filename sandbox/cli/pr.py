@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from sandbox.text import one_line
 
 _COLORS = {CiState.PASS: "green", CiState.FAIL: "red", CiState.PENDING: "yellow"}
 _FAILED, _CONFLICT = 1, 4
+_BODY_CHARS = 64 * 1024  # more than fits: the workbench says how much does
 
 
 @click.group()
@@ -44,12 +46,18 @@ def open_(
 def _body(body: str | None, source: Path | None) -> str:
     if body is not None and source is not None:
         raise click.UsageError("Give either --body or --body-file.")
-    if source is None:
-        return body or ""
+    return (body or "") if source is None else _text_in(source)
+
+
+def _text_in(source: Path) -> str:
     try:
-        return sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
+        with nullcontext(sys.stdin) if str(source) == "-" else source.open(encoding="utf-8") as stream:
+            text = stream.read(_BODY_CHARS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"Cannot read {source} as text: {error}") from error
+    if len(text) > _BODY_CHARS:
+        raise click.UsageError(f"{source} has more than {_BODY_CHARS} characters.")
+    return text
 
 
 def _show_opened(pull: PullRequest, task_id: str) -> None:

@@ -106,6 +106,9 @@ USAGE: dict[str, list[str]] = {
     "nothing-to-deny": ["approvals", "deny"],
     "one-and-all": ["approvals", "revoke", "apr-x", "--all"],
     "one-of-a-tool": ["approvals", "deny", "apr-x", "--tool", "t"],
+    "endless-body": ["pr", "open", "task-x", "--body-file", "/dev/zero"],
+    "body-of-a-folder": ["pr", "open", "task-x", "--body-file", "/"],
+    "two-bodies": ["pr", "open", "task-x", "--body-file", "-", "--body", "b"],
     "home-is-a-file": ["--home", "/etc/passwd", "repo", "list"],
 }
 
