@@ -75,8 +75,6 @@ def clean(invocation: Invocation, task_id: str, without: tuple[str, ...], discar
 
     Uncommitted changes stay, and are kept as a snapshot first. The task's container goes, too.
     """
-    if without and discard:
-        raise click.UsageError("Give either --without or --discard.")
     with invocation.workbench() as workbench:
         cleaned = workbench.clean_task(task_id, without, discard=discard)
     invocation.emit(cleaned, lambda: _show_cleaned(cleaned))

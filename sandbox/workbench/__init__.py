@@ -442,8 +442,9 @@ class Workbench:
     def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
         """Take an approval or a question back."""
         found = use.approving.find(self._parts, approval_id)
-        with use.recording.recorded(self._parts, found.task_id, "revoke", {"id": approval_id}, names=[found.tool, by]):
-            return use.approving.revoke(self._parts, approval_id, by)
+        arguments, names = {"id": approval_id, "by": by}, [found.tool, by]
+        with use.recording.recorded(self._parts, found.task_id, "revoke", arguments, names=names) as done:
+            return done(use.approving.revoke(self._parts, approval_id, by))
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept. Checks that run in it are stopped first."""

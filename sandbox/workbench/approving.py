@@ -148,14 +148,14 @@ def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
 def end_all(
     parts: Parts, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
 ) -> tuple[Approval, ...]:
-    """End each that is in one of the states, of one tool if named; what somebody else ends meanwhile is left out."""
+    """End each that is in one of the states, of one tool if named; what is ended or removed meanwhile is left out."""
     found = [a for a in list_all(parts) if a.state in states and tool in {None, a.tool}]
     ended = []
     for approval in found:
         try:
             ended.append(end(approval.id))
         except SandboxError as error:
-            if error.code is not ErrorCode.CONFLICT:
+            if error.code not in {ErrorCode.CONFLICT, ErrorCode.NOT_FOUND}:
                 raise
     return tuple(ended)
 

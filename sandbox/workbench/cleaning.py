@@ -27,8 +27,15 @@ def clean(parts: Parts, task_id: str, without: Sequence[str], *, discard: bool) 
 
     `without`: new files or directories that are neither looked at nor kept, as they are too large for that. A task
     whose worktree is gone gets one of its newest snapshot, or of its last commit when that is newer.
-    Raises: `quota_exceeded` when the changes cannot be kept, `engine_unavailable` when there may be a container.
+    Raises: `invalid_input` for `without` beside `discard`, `quota_exceeded` when the changes cannot be kept,
+    `engine_unavailable` when there may be a container.
     """
+    if without and discard:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "Nothing is left out where all changes go",
+            hint="Give either --without or --discard.",
+        )
     with editing(parts, task_id) as task:
         repository, git = cache_of(parts, task.repo_id)
         previous = None if discard else _kept(parts, git, task, _left_out(git, task, without))

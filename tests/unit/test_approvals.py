@@ -19,8 +19,9 @@ from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
-from sandbox.workbench import Workbench
+from sandbox.workbench import Workbench, approving
 from sandbox.workbench.approving import MOST_OF_ONE
+from sandbox.workbench.parts import build_parts
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -426,6 +427,24 @@ def test_all_questions_are_denied_at_once_and_may_be_of_one_tool(desk: Desk) -> 
     assert [e.operation for e in desk.workbench.log(desk.task.id)] == [
         "create", "ask", "approve", "ask", "deny", "revoke",
     ]  # fmt: skip
+
+
+def test_a_question_that_somebody_removed_meanwhile_is_left_out(desk: Desk) -> None:
+    first, second = (desk.workbench.request_approval(clone_question(desk, n)) for n in range(2))
+
+    def end(approval_id: str) -> Approval:
+        Home(desk.home).approval(second.id).unlink(missing_ok=True)
+        return desk.workbench.answer_approval(approval_id, approved=False, by="a person")
+
+    parts = build_parts(desk.home, {}, allow_file=True)
+    assert [a.id for a in approving.end_all(parts, {ApprovalState.PENDING}, None, end)] == [first.id]
+    parts.close()
+
+
+def test_what_was_taken_back_is_in_the_journal(desk: Desk) -> None:
+    done = approved(desk, call_of(desk, message="m"))
+    desk.workbench.revoke_approval(done.id, by="a person")
+    assert {done.id, "revoked", "a person"} <= set(desk.workbench.log(desk.task.id)[-1].names)
 
 
 def test_a_damaged_record_is_skipped(desk: Desk) -> None:
