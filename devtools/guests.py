@@ -7,21 +7,9 @@ import os
 from pathlib import Path
 
 from sandbox.checks.containers import OPTIONS_LABEL
-from sandbox.engine.connection import Engine, connect
-from sandbox.engine.container import INSTANCE_LABEL, remove
+from sandbox.engine.connection import connect
+from sandbox.engine.container import remove
 from sandbox.errors import SandboxError
-
-
-def guests_at_work(engine: Engine, home: Path) -> list[str]:
-    """Containers of a home but for kept ones in which PID 1 is alone."""
-    label = f"{INSTANCE_LABEL}={(home / 'instance').read_text()}"
-    found = engine.api.containers(all=True, filters={"label": label})
-    return [str(c["Names"][0]) for c in found if OPTIONS_LABEL not in c["Labels"] or _works(engine, c["Id"])]
-
-
-def _works(engine: Engine, container_id: str) -> bool:
-    running = engine.api.inspect_container(container_id)["State"]["Running"]
-    return bool(running) and len(engine.api.top(container_id)["Processes"]) > 1
 
 
 def remove_guests_of(home: Path) -> None:

@@ -23,6 +23,9 @@ else:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 """Between two looks: it grows by half while nothing changes and begins again when something does."""
 
+LONGEST_S = 30 * 86_400.0
+"""That anybody may ask for."""
+
 SETTLING_S = 90.0
 """How long a forge may need to know a new head and to start its checks, with nothing else changing."""
 
@@ -48,7 +51,14 @@ class Follower:
 
 
 def follow(parts: Parts, task_id: str, follower: Follower) -> PullRequestStatus:
-    """The status once it has a verdict: passed, failed, merged, closed, or no check at all after a while."""
+    """The status once it has a verdict: passed, failed, merged, closed, or no check at all after a while.
+
+    Raises: `invalid_input` for a time that is none.
+    """
+    if not 0 < follower.timeout_s <= LONGEST_S:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"A pull request is followed for more than 0 and at most {LONGEST_S:.0f} s"
+        )
     task = find_task(parts.home, task_id, allow_closed=True)
     remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)

@@ -99,6 +99,14 @@ def test_no_check_at_all_is_called_that(upstream: Upstream, tmp_path: Path) -> N
     assert "test" in caught.value.hint
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_pull_request_is_followed_for_a_time_that_ends(workbench: Workbench, seconds: float) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        workbench.follow_pull_request("task-x", timeout_s=seconds)
+    with refused(ErrorCode.NOT_FOUND):
+        workbench.follow_pull_request("task-x", timeout_s=1)
+
+
 @typed
 class Failing:
     def work(self, number: int) -> None:
