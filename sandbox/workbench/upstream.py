@@ -56,10 +56,14 @@ def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> S
     page = page or compare_url(remote, head, base)
     return SandboxError(
         ErrorCode.FORGE_UNSUPPORTED,
-        f"{remote.hostname} is no forge that pull requests can be opened on from here",
+        f"{_told(remote)} is no forge that pull requests can be opened on from here",
         details=f"branch {head}, into {base}",
         hint=f"Open it there: {page}" if page else _NAME_IT,
     )
+
+
+def _told(remote: Remote) -> str:
+    return remote.hostname if remote.protocol != "file" else "A local path"
 
 
 def compare_url(remote: Remote, head: str, base: str) -> str | None:
