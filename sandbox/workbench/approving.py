@@ -56,8 +56,10 @@ def use(parts: Parts, call: Call) -> bool:
 def ask(parts: Parts, call: Call) -> Approval:
     """Put the question about a call; the same one again while it is open.
 
-    Raises: `approval_denied` when it was refused already, until that expires; `quota_exceeded`.
+    Raises: `approval_denied` when it was refused already, until that expires; `quota_exceeded`; what sending the
+    task's commit would raise anyway.
     """
+    asking.require_worth_asking(parts, call.tool, call.arguments, call.task_id)
     lines = asking.question(parts, call.tool, call.arguments, call.task_id)
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.gate import Step
 from sandbox.git import objects
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import spelled_out
-from sandbox.workbench import gates, states
+from sandbox.workbench import delivery, gates, states
 from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.passing import passing
@@ -36,6 +37,16 @@ def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
         return task.head_commit
     with looking(parts, task) as opened:
         return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+
+
+def require_worth_asking(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
+    """A person is not asked about what would be refused. Raises: `nothing_to_commit`, and as the gate."""
+    if tool not in SENDING or task_id is None:
+        return
+    task = find_task(parts.home, task_id)
+    delivery.require_commit(task)
+    opened = Step.DRAFT_PR if arguments.get("draft", True) else Step.READY_PR
+    gates.require_open(parts, task, Step.PUSH if tool == "space_repo_push" else opened)
 
 
 def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:

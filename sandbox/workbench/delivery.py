@@ -42,8 +42,7 @@ def push_and_hear(
         require_approved("commit", task.head_commit, expected_commit)
         repository, git = cache_of(parts, task.repo_id)
         require_own_branch(task_id, task, repository)
-        if task.head_commit == task.base_commit:
-            raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
+        require_commit(task)
         require_open(parts, task, Step.PUSH)
         remote = parts.remote(repository.remote_url)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
@@ -77,6 +76,12 @@ def _is_ready(parts: Parts, task: Task, remote: Remote) -> bool:
     with forge_of(remote, project_of(parts, remote)) as forge:
         found = forge.find(task.branch)
     return found is not None and found.pull.state is PullState.OPEN and not found.pull.draft
+
+
+def require_commit(task: Task) -> None:
+    """Raises: `nothing_to_commit` while the task's branch is at its base."""
+    if task.head_commit == task.base_commit:
+        raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
 
 
 def require_own_branch(task_id: str, task: Task, repository: Repository) -> None:

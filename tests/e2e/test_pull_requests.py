@@ -259,8 +259,6 @@ def test_an_agent_opens_one_once_a_person_has_read_what_it_says(forge: Forge) ->
         assert forge.opened == 0
         assert first != second
 
-        ready = await failed(client, "space_repo_open_pr", "approval_required", task_id=task, draft=False, **words)
-        person.ok("approvals", "approve", ready["details"])
         await failed(client, "space_repo_open_pr", "gate_closed", task_id=task, draft=False, **words)
         opened = await approved(client, person, "space_repo_open_pr", task_id=task, **words)
         assert (opened["created"], opened["draft"], opened["head_commit"]) == (True, True, second)

@@ -269,6 +269,18 @@ def test_nobody_is_asked_about_what_would_be_refused(tmp_path: Path) -> None:
                 workbench.approval_call("space_repo_clone", {"url": url})
 
 
+def test_nobody_is_asked_about_a_push_of_nothing_or_through_a_closed_gate(desk: Desk) -> None:
+    with refused(ErrorCode.NOTHING_TO_COMMIT):
+        desk.workbench.request_approval(call_of(desk, PUSH))
+    desk.write("f", b"changed\n")
+    desk.workbench.commit(desk.task.id, "m")
+    with refused(ErrorCode.GATE_CLOSED):
+        desk.workbench.request_approval(call_of(desk, "space_repo_open_pr", title="t", draft=False))
+    assert desk.workbench.approvals() == ()
+    asked = [call_of(desk, PUSH), call_of(desk, "space_repo_open_pr", title="t", draft=True)]
+    assert [desk.workbench.request_approval(call).tool for call in asked] == [PUSH, "space_repo_open_pr"]
+
+
 def test_n11_a_rename_hides_neither_its_old_name_nor_its_risk(desk: Desk) -> None:
     desk.upstream.write(".github/workflows/ci.yml", b"on: push\n" * 20)
     desk.upstream.commit()
@@ -413,6 +425,8 @@ def test_questions_in_all_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatc
 
 
 def test_all_questions_are_denied_at_once_and_may_be_of_one_tool(desk: Desk) -> None:
+    desk.write("f", b"changed\n")
+    desk.workbench.commit(desk.task.id, "m")
     kept = approved(desk, call_of(desk, message="in force"))
     push = desk.workbench.request_approval(call_of(desk, PUSH))
     for n in range(3):
@@ -425,7 +439,7 @@ def test_all_questions_are_denied_at_once_and_may_be_of_one_tool(desk: Desk) -> 
     assert [a.id for a in desk.workbench.revoke_approvals(by="a person")] == [kept.id]
     assert desk.workbench.approvals() == ()
     assert [e.operation for e in desk.workbench.log(desk.task.id)] == [
-        "create", "ask", "approve", "ask", "deny", "revoke",
+        "create", "commit", "ask", "approve", "ask", "deny", "revoke",
     ]  # fmt: skip
 
 
