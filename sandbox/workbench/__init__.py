@@ -385,7 +385,7 @@ class Workbench:
     def follow_pull_request(
         self, task_id: str, announce: Callable[[PullRequestStatus], None] | None = None, timeout_s: float = 3600.0
     ) -> PullRequestStatus:
-        """The status once it has a verdict. `announce`: hears each change. `timeout_s`: at most 30 days; then `timeout`."""
+        """The status once it has a verdict. `announce`: hears each change. Raises: `timeout`, after 30 days at most."""
         follower = use.following.Follower(announce or use.following.unheard, timeout_s)
         return use.following.follow(self._parts, task_id, follower)
 
