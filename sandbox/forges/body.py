@@ -6,6 +6,7 @@ No text of others can be such a line: see `sandbox.forges.escape`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ TITLE_CHARS = 200
 BEGIN, END = "<!-- space-sandbox: made from here -->", "<!-- space-sandbox: made to here -->"
 _PROMPT_CHARS, _ROWS_CHARS = 6_000, 8_000  # of the request, and of each list
 _NAME_CHARS = 300
+_NO_TEXT = re.compile(
+    "[\x00\ud800-\udfff]"
+)  # how Python holds bytes of an argument that are no UTF-8; no forge takes it
 _FOOTER = (
     "Made by Space Sandbox, which wrote the lists above from its own record and quotes what others wrote. "
     "It may write this part anew: add your own text above or below it."
@@ -98,7 +102,7 @@ def _given(facts: Facts, room: int) -> str:
     text = (facts.given or "").strip()
     if not facts.trusted:
         return tame(text, room)
-    text = text.replace("<!-- space-sandbox:", "<!-- space sandbox:")
+    text = _NO_TEXT.sub("\ufffd", text).replace("<!-- space-sandbox:", "<!-- space sandbox:")
     if len(text) > room:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

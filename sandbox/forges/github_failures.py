@@ -18,22 +18,31 @@ from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
 from sandbox.forges.theirs import unusable
-from sandbox.forges.wire import failed, limited, network_failure
+from sandbox.forges.wire import failed, limited, network_failure, unshown
 from sandbox.text import neutral, one_line
 
 
 @contextmanager
 def translated(project: Project) -> Iterator[None]:
     """Failures of PyGithub and of the network as ours; what the forge said never shows the token."""
-    try:
-        yield
-    except GithubException as error:
-        raise _failure(error, project) from None
-    except requests.RequestException as error:
-        raise network_failure(error, project.hostname) from None
-    except (ArithmeticError, AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        # what PyGithub does with answers that no GitHub gives
-        raise unusable(f"{type(error).__name__}: {error}"[:300]) from None
+    with unshown(project.credential):
+        try:
+            yield
+        except GithubException as error:
+            raise _failure(error, project) from None
+        except requests.RequestException as error:
+            raise network_failure(error, project.hostname) from None
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            KeyError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
+            # what PyGithub does with answers that no GitHub gives
+            raise unusable(f"{type(error).__name__}: {error}"[:300]) from None
 
 
 def _failure(error: GithubException, project: Project) -> SandboxError:

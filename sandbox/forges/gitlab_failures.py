@@ -18,7 +18,7 @@ from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
 from sandbox.forges.theirs import unusable
-from sandbox.forges.wire import failed, limited, network_failure
+from sandbox.forges.wire import failed, limited, network_failure, unshown
 from sandbox.text import neutral
 
 _SCOPE = "It takes a token with the scope `api`, of someone who has at least the role Developer in the project."
@@ -61,25 +61,26 @@ def raise_refusal(response: requests.Response, *_: object, **__: object) -> None
 @contextmanager
 def translated(project: Project) -> Iterator[None]:
     """Failures of python-gitlab and of the network as ours; what the forge said never shows the token."""
-    try:
-        yield
-    except _RefusedError as refused:
-        raise _failure(refused.response, project) from None
-    except UnicodeEncodeError:  # a header is Latin-1
-        raise SandboxError(
-            ErrorCode.AUTH_FAILED,
-            f"Our token for {project.hostname} holds characters that no token has",
-            hint=f"sandbox credentials set {project.hostname} stores another.",
-        ) from None
-    except requests.exceptions.InvalidSchema:  # no way to another origin, see `wire.session_for`
-        raise unusable("it leads to another host") from None
-    except requests.exceptions.JSONDecodeError:
-        raise unusable("it is no JSON") from None
-    except requests.RequestException as error:
-        raise network_failure(error, project.hostname) from None
-    except (gitlab.GitlabError, AttributeError, KeyError, TypeError, ValueError) as error:
-        # what python-gitlab does with answers that no GitLab gives
-        raise unusable(type(error).__name__) from None
+    with unshown(project.credential):
+        try:
+            yield
+        except _RefusedError as refused:
+            raise _failure(refused.response, project) from None
+        except UnicodeEncodeError:  # a header is Latin-1
+            raise SandboxError(
+                ErrorCode.AUTH_FAILED,
+                f"Our token for {project.hostname} holds characters that no token has",
+                hint=f"sandbox credentials set {project.hostname} stores another.",
+            ) from None
+        except requests.exceptions.InvalidSchema:  # no way to another origin, see `wire.session_for`
+            raise unusable("it leads to another host") from None
+        except requests.exceptions.JSONDecodeError:
+            raise unusable("it is no JSON") from None
+        except requests.RequestException as error:
+            raise network_failure(error, project.hostname) from None
+        except (gitlab.GitlabError, AttributeError, KeyError, TypeError, ValueError) as error:
+            # what python-gitlab does with answers that no GitLab gives
+            raise unusable(type(error).__name__) from None
 
 
 def _failure(response: requests.Response, project: Project) -> SandboxError:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,9 +18,11 @@ import tenacity
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from sandbox.credentials import Credential, without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_ANSWER_BYTES
 from sandbox.forges.timely import CONNECTIONS
+from sandbox.text import neutral
 
 ATTEMPTS = 3
 MAX_PAUSE_S = 30.0
@@ -165,6 +168,16 @@ def elsewhere(session: requests.Session, url: str, headers: dict[str, str], allo
         if place.scheme not in {"https", urlsplit(url).scheme} or not allowed(place.hostname or ""):
             raise
         return session.get(answer.location).text
+
+
+@contextmanager
+def unshown(credential: Credential) -> Iterator[None]:
+    """No error shows the credential's secret, whoever repeats it: in a status line, in the address of a redirect."""
+    try:
+        yield
+    except SandboxError as error:
+        error.details = without_secret(neutral(error.details), credential)
+        raise
 
 
 def reading(ask: Callable[[], _ResultT]) -> _ResultT:

@@ -24,7 +24,8 @@ MOST_LINES = 2000
 """A longer question cannot be approved: nobody would have read it."""
 
 MOST_CHARS = 256 * 1024
-SENDING = frozenset({"space_repo_push", "space_repo_open_pr"})
+OPENING = "space_repo_open_pr"
+SENDING = frozenset({"space_repo_push", OPENING})
 """Tools whose call lets the last commit leave this host."""
 
 
@@ -72,6 +73,8 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
         f"repository: {repository.id}, remote {_told(repository.remote_url)}",
         f"branch: {_told(task.branch)}, commit {task.head_commit[:12]}",
     ]
+    if tool == OPENING:
+        about.append(f"pull request: into {_told(task.base_branch)}")
     if tool in SENDING:
         sent = states.committed(parts, task)
         about.append(_verified(parts, task))

@@ -279,6 +279,11 @@ def test_o01_a_persons_own_text_stays_markdown() -> None:
     assert body.startswith("**Fixes #1** for @me, see [x](https://forge.example)\n\n<!--")
 
 
+def test_o01_a_persons_own_text_that_is_none_can_be_sent() -> None:
+    body = compose(facts(given="caf\udce9\x00", trusted=True))
+    assert body.encode().startswith("caf\ufffd\ufffd\n".encode())
+
+
 TOKEN = "ghp_Zk3mQ9xW7vB1nR5tY8uE2pL6"
 LEAKS = {
     "plain": TOKEN,

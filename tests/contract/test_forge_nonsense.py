@@ -100,6 +100,14 @@ def test_a_pause_that_is_no_number_is_no_crash(server: Server, header: str) -> N
 
 
 def test_a_redirect_to_nowhere_is_an_error_of_the_forge(server: Server) -> None:
-    places = ("", "//", "http://[", "file:///etc/passwd", "https://user@other.invalid/\xff")
+    named = server.stand_in.token
+    places = (
+        "",
+        "//",
+        "http://[",
+        "file:///etc/passwd",
+        "https://user@other.invalid/\xff",
+        f"https://x.invalid/{named}",
+    )
     codes = {place: server.ask(said(302, b"", Location=place)) for place in places}
     assert codes == dict.fromkeys(places, ErrorCode.FORGE_ERROR)

@@ -25,7 +25,7 @@ from sandbox.workbench.parts import build_parts
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
-PUSH, COMMIT = "space_repo_push", "space_repo_commit"
+PUSH, COMMIT, OPEN_PR = "space_repo_push", "space_repo_commit", "space_repo_open_pr"
 
 
 @pytest.fixture
@@ -351,6 +351,13 @@ def test_n11_the_question_shows_remote_branch_files_and_risks(desk: Desk) -> Non
     assert "sends: 4 file(s)" in text
     assert "RISK: .github/workflows/ci.yml (ci" in text
     assert "\x1b" not in text
+
+
+def test_the_question_about_a_pull_request_says_into_which_branch(desk: Desk) -> None:
+    desk.write("f", b"changed\n")
+    desk.workbench.commit(desk.task.id, "m")
+    asked = [desk.workbench.request_approval(call_of(desk, tool)).question for tool in (OPEN_PR, PUSH)]
+    assert [f"pull request: into {desk.task.base_branch}" in question for question in asked] == [True, False]
 
 
 def test_o10_what_a_later_commit_took_back_is_sent_too_and_told(desk: Desk) -> None:
