@@ -111,7 +111,7 @@ def _authority(remote: Remote) -> str:
 
 def _api_url(parts: Parts, remote: Remote, web: str) -> str:
     ours = parts.settings.remotes
-    configured = ours.api_urls.get(remote.hostname, "").rstrip("/")
+    configured = {name.lower(): url for name, url in ours.api_urls.items()}.get(remote.hostname, "").rstrip("/")
     if configured:
         return _checked(configured, allow_http=ours.allow_http)
     if remote.host is Host.GITLAB:
@@ -120,16 +120,24 @@ def _api_url(parts: Parts, remote: Remote, web: str) -> str:
 
 
 def _checked(url: str, *, allow_http: bool) -> str:
-    """The token goes there: unencrypted only to this machine, unless the operator allows it."""
-    parts = urlsplit(url)
-    fine = parts.scheme == "https" or (parts.scheme == "http" and (allow_http or _is_loopback(parts.hostname or "")))
-    if not fine or not parts.hostname or parts.username or parts.query or parts.fragment:
+    if not _is_usable(url, allow_http=allow_http):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"remotes.api_urls: {url!r} cannot be used",
             hint="It is https://HOST/PATH, without a user name, query or fragment.",
         )
     return url
+
+
+def _is_usable(url: str, *, allow_http: bool) -> bool:
+    """The token goes there: unencrypted only to this machine, unless the operator allows it."""
+    try:
+        parts = urlsplit(url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        return False
+    safe = parts.scheme == "https" or (parts.scheme == "http" and (allow_http or _is_loopback(parts.hostname or "")))
+    return safe and named and not (parts.username or parts.query or parts.fragment)
 
 
 def _is_loopback(hostname: str) -> bool:

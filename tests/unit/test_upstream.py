@@ -41,14 +41,19 @@ def test_the_api_is_where_the_forge_has_it(tmp_path: Path, url: str, api_url: st
     assert project.credential.secret.get_secret_value().startswith("token-of-")
 
 
-def test_a_configured_api_goes_before(tmp_path: Path) -> None:
-    parts = parts_of(tmp_path / "home", HOSTS + 'api_urls = { "ghe.example" = "https://api.ghe.example/" }\n')
+@pytest.mark.parametrize("name", ["ghe.example", "GHE.Example"])
+def test_a_configured_api_goes_before(tmp_path: Path, name: str) -> None:
+    parts = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "{name}" = "https://api.ghe.example/" }}\n')
     assert project_of(parts, parts.remote("https://ghe.example/o/n")).api_url == "https://api.ghe.example"
 
 
 @pytest.mark.parametrize(
-    "url", ["http://api.example", "ftp://api.example", "https://u@api.example", "api", "https://a/?x"]
-)
+    "url",
+    [
+        "http://api.example", "ftp://api.example", "https://u@api.example", "api", "https://a/?x", "https://[a",
+        "https://a:b/", "https://a:0/",
+    ],
+)  # fmt: skip
 def test_the_token_goes_nowhere_unencrypted_or_unclear(tmp_path: Path, url: str) -> None:
     parts = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
     with pytest.raises(SandboxError) as caught:
