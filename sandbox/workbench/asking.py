@@ -28,13 +28,22 @@ OPENING = "space_repo_open_pr"
 SENDING = frozenset({"space_repo_push", OPENING})
 """Tools whose call lets the last commit leave this host."""
 
+CLEAN = "space_repo_clean"
+"""Made from the last commit, and what is beside it may be too much to look at or gone: that is why it is called."""
+
+_CLEANED = (
+    "loses for good: all that git ignores here, whoever made it (build output, local settings); what no commit can",
+    "  hold (nested repositories, sockets); each path that it names under `without`",
+    "keeps: other uncommitted changes, also as a snapshot",
+)
+
 
 def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
-    """The git object that a call acts on: the commit for what leaves this host, else the working tree."""
+    """The git object that a call acts on: the commit for what leaves this host or cleans, else the working tree."""
     if task_id is None:
         return ""
     task = find_task(parts.home, task_id, allow_closed=True)
-    if tool in SENDING:
+    if tool in SENDING or tool == CLEAN:
         return task.head_commit
     with looking(parts, task) as opened:
         return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
@@ -79,6 +88,8 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
         sent = states.committed(parts, task)
         about.append(_verified(parts, task))
         return [*about, *_files("sends", sent), *_flags(parts, task, sent), *_passing(parts, task, sent)]
+    if tool == CLEAN:
+        return [*about, *_CLEANED]
     changes = states.status(parts, task.id).changes
     return [*about, *_files("uncommitted", changes), *_flags(parts, task, changes)]
 

@@ -22,6 +22,7 @@ from sandbox.store.home import Home
 from sandbox.workbench import Workbench, approving
 from sandbox.workbench.approving import MOST_OF_ONE
 from sandbox.workbench.parts import build_parts
+from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -358,6 +359,25 @@ def test_the_question_about_a_pull_request_says_into_which_branch(desk: Desk) ->
     desk.workbench.commit(desk.task.id, "m")
     asked = [desk.workbench.request_approval(call_of(desk, tool)).question for tool in (OPEN_PR, PUSH)]
     assert [f"pull request: into {desk.task.base_branch}" in question for question in asked] == [True, False]
+
+
+def test_n11_the_question_about_a_clean_tells_what_is_lost_also_of_a_task_too_large_to_look_at(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: another tool cannot be asked about there. What is approved loses what was named, and no more."""
+    monkeypatch.setattr(changes, "CHANGED_BYTES", 10_000)
+    desk.write("core", bytes(20_000))
+    desk.write("f", b"mine\n")
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        call_of(desk, COMMIT, message="m")
+    call = call_of(desk, "space_repo_clean", without=["core"])
+    text = "\n".join(approved(desk, call).question)
+    assert all(told in text for told in ("loses for good", "git ignores", 'without: ["core"]', "keeps: other"))
+    assert not desk.workbench.use_approval(call_of(desk, "space_repo_clean", without=["f2"]))
+    assert desk.workbench.use_approval(call)
+    desk.workbench.clean_task(desk.task.id, ["core"])
+    assert (desk.root / "f").read_bytes() == b"mine\n"
+    assert not (desk.root / "core").exists()
 
 
 def test_o10_what_a_later_commit_took_back_is_sent_too_and_told(desk: Desk) -> None:
