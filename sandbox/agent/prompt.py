@@ -60,7 +60,8 @@ Approvals
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try
 two ways. space_repo_clean when a check was stopped with disk_limit, or build output is in the way.
-When a tool says conflict, something else is at work in the task: wait, then try again.
+conflict: its text says what is in the way. What is at work in the task ends: wait, then try again. A closed task
+stays closed: make another, or fork one of its snapshots.
 When the application you run inside is the one you edit: your edits do not change the running copy. Build and
 check them here, verify, push; the person decides when the running copy is rebuilt and restarted.
 """

@@ -215,7 +215,8 @@ _ROWS = (
     Tool(
         "space_repo_verify", Preset.CHECK, _SHELL, inputs.OfTask, models.Verification,
         lambda r: r.workbench.verify(r.arguments.task_id, r.watch),
-        "Run all checks over exactly the task's last commit in a clean room. Only this verifies a tree.",
+        "Run all checks over exactly the task's last commit in a clean room: what is not committed is not in it. Only "
+        "this verifies a tree.",
         shortens=("runs",), more="space_repo_run_check shows one check at a time.",
     ),
     Tool(

@@ -177,13 +177,19 @@ def ready(parts: Parts, task: Task) -> Path:
     return site.root
 
 
+_KEPT = "Its commits and snapshots are still there"
+_CLOSED = f"The task is closed. {_KEPT}: `sandbox task fork TASK --snapshot S` goes on from one."
+
+
 def _require_worktree(site: Site, task: Task) -> None:
     if not has_worktree(site):
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             "The task's worktree is gone",
             details=task.id,
-            hint=f"Its commits and snapshots are still there: `sandbox task clean {task.id}` makes a new one.",
+            hint=_CLOSED
+            if task.status is TaskStatus.CLOSED
+            else f"{_KEPT}: `sandbox task clean {task.id}` makes another.",
         )
 
 
