@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import AwareDatetime, StringConstraints
 
 from sandbox.models.ids import RepoId, Sha256, TaskId
 from sandbox.models.model import Model
@@ -30,7 +29,7 @@ class Approval(Model):
     question: tuple[str, ...]
     state: ApprovalState = ApprovalState.PENDING
     scope: ApprovalScope = ApprovalScope.ONCE
-    created_at: datetime
-    expires_at: datetime
-    decided_at: datetime | None = None
+    created_at: AwareDatetime
+    expires_at: AwareDatetime
+    decided_at: AwareDatetime | None = None
     decided_by: str = ""

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
 from sandbox.models import Approval
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, damaged, read_json, write_json
 
 KEPT = timedelta(days=30)
 """How long an approval that is over stays listed."""
@@ -64,7 +64,7 @@ def forget_old(home: Home, now: datetime) -> None:
     """Delete records that were filed away a month ago. Reads none of them."""
     with os.scandir(home.old_approvals) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # gone meanwhile, or none of ours
                 if entry.stat(follow_symlinks=False).st_mtime < (now - KEPT).timestamp():
                     Path(entry).unlink()
 
@@ -86,9 +86,13 @@ def _age(approval: Approval) -> tuple[datetime, str]:
 
 
 def _load(path: Path) -> Approval | None:
+    """None for what is damaged, and for a copy: using one would not use up the other."""
     try:
         document = read_json(path)
-        return None if document is None else Approval.model_validate(document)
+        found = None if document is None else Approval.model_validate(document)
+        if found is not None and found.id != path.stem:
+            raise damaged(path, f"it is the record of {found.id}")
+        return found
     except (SandboxError, ValidationError) as error:
         _log.warning("the approval %s cannot be read: %s", path.stem, error)
         return None

@@ -316,7 +316,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         version = document.pop("schema_version")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise damaged(path, str(error)) from error
     if version != SCHEMA_VERSION:
         raise damaged(path, f"schema_version {version!r}, this program knows {SCHEMA_VERSION}")

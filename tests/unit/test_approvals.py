@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -488,11 +489,31 @@ def test_what_was_taken_back_is_in_the_journal(desk: Desk) -> None:
     assert {done.id, "revoked", "a person"} <= set(desk.workbench.log(desk.task.id)[-1].names)
 
 
-def test_a_damaged_record_is_skipped(desk: Desk) -> None:
+@pytest.mark.parametrize("how", ["torn", "deep", "folder", "link", "no zone", "other name"])
+def test_a_damaged_record_is_skipped(desk: Desk, how: str) -> None:
     done = approved(desk, call_of(desk, message="m"))
-    Home(desk.home).approval(done.id).write_text("{")
+    path = Home(desk.home).approval(done.id)
+    text = path.read_text()
+    path.unlink()
+    match how:
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to("/etc/passwd")
+        case _:
+            texts = {"torn": "{", "deep": "[" * 100_000, "no zone": text.replace("Z", "")}
+            path.write_text(texts.get(how, text.replace(done.id, f"apr-{'a' * 26}")))
     assert desk.workbench.approvals(everything=True) == ()
     assert not desk.workbench.use_approval(call_of(desk, message="m"))
+    assert desk.workbench.request_approval(call_of(desk, message="m")).state is ApprovalState.PENDING
+
+
+def test_what_is_no_record_among_the_old_ones_ends_no_question(desk: Desk) -> None:
+    folder = Home(desk.home).old_approvals / "mine"
+    folder.mkdir()
+    os.utime(folder, (1, 1))
+    assert desk.workbench.request_approval(call_of(desk, message="m")).state is ApprovalState.PENDING
+    assert folder.is_dir()
 
 
 def test_only_what_is_over_for_a_month_is_forgotten(desk: Desk) -> None:
