@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "SANDBOX_"
 _NO_SETTINGS = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
+_HINT = "docs/configuration.md lists every key."
 _NEAR = 0.8  # of 1, as difflib measures it
 _ELSEWHERE = {
     "LIMITS_": "Limits belong to a check: its profile sets them (docs/profiles.md).",
@@ -214,7 +215,7 @@ def _wrong(error: ErrorDetails, source: str) -> SandboxError:
         ErrorCode.INVALID_INPUT,
         f"Configuration key '{'.'.join(map(str, error['loc']))}': {reason(error)}",
         details=f"Set by {source}",
-        hint="docs/configuration.md lists every key.",
+        hint=_HINT,
     )
 
 
@@ -225,7 +226,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"Cannot read the configuration {path}", details=mistakes(error)
+            ErrorCode.INVALID_INPUT, f"Cannot read the configuration {path}", details=mistakes(error), hint=_HINT
         ) from error
 
 

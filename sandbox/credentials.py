@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringCon
 from sandbox.errors import ErrorCode, SandboxError
 
 FILE_NAME = "credentials.toml"
+_HINT = "docs/credentials.md says what an entry holds."
 _TOKENS = {
     "github.com": (("GH_TOKEN", "GITHUB_TOKEN"), "x-access-token"),
     "gitlab.com": (("GITLAB_TOKEN",), "oauth2"),
@@ -79,9 +80,9 @@ def _from_file(path: Path) -> tuple[Credential, ...]:
         return ()
     except ValidationError as error:
         where = ", ".join(".".join(str(p) for p in e["loc"]) for e in error.errors(include_input=False))
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"credentials.toml is not valid at: {where}") from None
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"credentials.toml is not valid at: {where}", hint=_HINT) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot read {path} as TOML") from None
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot read {path} as TOML", hint=_HINT) from None
 
 
 def _from_tokens(environ: Mapping[str, str]) -> tuple[Credential, ...]:
@@ -125,7 +126,7 @@ def make_credential(**fields: object) -> Credential:
         return Credential.model_validate(fields)
     except ValidationError as error:
         where = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False) if e["loc"])
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"This credential is not usable: {where}") from None
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"This credential is not usable: {where}", hint=_HINT) from None
 
 
 def credential_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.objects import absent
 from sandbox.git.process import Git
 
 MOST_COMMITS = 2000
@@ -24,7 +24,7 @@ def subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
     with git.stream("rev-list", *_WHICH, *_SHOWN, head, f"^{base}") as process:
         lines = [line.decode("utf-8", errors="replace").partition(" ") for line in _lines(process.stdout)]
     if process.code != 0:
-        raise SandboxError(ErrorCode.NOT_FOUND, "The task's commits cannot be read", details=process.stderr[:2000])
+        raise absent("The task's commits cannot be read", process.stderr)
     return tuple((oid, subject) for oid, _, subject in lines)
 
 

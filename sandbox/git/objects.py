@@ -120,13 +120,19 @@ def tree_of(git: Git, commit: str) -> str:
     """The tree of a commit. Raises: `not_found`."""
     tree = git.known.trees.get(commit) or peel(git, commit, "tree")
     if tree is None:
-        raise SandboxError(
-            ErrorCode.NOT_FOUND,
-            f"Commit {commit[:12]} is not in the cache clone",
-            hint="`sandbox repo clone URL` fetches what is new, and repairs a damaged clone.",
-        )
+        raise absent(f"Commit {commit[:12]} is not in the cache clone")
     git.known.trees.keep({commit: tree})
     return tree
+
+
+def absent(brief: str, details: str = "") -> SandboxError:
+    """`not_found` about what a whole cache clone has."""
+    return SandboxError(
+        ErrorCode.NOT_FOUND,
+        brief,
+        details=details[:2000],
+        hint="`sandbox repo clone URL` fetches what is new, and repairs a damaged clone.",
+    )
 
 
 def list_tree(git: Git, tree: str, budget: Budget | None = None, *, sizes: bool = True) -> list[TreeEntry]:
@@ -149,7 +155,7 @@ def list_tree(git: Git, tree: str, budget: Budget | None = None, *, sizes: bool 
                 raise _over_budget(f"directories deeper than {budget.depth}")
             entries.append(entry)
     if process.code != 0:
-        raise SandboxError(ErrorCode.NOT_FOUND, f"Tree {tree[:12]} cannot be read", details=process.stderr[:2000])
+        raise absent(f"Tree {tree[:12]} cannot be read", process.stderr)
     return entries
 
 
@@ -204,7 +210,7 @@ def read_blobs(git: Git, oids: Sequence[str], *, limit: int = 512 * 1024**2) -> 
 def _batch_content(stream: IO[bytes], oid: str, limit: int) -> bytes:
     header = stream.readline(200).split()
     if len(header) != 3 or header[0].decode() != oid or header[1] != b"blob":
-        raise SandboxError(ErrorCode.NOT_FOUND, f"Object {oid[:12]} is not a blob of the cache clone")
+        raise absent(f"Object {oid[:12]} is not a blob of the cache clone")
     size = int(header[2])
     if size > limit:
         raise _over_budget(f"an object of {size} bytes")

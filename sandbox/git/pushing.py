@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import check_ref_name, peel
+from sandbox.git.objects import absent, check_ref_name, peel
 from sandbox.git.process import Git
 from sandbox.git.reasons import PushReason, PushRejected
 from sandbox.git.receiving import receiver
@@ -27,7 +27,7 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
     """
     check_ref_name(branch)
     if peel(git, commit, "commit") != commit:
-        raise SandboxError(ErrorCode.NOT_FOUND, f"Commit {commit[:12]} is not in the cache clone")
+        raise absent(f"Commit {commit[:12]} is not in the cache clone")
     try:
         page = page_of(_send(git, access, commit, f"refs/heads/{branch}", expected), access.remote.hostname)
     except PushRejected as error:
