@@ -106,7 +106,11 @@ def _python() -> str:
     parts = [f"# Python\n\n`from sandbox import Workbench`\n\n{inspect.getdoc(Workbench)}\n"]
     methods = [(n, m) for n, m in vars(Workbench).items() if not n.startswith("_") or n == "__init__"]
     for name, member in methods:
-        function = member.fget if isinstance(member, property) else member
+        if isinstance(member, property):
+            kind = inspect.signature(member.fget).return_annotation  # type: ignore[arg-type]  # none is without
+            parts.append(f"\n## `{name}`\n\n```python\n{name}: {kind}\n```\n\n{inspect.getdoc(member)}\n")
+            continue
+        function = member
         if not callable(function):
             continue
         shown = "Workbench" if name == "__init__" else name
@@ -189,10 +193,40 @@ def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[tup
             yield from _leaves(found, (*path, name))
 
 
+_MEANT = {
+    ErrorCode.INVALID_INPUT: "an argument, setting or file of yours is wrong",
+    ErrorCode.UNSAFE_PATH: "a path that may not be read or written; its rule is named ([paths](../paths.md))",
+    ErrorCode.UNSAFE_REPOSITORY: "a repository that is not laid out: its objects, names or size",
+    ErrorCode.NOT_FOUND: "no repository, task, file, check, run, ref, ... of this name; what there is is named",
+    ErrorCode.STALE_HASH: "the file is not what the edit was written for; read it again",
+    ErrorCode.PATCH_REJECTED: "the edit fits nowhere, or at several places; nothing was written",
+    ErrorCode.CONFLICT: "something else is at work, or the state is another than the call is for",
+    ErrorCode.NOTHING_TO_COMMIT: "nothing has changed, or there is no commit to push",
+    ErrorCode.DIRTY_WORKSPACE: "work would be lost that exists only here",
+    ErrorCode.AUTH_FAILED: "no credential, or one that is refused ([credentials](../credentials.md))",
+    ErrorCode.REMOTE_NOT_FOUND: "the remote has no such repository, or hides it",
+    ErrorCode.NETWORK_ERROR: "the remote cannot be reached, or the connection broke; try again",
+    ErrorCode.TIMEOUT: "no answer within a deadline of ours",
+    ErrorCode.ORIGIN_MISMATCH: "the clone that is here is of another remote",
+    ErrorCode.PUSH_REJECTED: "the remote did not take the push; `reason` says why ([push](../push.md))",
+    ErrorCode.FORGE_UNSUPPORTED: "no forge that pull requests can be opened on; the branch may be pushed",
+    ErrorCode.FORGE_ERROR: "the forge failed, or gave an answer that cannot be used; try again",
+    ErrorCode.APPROVAL_REQUIRED: "a person has to approve it; `details` is the id ([agents](../agents.md#approvals))",
+    ErrorCode.APPROVAL_DENIED: "a person or the policy said no",
+    ErrorCode.GATE_CLOSED: "the tree has to be verified first ([verify](../verify.md#the-gate))",
+    ErrorCode.QUOTA_EXCEEDED: "a limit of ours, or the disk is full",
+    ErrorCode.ENGINE_UNAVAILABLE: "no container engine answers, or it lacks what is asked for; `sandbox doctor`",
+    ErrorCode.IMAGE_MISSING: "the image is not here; `sandbox images build`",
+    ErrorCode.POLICY_VIOLATION: "refused by a policy, or a container is not what was asked for",
+    ErrorCode.INTERNAL: "a defect, or a damaged file of ours",
+}
+
+
 def _errors() -> str:
     codes = importlib.import_module("sandbox.cli.app")._EXIT_CODES
-    rows = [f"| `{code.value}` | {codes.get(code, 5)} |" for code in ErrorCode]
-    return f"# Errors\n\nCodes are stable; the text is not.\n{_table(('code', 'exit code of the command'), rows)}"
+    rows = [f"| `{code.value}` | {_MEANT[code]} | {codes.get(code, 5)} |" for code in ErrorCode]
+    table = _table(("code", "means", "exit code of the command"), rows)
+    return f"# Errors\n\nCodes are stable; the text is not.\n{table}"
 
 
 def _table(head: Sequence[str], rows: Sequence[str]) -> str:

@@ -40,10 +40,10 @@ class Fetch(Input):
 
 
 class Map(Input):
-    repo_id: Repository | None = None
-    task_id: Task | None = None
+    repo_id: Repository | None = Field(None, description="Either this or task_id.")
+    task_id: Task | None = Field(None, description="Either this or repo_id.")
     token_budget: int = Field(1500, ge=1, le=100_000, description="Most tokens of the map, at 4 characters a token.")
-    include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False)
+    include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False, description="Only these paths.")
 
 
 class CreateTask(Input):
@@ -116,8 +116,8 @@ class WriteFile(Input):
 
 
 class ListChecks(Input):
-    repo_id: Repository | None = None
-    task_id: Task | None = None
+    repo_id: Repository | None = Field(None, description="Either this or task_id.")
+    task_id: Task | None = Field(None, description="Either this or repo_id.")
 
 
 class RunCheck(Input):
