@@ -21,6 +21,7 @@ from sandbox.models import (
     TASK_ID_PATTERN,
     Approval,
     CheckRun,
+    Cleaned,
     CommitResult,
     JournalEntry,
     PatchedFile,
@@ -181,6 +182,12 @@ def _(result: Snapshot) -> Evidence:
 @evidence_of.register
 def _(result: Restored) -> Evidence:
     return Evidence(names=(result.previous.id,), before=result.previous.tree, after=result.tree)
+
+
+@evidence_of.register
+def _(result: Cleaned) -> Evidence:
+    kept = result.previous
+    return Evidence(names=(kept.id,) if kept else (), before=kept.tree if kept else None, after=result.tree)
 
 
 @evidence_of.register

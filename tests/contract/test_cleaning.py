@@ -81,6 +81,8 @@ def test_changes_stay_and_everything_else_goes(desk: Desk) -> None:
     assert (cleaned.changes, cleaned.rejected) == (before.changes, ())
     assert cleaned.previous is not None
     assert cleaned.previous.tree == cleaned.tree
+    said = desk.workbench.log(desk.task.id)[-1]
+    assert (said.operation, said.names, said.after) == ("clean", (cleaned.previous.id,), cleaned.tree)
     assert [x for x in left_behind(desk.home) if "/presence/" not in x] == []
     assert desk.workbench.write_file(desk.task.id, "later", b"works\n", None).files
 
