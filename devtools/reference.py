@@ -196,7 +196,7 @@ def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[tup
 _MEANT = {
     ErrorCode.INVALID_INPUT: "an argument, setting or file of yours is wrong",
     ErrorCode.UNSAFE_PATH: "a path that may not be read or written; its rule is named ([paths](../paths.md))",
-    ErrorCode.UNSAFE_REPOSITORY: "a repository that is not laid out: its objects, names or size",
+    ErrorCode.UNSAFE_REPOSITORY: "a repository that is not read or laid out: its owner, objects, names or size",
     ErrorCode.NOT_FOUND: "no repository, task, file, check, run, ref, ... of this name; what there is is named",
     ErrorCode.STALE_HASH: "the file is not what the edit was written for; read it again",
     ErrorCode.PATCH_REJECTED: "the edit fits nowhere, or at several places; nothing was written",

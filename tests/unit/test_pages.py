@@ -1,4 +1,4 @@
-"""What the pages for people name is there: links, files, pages, commands and options."""
+"""What the pages for people name is there: links, files, pages, commands, options and limits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import click
 import pytest
 
 from sandbox.cli.app import cli
+from sandbox.config import resources
+from sandbox.models import Limits
+from sandbox.policy.container import load_container_policy
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -65,6 +68,21 @@ def test_a_page_names_only_what_there_is(page: Path) -> None:
 def test_every_page_is_one_step_from_the_first(start: Path) -> None:
     named = {(start.parent / link).resolve() for link in _LINK.findall(start.read_text()) if "://" not in link}
     assert set(DOCS.glob("*.md")) - {DOCS / "index.md"} <= named
+
+
+def amount(text: str) -> float:
+    """A number as pages write it, in its unit."""
+    number, _, unit = text.partition(" ")
+    return float(number) * {"": 1, "MiB": 1024**2, "GiB": 1024**3}[unit]
+
+
+def test_the_page_has_every_limit_with_its_default_and_ceiling() -> None:
+    rows = re.findall(
+        r"(?m)^\| `(\w+)` \| ([\d.]+(?: \w+)?) \| ([\d.]+(?: \w+)?) \|", (DOCS / "profiles.md").read_text()
+    )
+    told = {name: (amount(default), amount(ceiling)) for name, default, ceiling in rows}
+    ceiling = load_container_policy(resources("policies")).container.ceiling
+    assert told == {name: (getattr(Limits(), name), getattr(ceiling, name)) for name in Limits.model_fields}
 
 
 def test_what_is_not_there_is_found() -> None:
