@@ -20,6 +20,9 @@ from sandbox.models import CiCheck, PullRequest
 CALL_TIMEOUT_S = 60.0
 """Of one request, all of it. Reached: `timeout`."""
 
+CONNECT_TIMEOUT_S = 10.0
+"""Until there is a connection, TLS included. Reached: `timeout`."""
+
 MAX_ANSWER_BYTES = 32 * 1024**2
 MOST_PAGES = 20
 """Of 100 items each; what lies beyond is refused (`forge_error`), never left out."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
 from sandbox.forges.theirs import Theirs, parsed, unusable, word
@@ -28,7 +28,7 @@ class _Branch(Theirs):
 
 
 class Pull(Theirs):
-    number: int
+    number: PositiveInt
     node_id: str = ""
     html_url: WebUrl
     state: Literal["open", "closed"]

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from sandbox.credentials import Credential, without_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_ANSWER_BYTES
+from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 from sandbox.forges.timely import CONNECTIONS
 from sandbox.text import neutral
 
@@ -88,7 +88,7 @@ class _Bounded(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         deadline = time.monotonic() + CALL_TIMEOUT_S
-        kwargs |= {"stream": True, "timeout": (10.0, CALL_TIMEOUT_S)}
+        kwargs |= {"stream": True, "timeout": (CONNECT_TIMEOUT_S, CALL_TIMEOUT_S)}
         response = super().send(request, *args, **kwargs)
         try:
             body = _read(response, deadline)
@@ -239,7 +239,10 @@ def network_failure(error: requests.RequestException, hostname: str) -> SandboxE
 
 def _too_slow() -> SandboxError:
     return SandboxError(
-        ErrorCode.TIMEOUT, f"The forge did not answer within {CALL_TIMEOUT_S:.0f} s", hint="Try again later."
+        ErrorCode.TIMEOUT,
+        "The forge did not answer in time",
+        details=f"at most {CONNECT_TIMEOUT_S:.0f} s to connect, and {CALL_TIMEOUT_S:.0f} s for the whole answer",
+        hint="Try again later.",
     )
 
 

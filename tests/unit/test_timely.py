@@ -58,3 +58,12 @@ def test_an_answer_is_utf_8_whatever_it_calls_itself(charset: str) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset={charset}\r\nContent-Length: 4\r\n\r\n"
     with saying([head.encode() + "a-é".encode()], 0.0) as url, contextlib.closing(wire.session_for(None)) as session:
         assert session.get(url).text == "a-é"
+
+
+def test_a_server_that_does_not_shake_hands_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "CONNECT_TIMEOUT_S", 0.6)
+    session = wire.session_for(None)
+    with saying([b""], 60.0) as url, contextlib.closing(session), pytest.raises(requests.Timeout) as caught:
+        session.get(url.replace("http:", "https:"))
+    told = wire.network_failure(caught.value, "git.example.com")
+    assert "1 s to connect" in told.details, "not what nobody waited for"
