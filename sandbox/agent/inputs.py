@@ -133,7 +133,7 @@ class Commit(Input):
 class OpenPullRequest(Input):
     task_id: Task
     title: Annotated[str, Field(max_length=1000)] = Field(
-        description="At most 200 characters; a draft is told by `draft`, not by the title."
+        description="At most 200 characters, empty: the first commit's first line. `draft` makes a draft, no word here."
     )
     body: Annotated[str, Field(max_length=64 * 1024)] | None = Field(
         None, description="What to say before the record of the task, which is added: prompt, commits, files, verdicts."
