@@ -23,9 +23,8 @@ TITLE_CHARS = 200
 BEGIN, END = "<!-- space-sandbox: made from here -->", "<!-- space-sandbox: made to here -->"
 _PROMPT_CHARS, _ROWS_CHARS = 6_000, 8_000  # of the request, and of each list
 _NAME_CHARS = 300
-_NO_TEXT = re.compile(
-    "[\x00\ud800-\udfff]"
-)  # how Python holds bytes of an argument that are no UTF-8; no forge takes it
+# Surrogates are how Python holds bytes of an argument that are no UTF-8; no forge takes either.
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _FOOTER = (
     "Made by Space Sandbox, which wrote the lists above from its own record and quotes what others wrote. "
     "It may write this part anew: add your own text above or below it."

@@ -21,6 +21,9 @@ from sandbox.forges.theirs import unusable
 from sandbox.forges.wire import failed, limited, network_failure, unshown
 from sandbox.text import neutral, one_line
 
+_NONSENSE = (ArithmeticError, AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError)
+"""What PyGithub does with answers that no GitHub gives."""
+
 
 @contextmanager
 def translated(project: Project) -> Iterator[None]:
@@ -32,16 +35,7 @@ def translated(project: Project) -> Iterator[None]:
             raise _failure(error, project) from None
         except requests.RequestException as error:
             raise network_failure(error, project.hostname) from None
-        except (
-            ArithmeticError,
-            AssertionError,
-            AttributeError,
-            KeyError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:
-            # what PyGithub does with answers that no GitHub gives
+        except _NONSENSE as error:
             raise unusable(f"{type(error).__name__}: {error}"[:300]) from None
 
 
