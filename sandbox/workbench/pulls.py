@@ -14,6 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Found, Project, Proposal
 from sandbox.forges.rollup import verdict_of
 from sandbox.gate import Step
+from sandbox.git.objects import resolve_ref
 from sandbox.models import Actor, CiVerdict, Host, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.workbench import delivery, describing, outbound, tasks
@@ -22,6 +23,7 @@ from sandbox.workbench.gates import require_open
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.recording import recorded
+from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.upstream import forge_of, no_forge, project_of, require_forge
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str |
     require_approved("commit", task.head_commit, expected_commit)
     remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
     project = project_of(parts, remote) if remote.host is not Host.UNKNOWN else None
+    if project is not None:
+        _require_base(parts, task)
     proposal = _proposal(parts, task, wanted, project)  # the gate and the texts: before anything leaves this host
     pushed, page = delivery.push_and_hear(parts, task_id, task.head_commit, for_pull_request=True)
     if project is None:
@@ -58,6 +62,17 @@ def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str |
         pull = _Opening(parts, forge, project.credential, task, proposal).end()
         _record(parts, task, pull)
         return pull
+
+
+def _require_base(parts: Parts, task: Task) -> None:
+    """A task may begin at a tag or a commit; a pull request goes into a branch. Raises: `invalid_input`."""
+    _, git = cache_of(parts, task.repo_id)
+    if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{task.id} begins at {task.base_branch}, which is no branch that a pull request can go into",
+            hint=f"Nothing was sent. `sandbox push {task.id}` sends its branch; open one on the forge, into any other.",
+        )
 
 
 def _proposal(parts: Parts, task: Task, wanted: Wanted, project: Project | None) -> Proposal:

@@ -63,7 +63,7 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
     """A new task on its own branch with its own worktree. On failure neither is left."""
     require_space(parts)
     repository, git = cache_of(parts, repo_id)
-    base_branch = base or repository.default_branch
+    base_branch = base if base and base != "HEAD" else repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
     base_commit = origin.task.base_commit if origin else commit
     base_tree = whole_tree(parts, repository, git, base_commit)

@@ -125,3 +125,14 @@ def test_nothing_unverified_goes_onto_one_that_is_ready(bench: Bench) -> None:
     assert bench.github.rules.branches.all()[bench.task.branch] == moved
     with Workbench(bench.home, environ=ENVIRON, settings=SETTINGS | {"gate": {"require": "none"}}) as free:
         assert free.push(bench.task.id).commit != moved
+
+
+def test_a_task_that_begins_at_no_branch_has_nowhere_to_go_and_nothing_is_pushed(bench: Bench) -> None:
+    begun = [bench.workbench.create_task(bench.task.repo_id, base_branch=b) for b in (bench.task.base_commit, "HEAD")]
+    for task in begun:
+        bench.workbench.write_file(task.id, "new.txt", "mine\n", None)
+        bench.workbench.commit(task.id, "new")
+    with refused(ErrorCode.INVALID_INPUT):
+        bench.workbench.open_pull_request(begun[0].id)
+    assert bench.branches() == ["main"]
+    assert bench.workbench.open_pull_request(begun[1].id).base == "main"
