@@ -17,6 +17,7 @@ from sandbox.gate import Step
 from sandbox.git.objects import resolve_ref
 from sandbox.models import Actor, CiVerdict, Host, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.store.records import find_repository, find_task, save_task
+from sandbox.text import one_line
 from sandbox.workbench import delivery, describing, outbound, tasks
 from sandbox.workbench.approved import require_approved
 from sandbox.workbench.gates import require_open
@@ -118,6 +119,16 @@ class _Opening:
             hint="Create a new task for further work.",
         )
 
+    def _require_same_base(self, pull: PullRequest) -> None:
+        """Whoever asked for a request that is ready had the task's base before their eyes."""
+        if pull.base != self.proposal.base:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"The pull request goes into {one_line(pull.base)[:200]}, and the task's base is {self.proposal.base}",
+                details=pull.url,
+                hint="It stays a draft: change its base on the forge, or make it ready there.",
+            )
+
     def _brought_up_to_date(self, found: Found) -> PullRequest:
         """What is there stays, people may have edited it; only our own part of the body follows the task."""
         number = found.pull.number
@@ -126,6 +137,7 @@ class _Opening:
             outbound.require_no_secret(self.parts, text, others=[self.credential])
             self.forge.describe(number, text)
         if found.pull.draft and not self.proposal.draft:
+            self._require_same_base(found.pull)
             self.forge.make_ready(number)
             return found.pull.model_copy(update={"draft": False})
         return found.pull

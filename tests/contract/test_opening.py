@@ -136,3 +136,16 @@ def test_a_task_that_begins_at_no_branch_has_nowhere_to_go_and_nothing_is_pushed
         bench.workbench.open_pull_request(begun[0].id)
     assert bench.branches() == ["main"]
     assert bench.workbench.open_pull_request(begun[1].id).base == "main"
+
+
+def test_a_draft_that_goes_into_another_branch_by_now_is_not_made_ready(bench: Bench) -> None:
+    bench.workbench.open_pull_request(bench.task.id)
+    (pull,) = bench.github.rules.pulls
+    bench.github.push("other")
+    pull.base = "other"
+    with Workbench(bench.home, environ=ENVIRON, settings=SETTINGS | {"gate": {"require": "none"}}) as free:
+        with refused(ErrorCode.CONFLICT):
+            free.open_pull_request(bench.task.id, draft=False)
+        assert pull.draft
+        pull.base = "main"
+        assert free.open_pull_request(bench.task.id, draft=False).draft is False
