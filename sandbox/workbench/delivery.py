@@ -41,23 +41,32 @@ def push_and_hear(
     with editing(parts, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
         repository, git = cache_of(parts, task.repo_id)
+        remote = parts.remote(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
         require_open(parts, task, Step.PUSH)
-        remote = parts.remote(repository.remote_url)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
             _require_open_if_ready(parts, task, remote)
-        try:
-            before, page = parts.authenticated(remote, lambda access: _send(git, access, task))
-        except PushRejected as error:
-            error.hint = error.hint.replace("TASK", task_id)
-            raise
-        update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
-        if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
-            update["status"] = TaskStatus.PUSHED
-        save_task(parts.home, task.model_copy(update=update))
+        before, page = _sent(parts, remote, git, task)
+        _record(parts, task)
         forced = _forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
+
+
+def _sent(parts: Parts, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
+    """As `_send`, with the credentials that there are."""
+    try:
+        return parts.authenticated(remote, lambda access: _send(git, access, task))
+    except PushRejected as error:
+        error.hint = error.hint.replace("TASK", task.id)
+        raise
+
+
+def _record(parts: Parts, task: Task) -> None:
+    update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
+    if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
+        update["status"] = TaskStatus.PUSHED
+    save_task(parts.home, task.model_copy(update=update))
 
 
 def _require_open_if_ready(parts: Parts, task: Task, remote: Remote) -> None:
