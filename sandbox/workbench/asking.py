@@ -24,12 +24,9 @@ MOST_LINES = 2000
 """A longer question cannot be approved: nobody would have read it."""
 
 MOST_CHARS = 256 * 1024
-OPENING = "space_repo_open_pr"
-SENDING = frozenset({"space_repo_push", OPENING})
+PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
+SENDING = frozenset({PUSHING, OPENING})
 """Tools whose call lets the last commit leave this host."""
-
-CLEAN = "space_repo_clean"
-"""Made from the last commit, and what is beside it may be too much to look at or gone: that is why it is called."""
 
 _CLEANED = (
     "loses for good: all that git ignores here, whoever made it (build output, local settings); what no commit can",
@@ -39,11 +36,14 @@ _CLEANED = (
 
 
 def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
-    """The git object that a call acts on: the commit for what leaves this host or cleans, else the working tree."""
+    """The git object that a call acts on: the commit for what leaves this host or cleans, else the working tree.
+
+    What a clean is called for may be too much to look at, or gone.
+    """
     if task_id is None:
         return ""
     task = find_task(parts.home, task_id, allow_closed=True)
-    if tool in SENDING or tool == CLEAN:
+    if tool in SENDING or tool == CLEANING:
         return task.head_commit
     with looking(parts, task) as opened:
         return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
@@ -56,7 +56,7 @@ def require_worth_asking(parts: Parts, tool: str, arguments: Mapping[str, Any], 
     task = find_task(parts.home, task_id)
     delivery.require_commit(task)
     opened = Step.DRAFT_PR if arguments.get("draft", True) else Step.READY_PR
-    gates.require_open(parts, task, Step.PUSH if tool == "space_repo_push" else opened)
+    gates.require_open(parts, task, Step.PUSH if tool == PUSHING else opened)
 
 
 def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
         sent = states.committed(parts, task)
         about.append(_verified(parts, task))
         return [*about, *_files("sends", sent), *_flags(parts, task, sent), *_passing(parts, task, sent)]
-    if tool == CLEAN:
+    if tool == CLEANING:
         return [*about, *_CLEANED]
     changes = states.status(parts, task.id).changes
     return [*about, *_files("uncommitted", changes), *_flags(parts, task, changes)]

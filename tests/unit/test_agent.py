@@ -22,7 +22,7 @@ from sandbox.agent.server import Agent, make_server
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import FileContent, SearchHit, SearchResult, SearchSkipped
-from sandbox.workbench import Workbench
+from sandbox.workbench import Workbench, asking
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -80,6 +80,14 @@ async def ok(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
 
 def test_the_table_is_what_was_agreed() -> None:
     assert set(TOOLS) == AGREED
+
+
+def test_questions_know_every_tool_that_sends_or_cleans() -> None:
+    """By these names they are about the commit: of another tool that sends, the files would be approved."""
+    assert {asking.CLEANING, *asking.SENDING} <= TOOLS.keys()
+    reaching = {t.name for t in TOOLS.values() if t.open_world and "task_id" in t.takes.model_fields}
+    assert reaching == asking.SENDING | {"space_repo_pr_status"}
+
 
 
 @GENERATIONS
