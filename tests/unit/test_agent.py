@@ -89,7 +89,6 @@ def test_questions_know_every_tool_that_sends_or_cleans() -> None:
     assert reaching == asking.SENDING | {"space_repo_pr_status"}
 
 
-
 @GENERATIONS
 def test_only_bootstrap_tools_are_there_without_a_repository(tmp_path: Path, mode: str) -> None:
     async def session(client: Client) -> None:
