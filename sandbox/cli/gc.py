@@ -15,8 +15,9 @@ _STAYS = {Tidying.KEPT, Tidying.BUSY, Tidying.FAILED}
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 @click.option(
-    "--forget", "refs", multiple=True, metavar="REF", help="Lose this rescued work or snapshot, and do nothing else."
-)
+    "--forget", "refs", multiple=True, metavar="REF",
+    help="Lose this rescued work or snapshot for good, and do nothing else; repeatable.",
+)  # fmt: skip
 @global_options
 @click.pass_obj
 def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:

@@ -35,7 +35,10 @@ def pr() -> None:
 def open_(
     invocation: Invocation, task_id: str, title: str, body: str | None, body_file: Path | None, ready: bool
 ) -> None:
-    """Push TASK's commit and open a draft pull request for its branch; one that is there is brought up to date."""
+    """Push TASK's commit and open a pull request for its branch.
+
+    A draft, unless --ready is given. One that is there is kept and brought up to date.
+    """
     text = _body(body, body_file)
     note("Pushing and opening")
     with invocation.workbench() as workbench:
@@ -71,7 +74,7 @@ def _show_opened(pull: PullRequest, task_id: str) -> None:
 @click.argument("task_id", metavar="TASK")
 @click.option("--watch", is_flag=True, help="Follow it until there is a verdict.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=3600.0, show_default=True,
-              help="Seconds to follow it at most.")  # fmt: skip
+              help="With --watch: seconds to follow it at most.")  # fmt: skip
 @global_options
 @click.pass_obj
 def status(invocation: Invocation, task_id: str, watch: bool, timeout_s: float) -> int:
