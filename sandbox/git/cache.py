@@ -17,6 +17,7 @@ from sandbox.git.objects import check_ref_name, is_object_id, peel, resolve_ref,
 from sandbox.git.partial import PROMISED, complete, filter_ignored, forget_promise, is_partial, promise
 from sandbox.git.process import Git, Grant
 from sandbox.git.transport import Access, RemoteHead, fetch, remote_head
+from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)
 
@@ -78,18 +79,23 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None, *, pa
 
 def _require_origin(path: Path, last: _Fetched | None, access: Access) -> None:
     """Two remotes whose ids read the same may be cloned at the same moment, before either is registered."""
-    if last is not None and last.remote not in {"", _origin(access)}:
+    if last is not None and last.is_of_another(access.remote):
         raise SandboxError(
             ErrorCode.ORIGIN_MISMATCH,
             f"The cache clone {path.name} is of another remote",
-            details=f"it is of {last.remote}, and {_origin(access)} was asked for",
+            details=f"it is of {last.remote}, and {_origin(access.remote)} was asked for",
             hint="Repeat the command: a remote that comes second gets a name of its own.",
         )
 
 
-def _origin(access: Access) -> str:
+def is_of_another(path: Path, remote: Remote) -> bool:
+    """Whether a cache clone lies there that says it is of another remote."""
+    last = _last_fetch(path)
+    return last is not None and last.is_of_another(remote)
+
+
+def _origin(remote: Remote) -> str:
     """The same whatever protocol and login lead there."""
-    remote = access.remote
     return f"{remote.hostname}/{remote.owner}/{remote.name}"
 
 
@@ -197,7 +203,7 @@ def _update(git: Git, access: Access, *, is_new: bool = False) -> RemoteHead:
         forget_promise(git)
     if is_partial(git):
         complete(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
-    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _origin(access)}
+    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _origin(access.remote)}
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
@@ -212,6 +218,9 @@ class _Fetched:
     began: float
     head: RemoteHead
     remote: str
+
+    def is_of_another(self, remote: Remote) -> bool:
+        return self.remote not in {"", _origin(remote)}
 
 
 def _last_fetch(path: Path) -> _Fetched | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sandbox.context import describe
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.cache import intact, make_again, open_cache, refresh, resolve_commit
+from sandbox.git.cache import intact, is_of_another, make_again, open_cache, refresh, resolve_commit
 from sandbox.git.objects import TreeEntry, list_tree, read_blobs, tree_of
 from sandbox.git.partial import complete, is_partial, missing_blobs
 from sandbox.git.partial import materialize as bring_the_rest
@@ -51,7 +51,7 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
     """
     remote = parts.remote(url)
     at_work(parts)
-    repo_id = _id_for(parts, remote)
+    repo_id = id_for(parts, remote)
     wanted_since = time.time()
     path = parts.home.clone(repo_id)
     with parts.home.locked(f"repository-{repo_id}"):
@@ -158,14 +158,13 @@ def named_profile(parts: Parts, name: str) -> Profile:
     return parts.profiles[name]
 
 
-def _id_for(parts: Parts, remote: Remote) -> str:
-    """The remote's id; with a short hash when another remote's id reads the same."""
-    for known in list_repositories(parts.home):
-        if known.id == remote.id and (known.hostname, known.owner, known.name) != (
-            remote.hostname,
-            remote.owner,
-            remote.name,
-        ):
-            digest = hashlib.sha256(f"{remote.hostname}/{remote.owner}/{remote.name}".encode()).hexdigest()
-            return f"{remote.id[:190]}-{digest[:8]}"
-    return remote.id
+def id_for(parts: Parts, remote: Remote) -> str:
+    """The remote's id; with a short hash when another remote's id reads the same, or a clone that nobody registered."""
+    whose = (remote.hostname, remote.owner, remote.name)
+    digest = hashlib.sha256("/".join(whose).encode()).hexdigest()
+    plain, hashed = remote.id, f"{remote.id[:190]}-{digest[:8]}"
+    known = {r.id: (r.hostname, r.owner, r.name) for r in list_repositories(parts.home) if r.id in {plain, hashed}}
+    for name in (plain, hashed):
+        if known.get(name) == whose:
+            return name
+    return hashed if plain in known or is_of_another(parts.home.clone(plain), remote) else plain
