@@ -53,11 +53,12 @@ def serve_http(agent: Agent, address: str, token_file: Path | None, ready: Calla
     with listener:
         bound = int(listener.getsockname()[1])
         app = RequireToken(make_app(agent, host, bound), token)
-        _serve(app, listener, partial(ready, f"http://{_in_url(host)}:{bound}/mcp", path))
+        _serve(agent, app, listener, partial(ready, f"http://{_in_url(host)}:{bound}/mcp", path))
 
 
-def _serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> None:
+def _serve(agent: Agent, app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> None:
     server = _Server(
+        agent.workbench.end_network,
         uvicorn.Config(
             app,
             http=PatientProtocol,
@@ -65,7 +66,7 @@ def _serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> 
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_GRACE_S,
-        )
+        ),
     )
     with ended_by_signals(server.handle_exit):
         ready()
@@ -75,9 +76,14 @@ def _serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> 
 class _Server(uvicorn.Server):
     """Leaves signals to us: uvicorn raises them again when it has stopped, and each ends in another exit code."""
 
+    def __init__(self, end_network: Callable[[], None], config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._end_network = end_network
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn, which calls each answer that the end cuts off an error, with a traceback."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        self._end_network()
         await super().shutdown(sockets)
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator there

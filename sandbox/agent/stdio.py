@@ -45,6 +45,14 @@ async def _serve_until_told(agent: Agent, wire: Wire) -> None:
         await serve(agent, wire)
 
 
+async def _end_network_when_cancelled(agent: Agent) -> None:
+    """A call over the network, which no cancellation reaches, would otherwise be waited for."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        agent.workbench.end_network()
+
+
 def _from_signal(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(act)  # also wakes the loop
@@ -59,7 +67,8 @@ async def serve(agent: Agent, wire: Wire) -> None:
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as group:
         written, owed = anyio.Event(), Owed()
-        group.start_soon(_receive, wire, arrived, outgoing.clone(), owed)
+        group.start_soon(_end_network_when_cancelled, agent)
+        group.start_soon(_receive, wire, arrived, outgoing.clone(), owed, agent.workbench.end_network)
         group.start_soon(_send, wire, leaving, owed, group.cancel_scope, written)
         await server.run(incoming, outgoing, server.create_initialization_options())
         with anyio.move_on_after(LAST_WORDS_S):
@@ -72,6 +81,7 @@ async def _receive(
     into: MemoryObjectSendStream[SessionMessage | Exception],
     answers: MemoryObjectSendStream[SessionMessage],
     owed: Owed,
+    give_up: Callable[[], None],
 ) -> None:
     """Whoever pipes requests into us closes right after the last one: the SDK drops what has no answer by then."""
     async with into, answers:
@@ -83,8 +93,10 @@ async def _receive(
                 elif found is not None:
                     owed.received(found)
                     await into.send(SessionMessage(found))
-            with anyio.move_on_after(ANSWERS_S):
+            with anyio.move_on_after(ANSWERS_S) as waited:
                 await owed.nothing()
+            if waited.cancelled_caught:
+                give_up()
 
 
 def _parsed(line: bytes) -> types.JSONRPCMessage | types.ErrorData:

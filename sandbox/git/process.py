@@ -16,7 +16,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify
+from sandbox.git.ending import Ending
 from sandbox.git.executable import trusted_program
 from sandbox.git.known import Known
 
@@ -133,6 +134,7 @@ class Grant:
     progress: Callable[[str], None] | None = None
     redact: Callable[[str], str] = str
     ceiling: Ceiling | None = None
+    ending: Ending = field(default_factory=Ending, compare=False)
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,9 @@ class Git:
         popen = _start(argv, stdin, grant.fds if grant else (), self.directory)
         process = Process(popen, args[0], deadline_s, grant)
         try:
-            yield process
-            process.finish()
+            with process.stopped_at_the_end():
+                yield process
+                process.finish()
         except SandboxError:  # what a reader says about a stream that the deadline cut
             process.require_in_time()
             raise
@@ -271,8 +274,18 @@ class Process:
         self._reader.join(timeout=5)
         self.require_in_time()
 
+    def stopped_at_the_end(self) -> AbstractContextManager[None]:
+        """While it runs: a grant may end before its commands do."""
+        return self._grant.ending.stopping(self._kill)
+
     def require_in_time(self) -> None:
-        """Raises: `timeout` when the deadline ended it."""
+        """Raises: `timeout` when the deadline ended it, or the end of all."""
+        if self._grant.ending.came:
+            raise SandboxError(
+                ErrorCode.TIMEOUT,
+                f"git {self._name} was stopped, as this server ends",
+                hint="Call again when there is a new one.",
+            )
         if self._expired:
             raise SandboxError(
                 ErrorCode.TIMEOUT,

@@ -12,7 +12,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import tenacity
 from sandbox.credentials import Credential, without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.classify import classify, is_transient
+from sandbox.git.ending import Ending
 from sandbox.git.incoming import sweep
 from sandbox.git.local import require_repository
 from sandbox.git.objects import check_ref_name, is_object_id
@@ -68,6 +69,7 @@ class Access:
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the operator's choice of git
     max_fetch_bytes: int = MAX_FETCH_BYTES
+    ending: Ending = field(default_factory=Ending, compare=False)
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,12 @@ def granted(access: Access) -> Iterator[Grant]:
     """A grant for one command or a few; all that carried the secret is gone afterwards."""
     protocol = access.remote.protocol
     if protocol == "file":
-        yield Grant("file")
+        yield Grant("file", ending=access.ending)
     elif protocol == "ssh":
-        yield Grant("ssh", env=_ssh_environment(access))
+        yield Grant("ssh", env=_ssh_environment(access), ending=access.ending)
     else:
         with _askpass(access) as grant:
-            yield replace(grant, redact=lambda text: without_secret(text, access.credential))
+            yield replace(grant, redact=lambda text: without_secret(text, access.credential), ending=access.ending)
 
 
 def _ssh_environment(access: Access) -> dict[str, str]:

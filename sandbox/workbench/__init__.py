@@ -109,6 +109,10 @@ class Workbench:
     ) -> None:
         self._parts.close()
 
+    def end_network(self) -> None:
+        """Stop what git does over the network in other threads, for good; each raises `timeout`. For who ends soon."""
+        self._parts.ending.come()
+
     @property
     def home(self) -> Path:
         """The directory of this controller's state."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
+from sandbox.git.ending import Ending
 from sandbox.models import Actor, Host
 from sandbox.store.home import Home, default_home, home_at
 from sandbox.workbench.lazy import Lazy
@@ -70,6 +71,7 @@ class Parts:
     actor: Actor = Actor.PYTHON
     runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
     first_uses: threading.RLock = field(default_factory=threading.RLock)
+    ending: Ending = field(default_factory=Ending)
     _engines: list[connection.Engine] = field(default_factory=list)
     supervisors: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime, as first found
     _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
@@ -223,6 +225,7 @@ class Parts:
             timeout_s=self.settings.remotes.timeout_s,
             git=self.settings.git.executable,
             max_fetch_bytes=self.settings.remotes.max_fetch_bytes,
+            ending=self.ending,
         )
 
     def authenticated(self, remote: Remote, action: Callable[[transport.Access], _ResultT]) -> _ResultT:

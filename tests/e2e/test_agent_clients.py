@@ -49,9 +49,10 @@ def call(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
 class Peer:
     """A client of a server of its own that does only what a test has it do."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *options: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")}
         argv = ["env", "--default-signal=INT,HUP,TERM", sys.executable, "-m", "sandbox", "--home", str(home), "mcp"]
+        argv += options
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
         )
@@ -68,8 +69,8 @@ class Peer:
 
 
 @contextmanager
-def peer(home: Path) -> Iterator[Peer]:
-    found = Peer(home)
+def peer(home: Path, *options: str) -> Iterator[Peer]:
+    found = Peer(home, *options)
     try:
         yield found
     finally:
@@ -98,6 +99,41 @@ def test_a_signal_ends_a_server_over_http(tmp_path: Path, number: signal.Signals
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == ENDS[number]
+
+
+# --- while a remote says nothing
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A listener whose connections get as far as their first word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(120)
+        yield listener
+
+
+def cloning(silent: socket.socket) -> dict[str, Any]:
+    return call(10, "space_repo_clone", url=f"https://127.0.0.1:{silent.getsockname()[1]}/a/b.git")
+
+
+def test_a_signal_ends_a_server_whose_remote_says_nothing(tmp_path: Path, silent: socket.socket) -> None:
+    """git itself waits for minutes, and no cancellation reaches the thread that waits for git."""
+    with peer(tmp_path / "home", "--approvals", "auto") as client:
+        client.send(HELLO, READY, cloning(silent))
+        with closing(silent.accept()[0]):
+            client.process.send_signal(signal.SIGTERM)
+            assert client.process.wait(60) == 0
+
+
+def test_a_signal_ends_a_server_over_http_whose_remote_says_nothing(tmp_path: Path, silent: socket.socket) -> None:
+    server = AgentServer(tmp_path / "home", "http", ("--approvals", "auto"))
+    server.start()
+    with httpx2.Client(timeout=120) as http:
+        caller = Caller(server, http)
+        with caller.connect() as connection:
+            connection.sendall(caller.raw(cloning(silent)))
+            with closing(silent.accept()[0]):
+                assert server.stop() == 0
 
 
 # --- beside a check
