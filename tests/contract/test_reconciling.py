@@ -454,6 +454,19 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_done(desk: Desk) -> No
 
 
 @pytest.mark.parametrize("desk", ["overlay"], indirect=True)
+def test_a_clone_that_was_never_registered_is_named_and_can_be_removed(desk: Desk) -> None:
+    """Its command was killed, or refused its files, before the repository was registered."""
+    clones = desk.home / "repositories" / "clones"
+    shutil.copytree(clones / desk.repo_id, clones / "host-o-n")
+    [named] = collected(desk)
+    assert (named.kind, named.name, named.action) == ("clone", "host-o-n", KEPT)
+    assert "sandbox repo remove host-o-n" in named.note
+    with again(desk) as other:
+        assert other.remove_repository("host-o-n", discard=True).remote_url is None
+    assert collected(desk) == []
+
+
+@pytest.mark.parametrize("desk", ["overlay"], indirect=True)
 def test_work_goes_on_beside_gc(desk: Desk) -> None:
     """Nothing of a living controller is taken, and nothing of it is told to be left but what is busy."""
     done, told, failed = threading.Event(), list[Leftover](), list[BaseException]()

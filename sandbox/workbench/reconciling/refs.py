@@ -1,4 +1,4 @@
-"""Branches of tasks that have no record, and commits that were made and never told anybody."""
+"""Branches of tasks that have no record, commits that were made and never told anybody, clones of no repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, Tidying
 from sandbox.store.records import find_task, list_repositories, list_tasks, near
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
 from sandbox.workbench.worktrees import has_worktree, site_of
 
 _BRANCHES = "refs/heads/space-agent/"
@@ -22,9 +22,11 @@ _FORMAT = "%(objectname) %(refname)"
 
 
 def refs(survey: Survey) -> Iterator[Finding]:
-    """What the cache clones hold of tasks, beside what their records say."""
+    """What the cache clones hold of tasks, beside what their records say; and clones that are nobody's."""
     parts = survey.parts
-    for repository in list_repositories(parts.home):
+    registered = list_repositories(parts.home)
+    yield from _unregistered(parts, {repository.id for repository in registered})
+    for repository in registered:
         try:
             git = open_cache(parts.home.clone(repository.id), parts.settings.git.executable)
             listed = git.run("for-each-ref", f"--format={_FORMAT}", _BRANCHES, _KEPT).decode().splitlines()
@@ -34,6 +36,14 @@ def refs(survey: Survey) -> Iterator[Finding]:
         tips = {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
         yield from _orphans(parts, repository.id, git, tips)
         yield from _unfinished_commits(parts, repository.id, git, tips)
+
+
+def _unregistered(parts: Parts, registered: set[str]) -> Iterator[Finding]:
+    """The registry may have lost them: tasks may have work there, so they are only named."""
+    for path in children(parts.home.clone("any").parent):
+        if path.name not in registered and not path.name.startswith("."):
+            note = f"no repository is registered for it; `sandbox repo remove {path.name}` deletes it"
+            yield Finding("clone", path.name, note=note)
 
 
 def _orphans(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
