@@ -22,6 +22,9 @@ LOCK = "approvals"
 MOST_OF_ONE = 20
 """Open questions about one task, else one repository, else of one tool: whoever loops gets in nobody else's way."""
 
+MOST_OF_REPOSITORY = 100
+"""Open questions about all tasks of one repository: an agent makes as many tasks as it likes."""
+
 MOST_PENDING = 500
 """Open questions at once, about whatever."""
 
@@ -88,18 +91,21 @@ def _live(parts: Parts, now: datetime) -> tuple[Approval, ...]:
 
 
 def _require_room(known: Iterable[Approval], call: Call) -> None:
-    asked_by = [approvals.asker(a) for a in known if a.state is ApprovalState.PENDING]
+    pending = [a for a in known if a.state is ApprovalState.PENDING]
     asker = approvals.asker(call)
-    of_one = asked_by.count(asker)
-    if of_one < MOST_OF_ONE and len(asked_by) < MOST_PENDING:
-        return
-    about = f"{of_one} questions of {asker}" if of_one >= MOST_OF_ONE else f"{len(asked_by)} questions"
-    raise SandboxError(
-        ErrorCode.QUOTA_EXCEEDED,
-        f"{about} are waiting for an answer already",
-        details=f"at most {MOST_OF_ONE} of one task, repository or tool, {MOST_PENDING} in all",
-        hint="A person answers them: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
+    shares = (
+        (asker, [a for a in pending if approvals.asker(a) == asker], MOST_OF_ONE),
+        (call.repo_id, [a for a in pending if call.repo_id and a.repo_id == call.repo_id], MOST_OF_REPOSITORY),
+        ("whatever", pending, MOST_PENDING),
     )
+    for about, found, most in shares:
+        if len(found) >= most:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"{len(found)} questions about {about} are waiting for an answer already",
+                details=f"at most {MOST_OF_ONE} of a task, {MOST_OF_REPOSITORY} of a repository, {MOST_PENDING} in all",
+                hint="A person answers: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
+            )
 
 
 def answer(

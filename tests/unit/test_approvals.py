@@ -444,6 +444,17 @@ def test_an_agent_that_loops_blocks_no_other_questions(desk: Desk) -> None:
             desk.workbench.request_approval(call_of(desk, task=task, message="one more"))
 
 
+def test_an_agent_that_makes_tasks_blocks_no_other_repositorys_questions(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approving, "MOST_OF_REPOSITORY", 3)
+    for n in range(3):
+        desk.workbench.request_approval(call_of(desk, task=desk.workbench.create_task(desk.repo_id, f"{n}")))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        desk.workbench.request_approval(call_of(desk))
+    assert desk.workbench.request_approval(clone_question(desk, 0)), "about another, or none"
+
+
 def test_questions_in_all_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.workbench.approving.MOST_PENDING", 3)
     for tool in ("one", "two", "three"):
