@@ -42,7 +42,7 @@ from sandbox.text import shown
 from sandbox.workbench import Watch, Workbench
 
 THREADS = 16
-"""Calls that run at once, and checks; more wait."""
+"""Calls that run at once, beside them those that reach beyond this host, and checks; more of a kind wait."""
 
 PROGRESS_S = 0.5
 PROGRESS_CHARS = 200
@@ -71,6 +71,7 @@ class Agent:
     most_sessions: int = 500
     announcer: Announcer = field(default_factory=Announcer)
     threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
+    network_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
 
     def offers(self, preset: Preset) -> bool:
@@ -153,7 +154,7 @@ async def _call_tool(
     try:
         arguments = _validated(tool, params.arguments or {})
         if tool.name == REQUEST_APPROVAL:
-            return success(tool, await _in_thread(agent, partial(_request_approval, agent, arguments)))
+            return success(tool, await _in_thread(agent.threads, partial(_request_approval, agent, arguments)))
         allowed = await approval.require(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
@@ -192,7 +193,8 @@ async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, stat
     """Run the use-case in a thread. When the client cancels or goes, this waits for its end; checks are stopped."""
     if tool.risk is Risk.SHELL:
         return await _run_stoppable(agent, tool, arguments, context, state)
-    return await _in_thread(agent, partial(tool.call, Request(agent.workbench, arguments, Watch(), state)))
+    threads = agent.network_threads if tool.open_world else agent.threads  # a remote may say nothing for minutes
+    return await _in_thread(threads, partial(tool.call, Request(agent.workbench, arguments, Watch(), state)))
 
 
 async def _run_stoppable(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
@@ -223,8 +225,8 @@ def _attempt(tool: Tool, request: Request) -> BaseModel | Exception:
         return error
 
 
-async def _in_thread(agent: Agent, work: Callable[[], BaseModel]) -> BaseModel:
-    return await anyio.to_thread.run_sync(work, limiter=agent.threads)
+async def _in_thread(threads: anyio.CapacityLimiter, work: Callable[[], BaseModel]) -> BaseModel:
+    return await anyio.to_thread.run_sync(work, limiter=threads)
 
 
 def _watch(context: _Context, cancelled: threading.Event) -> Watch:

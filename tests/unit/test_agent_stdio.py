@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,12 +57,13 @@ class Peer:
 
 
 @contextmanager
-def peer(home: Path, approvals: Literal["policy", "auto"] = "auto") -> Iterator[Peer]:
+def peer(home: Path, approvals: Literal["policy", "auto"] = "auto", threads: int = 16) -> Iterator[Peer]:
     """A session in a thread, which has to end with the client or before it."""
     ours, theirs = socket.socketpair()
     theirs.settimeout(120)
     with ours, theirs, Workbench(home, environ={}) as workbench:
-        agent, ends = Agent(workbench, home, approvals), Wire(ours.fileno(), ours.fileno())
+        agent = Agent(workbench, home, approvals, threads=anyio.CapacityLimiter(threads))
+        ends = Wire(ours.fileno(), ours.fileno())
 
         def serve() -> None:
             anyio.run(stdio.serve, agent, ends)
@@ -222,3 +223,20 @@ def test_a_client_that_dies_with_answers_unread_is_one_that_closes(tmp_path: Pat
         ours.send(b"unread")
         theirs.close()
         anyio.run(stdio.serve, Agent(workbench, tmp_path / "home"), Wire(ours.fileno(), ours.fileno()))
+
+
+def test_a_remote_that_says_nothing_holds_up_no_call_about_what_is_here_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it takes all the threads of its kind; and who reads no answer to it is not waited for either."""
+    monkeypatch.setattr(stdio, "ANSWERS_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent, peer(tmp_path / "home", threads=1) as client:
+        silent.settimeout(120)
+        client.send(HELLO, READY)
+        client.receive()
+        client.asks("space_repo_clone", 2, url=f"https://127.0.0.1:{silent.getsockname()[1]}/a/b.git")
+        with closing(silent.accept()[0]):
+            client.asks("space_repo_list", 3)
+            assert client.receive()["id"] == 3
+            client.closes()
+            client.rest()
