@@ -489,7 +489,8 @@ def test_work_goes_on_beside_gc(desk: Desk) -> None:
         tidying.join()
     assert failed == []
     # A file that was being made looks abandoned for a moment; its maker makes another.
-    assert [x for x in told if x.action is not BUSY and x.kind != "temporary file"] == []
+    unheld = {"temporary file", "lock"}  # between their making and their locking: who made one makes it again
+    assert [x for x in told if x.action is not BUSY and x.kind not in unheld] == []
     assert collected(desk) == []
     assert left_behind(desk.home) == []
 
