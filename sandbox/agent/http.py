@@ -130,7 +130,7 @@ class RequireToken:
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._wanted = f"Bearer {token}".encode()
+        self._wanted = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -144,7 +144,8 @@ class RequireToken:
 
     def _is_ours(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._wanted)
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._wanted)  # RFC 9110, 11.1
 
 
 def make_app(agent: Agent, host: str, port: int) -> ASGIApp:

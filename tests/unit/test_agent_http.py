@@ -228,3 +228,32 @@ def test_n04_nothing_is_shared_with_other_origins(visit: Visitor) -> None:
             answer = visit.send(json.dumps(HELLO).encode(), "application/json", method=method, origin=origin)
             assert answer.status_code >= 400
             assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        (["Bearer secret"], 200),
+        (["bearer  secret"], 200),
+        (["BEARER secret"], 200),
+        ([], 401),
+        (["secret"], 401),
+        (["Bearer"], 401),
+        (["Bearer secret secret"], 401),
+        (["Basic secret"], 401),
+        (["Bearer Secret"], 401),
+        (["Bearer secret", "Bearer secret"], 401),
+        (["Bearer x", "Bearer secret"], 401),
+    ],
+    ids=str,
+)
+def test_n01_the_scheme_is_spelled_in_any_case_and_the_token_in_one(given: list[str], status: int) -> None:
+    with listening(lambda _: http.RequireToken(_allowing, "secret")) as port, httpx2.Client(timeout=60) as client:
+        headers = [("authorization", value) for value in given]
+        assert client.get(f"http://127.0.0.1:{port}/", headers=headers).status_code == status
+
+
+async def _allowing(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
