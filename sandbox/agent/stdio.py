@@ -68,12 +68,19 @@ async def serve(agent: Agent, wire: Wire) -> None:
     async with anyio.create_task_group() as group:
         written, owed = anyio.Event(), Owed()
         group.start_soon(_end_network_when_cancelled, agent)
+        group.start_soon(_end_when_unheard, wire, group.cancel_scope)
         group.start_soon(_receive, wire, arrived, outgoing.clone(), owed, agent.workbench.end_network)
         group.start_soon(_send, wire, leaving, owed, group.cancel_scope, written)
         await server.run(incoming, outgoing, server.create_initialization_options())
         with anyio.move_on_after(LAST_WORDS_S):
             await written.wait()
         group.cancel_scope.cancel()
+
+
+async def _end_when_unheard(wire: Wire, scope: anyio.CancelScope) -> None:
+    """A client that died has closed both ends, and no check of its own need go on until its answer is due."""
+    await wire.unheard()
+    scope.cancel()
 
 
 async def _receive(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import select
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
@@ -73,6 +74,12 @@ class Wire:
     async def write(self, line: bytes) -> None:
         """One line. Raises: `OSError` when the client does not read any more."""
         await self._writer.do(partial(_write_all, self._writes, line + b"\n"))
+
+    async def unheard(self) -> None:
+        """Wait until nobody can read what we write; else only a write would tell. A file is read for ever."""
+        poll = select.poll()
+        poll.register(self._writes, 0)  # POLLERR and POLLHUP come unasked: poll(2)
+        await _Hand[object]().do(poll.poll)
 
 
 def _take(kept: bytearray, piece: bytes) -> None:

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,8 +32,8 @@ READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 class Peer:
     """The client's end."""
 
-    def __init__(self, end: socket.socket) -> None:
-        self.socket, self.lines = end, end.makefile("rb")
+    def __init__(self, end: socket.socket, served_by: threading.Thread) -> None:
+        self.socket, self.lines, self.thread = end, end.makefile("rb"), served_by
 
     def send(self, *lines: bytes | dict[str, Any]) -> None:
         for line in lines:
@@ -67,11 +67,12 @@ def peer(home: Path, approvals: Literal["policy", "auto"] = "auto", threads: int
 
         def serve() -> None:
             anyio.run(stdio.serve, agent, ends)
-            ours.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        client = Peer(theirs)
+        client = Peer(theirs, thread)
         try:
             with client.lines:
                 yield client
@@ -223,6 +224,19 @@ def test_a_client_that_dies_with_answers_unread_is_one_that_closes(tmp_path: Pat
         ours.send(b"unread")
         theirs.close()
         anyio.run(stdio.serve, Agent(workbench, tmp_path / "home"), Wire(ours.fileno(), ours.fileno()))
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_client_that_died_is_not_waited_for_though_nothing_is_written_to_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, peer(tmp_path / "home") as client:
+        silent.settimeout(120)
+        client.send(HELLO, READY)
+        client.receive()
+        client.asks("space_repo_clone", 2, url=f"https://127.0.0.1:{silent.getsockname()[1]}/a/b.git")
+        with closing(silent.accept()[0]):
+            client.socket.shutdown(socket.SHUT_RDWR)
+            client.thread.join(60)
+            assert not client.thread.is_alive()
 
 
 def test_a_remote_that_says_nothing_holds_up_no_call_about_what_is_here_nor_the_end(
