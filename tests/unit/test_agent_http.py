@@ -162,6 +162,7 @@ async def _slow(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nhost: x\r\nx: "], ids=["silent", "byte", "half"])
+@pytest.mark.slow
 def test_n14_a_head_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(PatientProtocol, "head_s", 0.3)
     with listening(lambda _: _slow) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
@@ -185,6 +186,7 @@ async def _listening(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("app", [_deaf, _listening], ids=["answered", "awaited"])
+@pytest.mark.slow
 def test_n14_a_body_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch, app: Any) -> None:
     """Also when some of it comes, after which uvicorn has no deadline. Control: one that is whole is answered."""
     monkeypatch.setattr(PatientProtocol, "head_s", 0.2)
@@ -202,6 +204,7 @@ def test_n14_a_body_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pyte
             assert client.recv(1000) == b""
 
 
+@pytest.mark.slow
 def test_n14_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: it takes longer than a head may, twice over one connection."""
     monkeypatch.setattr(PatientProtocol, "head_s", 0.3)

@@ -211,6 +211,7 @@ def response(body: bytes, status: bytes = b"200 OK") -> bytes:
 
 @pytest.mark.usefixtures("engine_client_allowed")
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.slow
 def test_l20_an_engine_that_never_answers_is_given_up_within_two_seconds(environ: dict[str, str]) -> None:
     started = time.monotonic()
     with listening(None) as url, refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:

@@ -174,6 +174,7 @@ def test_what_is_not_there_is_not_found(name: str, root: Path, files: WorktreeFi
     assert not files.exists(path(name))
 
 
+@pytest.mark.slow
 def test_h05_a_swapped_ancestor_never_leads_out(root: Path, files: WorktreeFiles, tmp_path: Path) -> None:
     """A thread swaps a directory and a link while we read; the naive read must leak, ours never."""
     (root / "d").mkdir()

@@ -525,6 +525,7 @@ def incoming(cache: Path) -> list[str]:
     return [p.name for p in (cache / "objects" / "pack").glob("tmp_*")]
 
 
+@pytest.mark.slow
 def test_e08_a_pack_past_the_limit_is_refused_and_leaves_nothing(
     upstream: Upstream, access: Access, cache: Path
 ) -> None:

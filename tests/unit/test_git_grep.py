@@ -195,6 +195,7 @@ def backtracking(source: Upstream) -> tuple[Git, str]:
     return tree_with(source, {b"0": b"first a\n", b"1": b"aaaaaaaaaaaaaaaaaab\n" * 300_000})
 
 
+@pytest.mark.slow
 def test_i07_deadline_ends_a_costly_expression_and_leaves_nothing(source: Upstream) -> None:
     """What was found before stands. Control: with three times as long it is not through either."""
     git, tree = backtracking(source)

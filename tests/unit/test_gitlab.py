@@ -311,6 +311,7 @@ def test_list_without_end_is_refused(server: Scripted, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("fault", [faults.dribbling, faults.stalled], ids=["a-byte-at-a-time", "half"])
+@pytest.mark.slow
 def test_answer_that_does_not_end_is_given_up(server: Scripted, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "CALL_TIMEOUT_S", 0.3)
     server.list("merge_requests", {**MR, "description": "x" * 100_000})  # half an hour, a byte at a time

@@ -67,6 +67,7 @@ def naive(root: Path, text: str) -> bytes | None:
 
 
 @pytest.mark.parametrize("checked", [True, False], ids=["grammar-and-kernel", "kernel-alone"])
+@pytest.mark.slow
 def test_h01_h04_no_path_whatever_leaves_the_root(
     checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

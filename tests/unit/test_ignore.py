@@ -47,6 +47,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(LINES), min_size=1, max_size=4), st.lists(PATHS, min_size=1, max_size=30, unique=True))
+@pytest.mark.slow
 def test_rules_mean_what_git_means(ask: Ask, lines: list[str], paths: list[str]) -> None:
     text = "\n".join(lines)
     ours = IgnoreRules({"": text})

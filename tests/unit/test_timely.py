@@ -60,6 +60,7 @@ def test_an_answer_is_utf_8_whatever_it_calls_itself(charset: str) -> None:
         assert session.get(url).text == "a-é"
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_shake_hands_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "CONNECT_TIMEOUT_S", 0.6)
     session = wire.session_for(None)

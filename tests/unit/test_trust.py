@@ -141,6 +141,7 @@ def test_an_edit_of_it_is_flagged(desk: Desk) -> None:
     assert any("RISK" in line and FILE in line for line in desk.workbench.request_approval(call).question)
 
 
+@pytest.mark.slow
 def test_at_the_command_line(desk: Desk) -> None:
     sandbox = Command(desk.home)
     shown = sandbox("trust", desk.repo_id)
