@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -132,7 +133,8 @@ def test_l10_l14_stopped_main_process_dies_at_the_deadline(guests: Callable[...,
 
 
 ORPHANS = (
-    "for i in 1 2 3; do setsid sh -c 'while :; do date +%N >>/workspace/orphan; sleep 0.05; done' & done; sleep 0.3; {}"
+    "for i in 1 2 3; do setsid sh -c 'while :; do date +%N >>/workspace/{name}; sleep 0.05; done' & done; "
+    "sleep 0.3; {end}"
 )
 
 
@@ -141,18 +143,19 @@ def test_l11_l12_l13_orphans_end_with_the_check(
     guests: Callable[..., Arena], end: str, verdict: str, engine: Engine
 ) -> None:
     """Control: they do write while the check runs. Afterwards the container runs PID 1 alone, nothing is written."""
-    arena = guests("sh", "-c", ORPHANS.format(end), extra=limits(seconds=2))
+    name = f"orphan-{uuid.uuid4().hex}"  # other tests' orphans run at the same time
+    arena = guests("sh", "-c", ORPHANS.format(name=name, end=end), extra=limits(seconds=2))
     arena.new_task()
     (run,) = arena.wb.run_checks(arena.task.id, ["go"])
     assert run.verdict == verdict
-    size = (arena.wt / "orphan").stat().st_size
+    size = (arena.wt / name).stat().st_size
     assert size > 0, "void"
     label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
     (kept,) = engine.api.containers(all=True, filters={"label": label})
     assert len(engine.api.top(kept["Id"])["Processes"]) == 1
     time.sleep(0.5)
-    assert (arena.wt / "orphan").stat().st_size == size
-    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if b"/workspace/orphan" in _bytes(p)]
+    assert (arena.wt / name).stat().st_size == size
+    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in _bytes(p)]
 
 
 def _bytes(path: Path) -> bytes:
