@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from sandbox.cli import history
+from sandbox.cli.background import show_background_run, start_detached, wait
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
 from sandbox.cli.verdicts import Progress, show_runs
 from sandbox.models import Stopped, Verdict
@@ -31,15 +32,22 @@ def list_(invocation: Invocation, owner_id: str) -> None:
 @click.argument("task_id", metavar="TASK")
 @click.argument("check_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--follow", is_flag=True, help="Show the output while it runs.")
+@click.option("--detach", is_flag=True, help="Return at once; the checks go on in the background (see check wait).")
 @runtime_option
 @global_options
 @click.pass_obj
-def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow: bool) -> int:
+def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow: bool, detach: bool) -> int:
     """Run checks in TASK's own worktree, with what they require before them.
 
     With --json, one ID prints the run of that check, or of the required one that stopped it; several print
-    {"runs": [...]}.
+    {"runs": [...]}. With --detach the run is printed as `check wait` prints one that is still running.
     """
+    if detach:
+        if follow:
+            raise click.UsageError("--follow shows output while the command waits; --detach does not wait.")
+        return start_detached(
+            invocation, lambda workbench: workbench.start_checks(task_id, check_ids, runtime=invocation.runtime)
+        )
     with invocation.workbench() as workbench:
         runs = workbench.run_checks(task_id, check_ids, Progress(follow=follow).watch(), runtime=invocation.runtime)
     invocation.emit(runs[-1] if len(check_ids) == 1 else {"runs": runs}, lambda: show_runs(runs))
@@ -47,13 +55,18 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
 
 
 @check.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("owner_id", metavar="TASK|RUN")
 @global_options
 @click.pass_obj
-def stop(invocation: Invocation, task_id: str) -> None:
-    """Stop what runs or waits in TASK, whoever runs it: recorded as killed. Nothing running is fine."""
+def stop(invocation: Invocation, owner_id: str) -> None:
+    """Stop what runs or waits in TASK, or one background RUN; recorded as killed. Nothing running is fine."""
+    if owner_id.startswith("run-"):
+        with invocation.workbench() as workbench:
+            ended = workbench.stop_run(owner_id)
+        invocation.emit(ended, lambda: show_background_run(ended))
+        return
     with invocation.workbench() as workbench:
-        found = workbench.stop_checks(task_id)
+        found = workbench.stop_checks(owner_id)
     invocation.emit(found, lambda: _show_stopped(found))
 
 
@@ -64,5 +77,6 @@ def _show_stopped(found: Stopped) -> None:
         click.echo(f"  nothing runs in {found.task_id}")
 
 
+check.add_command(wait)
 check.add_command(history.runs)
 check.add_command(history.log)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandbox.cli.background import start_detached
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.rooms import Rooms, room_options
 from sandbox.cli.verdicts import show_runs
@@ -19,16 +20,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
+@click.option("--detach", is_flag=True, help="Return at once; the checks go on in the background (see check wait).")
 @room_options
 @runtime_option
 @global_options
 @click.pass_obj
-def verify(invocation: Invocation, task_id: str, rooms: Rooms) -> int:
+def verify(invocation: Invocation, task_id: str, rooms: Rooms, detach: bool) -> int:
     """Run all checks over TASK's last commit in clean rooms: fresh checkout, fresh containers.
 
     What clean rooms said of the same tree, image and checks before is answered at once, unless --no-cache.
     Exits 0 when every check passed, else 1.
     """
+    if detach:
+        return start_detached(invocation, lambda workbench: workbench.start_verify(task_id, options=rooms.options))
     with invocation.workbench() as workbench:
         result = workbench.verify(task_id, rooms.watch, rooms.options)
         repo_id = workbench.task(task_id).repo_id

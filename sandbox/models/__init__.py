@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sandbox.models.approvals import Approval
     from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult
+    from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, Limits, Risk, Suggestion
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
@@ -59,6 +60,8 @@ __all__ = [
     "AttackOutcome",
     "AttackReport",
     "AttackResult",
+    "BackgroundOperation",
+    "BackgroundRun",
     "Change",
     "ChangeKind",
     "Check",
@@ -130,6 +133,7 @@ __all__ = [
 _MODULES = {
     "approvals": "Approval",
     "attacks": "AttackOutcome AttackReport AttackResult",
+    "background": "BackgroundOperation BackgroundRun",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check Limits Risk Suggestion",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",

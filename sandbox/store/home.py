@@ -121,6 +121,14 @@ class Home:
         return self.repositories / "stops"
 
     @property
+    def background_runs(self) -> Path:
+        """A record for each run of checks that was started in the background."""
+        return self.repositories / "runs"
+
+    def background_run(self, run_id: str) -> Path:
+        return self.background_runs / f"{run_id}.json"
+
+    @property
     def quarantine(self) -> Path:
         """A note for each container that was given up."""
         return self.root / "quarantine"

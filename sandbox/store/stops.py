@@ -45,9 +45,12 @@ class Request:
 
 
 @contextmanager
-def requested(folder: Path, task_id: str) -> Iterator[Request]:
-    """Let others see and stop us while we run checks of a task. Raises: OSError when the home cannot be written."""
-    path = folder / f"{task_id}.{secrets.token_hex(8)}"
+def requested(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[Request]:
+    """Let others see and stop us while we run checks of a task. Raises: OSError when the home cannot be written.
+
+    `run_id`: the name that others know this request by, where it has one.
+    """
+    path = request_path(folder, task_id, run_id or secrets.token_hex(8))
     held, beside = make_claimed(path)
     try:
         beside.rename(path)
@@ -87,12 +90,34 @@ class Seen:
         return remove_abandoned(self.path)
 
 
+def request_path(folder: Path, task_id: str, name: str) -> Path:
+    """The file of one request: there and locked while its process runs it."""
+    return folder / f"{task_id}.{name}"
+
+
+def list_run_ids(folder: Path, task_id: str) -> list[str]:
+    """The run ids of a task's background requests, of living and of dead processes."""
+    found = (path.name.partition(".")[2] for path in folder.glob(f"{task_id}.run-*"))
+    return sorted(name for name in found if not name.endswith(_WISH))
+
+
+def is_at_work(folder: Path, task_id: str, run_id: str) -> bool:
+    """Whether the process that runs the request with this run id lives."""
+    path = request_path(folder, task_id, run_id)
+    return path.exists() and not is_abandoned(path)
+
+
 @contextmanager
-def seen(folder: Path, task_id: str) -> Iterator[list[Seen]]:
-    """All requests of a task, of living and of dead processes; what wishes for others left goes."""
+def seen(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[list[Seen]]:
+    """The requests of a task, or the one with this run id, of living and of dead processes; what wishes for others left
+    goes.
+    """
     found: list[Seen] = []
+    wanted = None if run_id is None else request_path(folder, task_id, run_id).name
     try:
         for path in sorted(folder.glob(f"{task_id}.*")):
+            if wanted is not None and path.name != wanted:
+                continue
             if path.suffix == _WISH:
                 if not path.with_suffix("").exists():
                     path.unlink(missing_ok=True)

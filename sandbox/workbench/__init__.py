@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.models import (
         Approval,
+        BackgroundRun,
         Check,
         CheckRun,
         Cleaned,
@@ -277,12 +279,62 @@ class Workbench:
 
         `runtime`: engine runtime instead of the profile's and the settings'.
         """
+        with use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard:
+            return self._run_checks(task_id, check_ids, heard, runtime)
+
+    def _run_checks(
+        self, task_id: str, check_ids: Sequence[str], watch: Watch, runtime: str | None, run_id: str | None = None
+    ) -> tuple[CheckRun, ...]:
         arguments = {"ids": list(check_ids)}
-        with (
-            use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
-            use.recording.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done,
-        ):
-            return done(use.checking.run_checks(self._parts.under(runtime), task_id, check_ids, heard))
+        with use.recording.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done:
+            return done(use.checking.run_checks(self._parts.under(runtime), task_id, check_ids, watch, run_id))
+
+    def start_checks(
+        self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
+    ) -> BackgroundRun:
+        """As `run_checks`, without waiting: the answer names the run for `wait_run` and `stop_run`.
+
+        If the same checks run in the task already, that run is meant. `watch` is called from another thread. Leaving
+        the `with` block of this workbench stops what still runs, unless `wait_for_runs` is called first.
+        """
+        question = use.background.Question("check", task_id, tuple(check_ids), {"runtime": runtime})
+        return use.background.start(
+            self._parts,
+            question,
+            watch or Watch(),
+            lambda heard, run_id: self._run_checks(task_id, check_ids, heard, runtime, run_id),
+        )
+
+    def start_verify(
+        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> BackgroundRun:
+        """As `verify`, without waiting; otherwise as `start_checks`."""
+        how = options or VerifyOptions()
+        question = use.background.Question("verify", task_id, (), asdict(how))
+        return use.background.start(
+            self._parts, question, watch or Watch(), lambda heard, _run_id: self._verify(task_id, heard, how)
+        )
+
+    def wait_run(
+        self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] = lambda: False
+    ) -> BackgroundRun:
+        """A background run once it has ended, or as it is after `wait_s` seconds; None waits however long it takes.
+
+        It may be of another process or an earlier session. `cancelled`: asked four times a second, ends the wait.
+        Raises: `not_found`, also when the process that ran it was killed; the error that ended the run.
+        """
+        return use.background.wait(self._parts, run_id, wait_s, cancelled)
+
+    def stop_run(self, run_id: str) -> BackgroundRun:
+        """End a background run: its checks are recorded as `killed`. One that has ended is left as it is.
+
+        Raises: `not_found`, and as `stop_checks`.
+        """
+        return use.background.stop(self._parts, run_id)
+
+    def wait_for_runs(self) -> None:
+        """Wait until all background runs that this workbench started have ended, at their deadlines at the latest."""
+        self._parts.threads.wait_for_all()
 
     def stop_checks(self, task_id: str) -> Stopped:
         """Stop what runs or waits in a task, clean rooms too, whoever runs it; says what it was, also when nothing."""
@@ -291,12 +343,12 @@ class Workbench:
 
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
         """Run all checks over the exact committed tree in clean rooms, or answer what they said of it before."""
-        how = options or VerifyOptions()
-        with (
-            use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard,
-            use.recording.recorded(self._parts, task_id, "verify", {}) as done,
-        ):
-            return done(use.verifying.verify(self._parts.under(how.runtime), task_id, heard, how))
+        with use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard:
+            return self._verify(task_id, heard, options or VerifyOptions())
+
+    def _verify(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+        with use.recording.recorded(self._parts, task_id, "verify", {}) as done:
+            return done(use.verifying.verify(self._parts.under(options.runtime), task_id, watch, options))
 
     def run(
         self,

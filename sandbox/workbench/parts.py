@@ -15,6 +15,7 @@ from sandbox.files.openat2 import require_openat2
 from sandbox.git.ending import Ending
 from sandbox.models import Actor, Host
 from sandbox.store.home import Home, default_home, home_at
+from sandbox.workbench.background_threads import BackgroundThreads
 from sandbox.workbench.lazy import Lazy
 from sandbox.workbench.once import Once
 
@@ -72,6 +73,7 @@ class Parts:
     runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
     first_uses: threading.RLock = field(default_factory=threading.RLock)
     ending: Ending = field(default_factory=Ending)
+    threads: BackgroundThreads = field(default_factory=BackgroundThreads)
     _engines: list[connection.Engine] = field(default_factory=list)
     supervisors: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime, as first found
     _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
@@ -270,7 +272,9 @@ class Parts:
             return before[1]
 
     def close(self) -> None:
-        """Give back connections; we are not at work any more."""
+        """Give back connections; we are not at work any more. Background runs that have not ended are stopped."""
+        self.threads.cancel_all()
+        self.threads.wait_for_all()
         for engine in self._engines:
             engine.close()
         self._engines.clear()

@@ -32,6 +32,7 @@ def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], w
     run_id, check, place = which
     with interrupts_deferred() as interrupted:
         wish = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
+        watch.starts(run_id, check)
         watch.announce(check, None)
         with parts.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
             require_space(parts)
@@ -43,9 +44,9 @@ def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], w
     return run
 
 
-def task_report(parts: Parts, task_id: str) -> tuple[str, Path]:
-    """A run id and the task's own report directory, which its container has mounted, without what was left in it. The
-    caller holds the task's lock, and nothing runs in it.
+def task_report(parts: Parts, task_id: str) -> Path:
+    """The task's own report directory, which its container has mounted, without what was left in it. The caller holds
+    the task's lock, and nothing runs in it.
     """
     folder = parts.home.report(task_id)
     folder.mkdir(mode=0o755, exist_ok=True)
@@ -53,13 +54,18 @@ def task_report(parts: Parts, task_id: str) -> tuple[str, Path]:
     folder.chmod(0o755)  # ours, below a folder that nobody else can enter: no link
     if parts.file_owner is not None:
         os.chown(folder, *parts.file_owner)
-    return f"run-{parts.presence.new_id()}", folder
+    return folder
+
+
+def new_run_id(parts: Parts) -> str:
+    """An id that no other run has."""
+    return f"run-{parts.presence.new_id()}"
 
 
 @contextmanager
 def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
     """A run id and an empty directory that the guest may write its report into."""
-    run_id = f"run-{parts.presence.new_id()}"
+    run_id = new_run_id(parts)
     folder = parts.home.room(run_id)
     try:
         folder.mkdir(mode=0o755)

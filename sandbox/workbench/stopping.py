@@ -36,13 +36,13 @@ _EDIT_WAIT_S = 10.0
 
 
 @contextmanager
-def stoppable(parts: Parts, task_id: str, watch: Watch) -> Iterator[Watch]:
-    """Run checks of a task in the body, with this watch: `stop_checks` of any process reaches it."""
+def stoppable(parts: Parts, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
+    """Run checks of a task in the body, with this watch: `stop_checks` of any process reaches it, by `run_id` too."""
     if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not parts.home.task(task_id).exists():
         yield watch  # the request itself says what is wrong with the id
         return
     parts.home.stops.mkdir(mode=0o700, exist_ok=True)
-    with requested(parts.home.stops, task_id) as request:
+    with requested(parts.home.stops, task_id, run_id) as request:
 
         def announce(check: Check, run: CheckRun | None) -> None:
             if run is None:
@@ -54,20 +54,22 @@ def stoppable(parts: Parts, task_id: str, watch: Watch) -> Iterator[Watch]:
         yield replace(watch, announce=announce, cancelled=lambda: watch.cancelled() or request.wanted())
 
 
-def stop_checks(parts: Parts, task_id: str) -> Stopped:
+def stop_checks(parts: Parts, task_id: str, run_id: str | None = None) -> Stopped:
     """Stop what runs or waits in a task, clean rooms too, and wait until it has ended; nothing is fine.
+
+    `run_id`: stop only this background run.
 
     Raises: `not_found`; `timeout` when whoever runs it does not answer; `engine_unavailable` when the guest of a dead
     process may live and nobody can tell.
     """
     find_task(parts.home, task_id, allow_closed=True)
-    with seen(parts.home.stops, task_id) as requests:
+    with seen(parts.home.stops, task_id, run_id) as requests:
         running = [request.checks() for request in requests]
         for request in requests:
             request.ask_to_stop()
         _wait(task_id, lambda: all(request.is_over() for request in requests))
         dead = [request.clear() for request in requests]
-        if any(dead) or parts.home.guest_mark(task_id).exists():
+        if any(dead) or (run_id is None and parts.home.guest_mark(task_id).exists()):
             _end_guests(parts, task_id)
         return Stopped(task_id=task_id, stopped=tuple(_stopped(requests, running, dead)))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a new use-case is one more name
     from sandbox.workbench import approving as approving
+    from sandbox.workbench import background as background
     from sandbox.workbench import checking as checking
     from sandbox.workbench import checklist as checklist
     from sandbox.workbench import cleaning as cleaning

@@ -14,6 +14,10 @@ def _silent(_check: Check, _run: CheckRun | None) -> None:
     return None
 
 
+def _unnoticed(_run_id: str, _check: Check) -> None:
+    return None
+
+
 def _unheard(_position: int) -> None:
     return None
 
@@ -29,9 +33,11 @@ class Watch:
     `cancelled`: asked several times a second, from the thread that runs the check, or waits to: true ends the check
     (`killed`), and no further one of the request starts; see `sandbox.Cancellation`. `queued`: called with the place
     in the line while other checks of this home have their turn: 1 for the next one, 0 when its own has come.
+    `starts`: called before a check with the id its run will have, by which its log can be read while it runs.
     """
 
     announce: Callable[[Check, CheckRun | None], None] = _silent
     follow: Callable[[str, bytes], None] | None = None
     cancelled: Callable[[], bool] = _never
     queued: Callable[[int], None] = _unheard
+    starts: Callable[[str, Check], None] = _unnoticed

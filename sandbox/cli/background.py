@@ -1,0 +1,95 @@
+"""Runs of checks in the background: `check run --detach`, `verify --detach`, `check wait`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from sandbox.cli.detach import Starter, fork
+from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.verdicts import show_runs
+from sandbox.models import BackgroundRun, Verdict
+
+if TYPE_CHECKING:
+    from sandbox.workbench import Workbench
+
+STILL_RUNNING = 5
+"""Exit code of a wait that ended before the run."""
+
+_LOOK_S = 0.05
+
+
+def start_detached(invocation: Invocation, start: Callable[[Workbench], BackgroundRun]) -> int:
+    """Start a run in a process of its own and print it; the exit code says whether it could be started."""
+    role = fork()
+    if isinstance(role, Starter):
+        message = role.wait_for_message()
+        if not message:
+            return role.wait_for_end()
+        started = BackgroundRun.model_validate_json(message)
+        invocation.emit(started, lambda: show_background_run(started))
+        return 0
+    with invocation.workbench() as workbench:
+        started = _wait_until_it_begins(workbench, start(workbench))
+        role.report(started.model_dump_json().encode())
+        workbench.wait_for_runs()
+    return 0
+
+
+def _wait_until_it_begins(workbench: Workbench, found: BackgroundRun) -> BackgroundRun:
+    """An unknown check, or a task that is busy, is an error of the command that names it."""
+    while found.state == "running" and found.check_id is None:
+        found = workbench.wait_run(found.run_id, _LOOK_S)
+    return found
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Maximum time to wait; default: no limit."
+)
+@global_options
+@click.pass_obj
+def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
+    """Wait for a background RUN, and print its result.
+
+    Exits 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
+    """
+    with invocation.workbench() as workbench:
+        found = workbench.wait_run(run_id, timeout)
+    invocation.emit(found, lambda: show_background_run(found))
+    return exit_code(found)
+
+
+def exit_code(found: BackgroundRun) -> int:
+    """0: everything passed."""
+    if found.state == "running":
+        return STILL_RUNNING
+    runs = found.verification.runs if found.verification else found.runs
+    passed = found.verification.verified if found.verification else all(r.verdict is Verdict.PASSED for r in runs)
+    return 0 if passed else 1
+
+
+def show_background_run(found: BackgroundRun) -> None:
+    """How far it is, or its result."""
+    if found.state == "running":
+        click.echo(f"{found.run_id}  {_progress(found)}")
+        for line in found.last_lines:
+            click.echo(f"      {line}")
+        note(f"The run goes on in the background. Wait for it: sandbox check wait {found.run_id}")
+        return
+    show_runs(found.verification.runs if found.verification else found.runs, found.task_id)
+    if found.verification:
+        word = "verified" if found.verification.verified else "not verified"
+        color = "green" if found.verification.verified else "red"
+        click.echo(f"{click.style(word, fg=color)}: tree {found.verification.tree}")
+
+
+def _progress(found: BackgroundRun) -> str:
+    what = f"{found.check_id} of {found.task_id}" if found.check_id else f"{found.operation} of {found.task_id}"
+    if found.queue_position:
+        return f"{what}: waiting, number {found.queue_position} in the queue, {found.elapsed_s:.0f} s so far"
+    deadline = f", ended after {found.deadline_s:.0f} s at the latest" if found.deadline_s else ""
+    return f"{what}: running for {found.elapsed_s:.0f} s{deadline}"

@@ -1,0 +1,116 @@
+"""Records of background runs: what was asked, how far it is, and how it ended.
+
+The process that runs the checks writes the record and holds the lock of the request file of the same run id (stops.py),
+so a record that says `running` without a locked request belongs to a process that was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.mistakes import mistakes
+from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
+from sandbox.models.model import Model
+from sandbox.store.home import Home, damaged, read_json, write_json
+from sandbox.store.runs import RUN_ID_PATTERN
+
+KEPT, SPARE = 500, 50
+"""Records that a home keeps. When there are so many more, a run that is started removes the oldest."""
+
+_log = logging.getLogger(__name__)
+
+
+class Failure(Model):
+    """The error that ended a run, as `SandboxError` has it."""
+
+    code: ErrorCode
+    brief: str
+    details: str = ""
+    hint: str = ""
+
+
+class RunRecord(Model):
+    """A background run on disk. `commit`: the task's last one when it began. Seconds count from `started_at`."""
+
+    run_id: str
+    task_id: TaskId
+    operation: BackgroundOperation
+    check_ids: tuple[CheckId, ...] = ()
+    options: dict[str, Any] = Field(default_factory=dict)
+    commit: ObjectId | None = None
+    state: Literal["running", "finished", "failed"] = "running"
+    started_at: datetime
+    ended_s: float | None = None
+    deadline_s: float | None = None
+    check_id: CheckId | None = None
+    check_run_id: str | None = None
+    queue_position: int | None = None
+    last_lines: tuple[str, ...] = ()
+    runs: tuple[CheckRun, ...] = ()
+    verification: Verification | None = None
+    failure: Failure | None = None
+
+
+def save_record(home: Home, record: RunRecord) -> None:
+    """Replace the record. Not fsynced: a power failure ends the run as well."""
+    write_json(home.background_run(record.run_id), record.model_dump(mode="json"), synced=False)
+
+
+def find_record(home: Home, run_id: str) -> RunRecord:
+    """Raises: `not_found` with the newest runs, also for what is not an id; `internal` for a damaged record."""
+    path = home.background_run(run_id) if re.fullmatch(RUN_ID_PATTERN, run_id) else None
+    document = read_json(path) if path is not None else None
+    if path is None or document is None:
+        raise _unknown(home, run_id)
+    try:
+        return RunRecord.model_validate(document)
+    except ValidationError as error:
+        raise damaged(path, mistakes(error)) from error
+
+
+def list_records(home: Home, most: int = KEPT) -> Iterator[RunRecord]:
+    """Records, the one written last first; a damaged one is skipped, with a warning."""
+    for path in _newest(home)[:most]:
+        try:
+            document = read_json(path)
+            if document is not None:
+                yield RunRecord.model_validate(document)
+        except (SandboxError, ValidationError):
+            _log.warning("the record of a background run cannot be used, and is left out: %s", path)
+
+
+def prune(home: Home) -> None:
+    """Remove the oldest records beyond `KEPT`. A run at work writes its record again, at the latest when it ends."""
+    if sum(1 for _ in home.background_runs.iterdir()) > KEPT + SPARE:  # seldom: to sort them takes a millisecond
+        for path in _newest(home)[KEPT:]:
+            path.unlink(missing_ok=True)
+
+
+def _newest(home: Home) -> list[Path]:
+    found = ((_written_ns(path), path) for path in home.background_runs.glob("run-*.json"))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _written_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # removed meanwhile
+        return 0
+
+
+def _unknown(home: Home, run_id: str) -> SandboxError:
+    newest = [f"{r.run_id}  {r.task_id} {' '.join(r.check_ids) or 'verify'} {r.state}" for r in list_records(home, 5)]
+    return SandboxError(
+        ErrorCode.NOT_FOUND,
+        f"There is no background run '{run_id[:100]}'",
+        details="\n".join(["The newest ones:", *newest] if newest else ["No run was started in the background yet."]),
+        hint="`sandbox check runs TASK` lists the runs of a task that have ended.",
+    )

@@ -1,0 +1,82 @@
+"""The threads of one controller that run checks in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.checks.cancel import Cancellation
+from sandbox.errors import ErrorCode, SandboxError
+
+MOST_AT_ONCE = 64
+"""Background runs of one controller; how many of them run checks at the same time is `container.parallel`."""
+
+
+@dataclass
+class BackgroundThread:
+    """One run. `known`: its record is there, or it ended before that. `ended`: its thread does nothing any more."""
+
+    run_id: str
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    known: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+    def wait_until_known(self) -> None:
+        """Raises: what ended the run before it had a record."""
+        self.known.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class BackgroundThreads:
+    """All runs of a controller that have not ended. Used from any thread."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._threads: dict[str, BackgroundThread] = {}
+
+    def start(self, run_id: str, work: Callable[[BackgroundThread], None]) -> BackgroundThread:
+        """Run `work` in a thread of its own. Raises: `quota_exceeded` beyond `MOST_AT_ONCE`."""
+        started = BackgroundThread(run_id)
+        with self._changing:
+            if len(self._threads) >= MOST_AT_ONCE:
+                raise SandboxError(
+                    ErrorCode.QUOTA_EXCEEDED,
+                    f"{MOST_AT_ONCE} background runs are at work already",
+                    hint="Wait for one of them, or stop one.",
+                )
+            self._threads[run_id] = started
+        threading.Thread(target=self._run, args=(started, work), name=run_id).start()
+        return started
+
+    def find(self, run_id: str) -> BackgroundThread | None:
+        """The thread of a run that has not ended."""
+        with self._changing:
+            return self._threads.get(run_id)
+
+    def cancel_all(self) -> None:
+        """Ask all runs to end; what they run is recorded as killed."""
+        for running in self._listed():
+            running.cancellation.set()
+
+    def wait_for_all(self) -> None:
+        """Return when no run is left."""
+        while found := self._listed():
+            found[0].ended.wait()
+
+    def _listed(self) -> list[BackgroundThread]:
+        with self._changing:
+            return list(self._threads.values())
+
+    def _run(self, started: BackgroundThread, work: Callable[[BackgroundThread], None]) -> None:
+        try:
+            work(started)
+        except Exception as error:  # noqa: BLE001 - whoever started the run gets it
+            started.error = error
+        finally:
+            with self._changing:
+                del self._threads[started.run_id]
+            started.known.set()
+            started.ended.set()
