@@ -164,10 +164,13 @@ class AgentSettings(_Section):
 
     `sessions`: that one HTTP server keeps for clients of protocols before 2026-07-28; reached: the one that was idle
     for longest ends.
+    `on_disconnect`: what becomes of a check whose client gave up its call or went away: `keep` lets it go on to its
+    end or deadline, `stop` kills it.
     """
 
     result_bytes: int = Field(default=50 * 1024, ge=4096, le=16 * 1024**2)
     sessions: int = Field(default=500, ge=1, le=10_000)
+    on_disconnect: Literal["keep", "stop"] = "keep"
 
 
 class Settings(_Section):

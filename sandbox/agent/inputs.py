@@ -120,9 +120,28 @@ class ListChecks(Input):
     task_id: Task | None = Field(None, description="Either this or repo_id.")
 
 
+WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run goes on after.")]
+Run = Annotated[Line, Field(description="run_id of a run, from space_repo_run_check or space_repo_verify.")]
+
+
 class RunCheck(Input):
     task_id: Task
     check_id: Line = Field(description="From space_repo_list_checks.")
+    wait_s: WaitS = 45.0
+
+
+class Verify(Input):
+    task_id: Task
+    wait_s: WaitS = 45.0
+
+
+class WaitRun(Input):
+    run_id: Run
+    wait_s: WaitS = 45.0
+
+
+class StopRun(Input):
+    run_id: Run
 
 
 class Commit(Input):

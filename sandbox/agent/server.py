@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -37,12 +37,14 @@ from sandbox.agent.outputs import RequestedApproval
 from sandbox.agent.results import BUDGET_BYTES, failure, success
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, CheckRun, Risk
+from sandbox.models import Check, CheckRun
 from sandbox.text import shown
 from sandbox.workbench import Watch, Workbench
 
-THREADS = 16
-"""Calls that run at once, beside them those that reach beyond this host, and checks; more of a kind wait."""
+THREADS, WAITING_THREADS = 16, 64
+"""Calls that run at once, beside them those that reach beyond this host, and those that wait for checks; more of a kind
+wait.
+"""
 
 PROGRESS_S = 0.5
 PROGRESS_CHARS = 200
@@ -61,6 +63,7 @@ class Agent:
     """What one server serves. `approvals`: `policy`, or `auto` for trusted automation. `every_tool`: no gating.
 
     `most_sessions`: of the older protocol over HTTP; beyond it the one that was idle for longest ends.
+    `on_disconnect`: what becomes of a check whose call was given up by the client, or ended with it.
     """
 
     workbench: Workbench
@@ -69,10 +72,11 @@ class Agent:
     every_tool: bool = False
     budget_bytes: int = BUDGET_BYTES
     most_sessions: int = 500
+    on_disconnect: Literal["keep", "stop"] = "keep"
     announcer: Announcer = field(default_factory=Announcer)
     threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     network_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
-    check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
+    check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, WAITING_THREADS))
 
     def offers(self, preset: Preset) -> bool:
         """Whether the tools of a preset are there now. Reads one small file at most."""
@@ -190,31 +194,40 @@ def _request_approval(agent: Agent, wanted: Any) -> RequestedApproval:
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
-    """Run the use-case in a thread. When the client cancels or goes, this waits for its end; checks are stopped."""
-    if tool.risk is Risk.SHELL:
-        return await _run_stoppable(agent, tool, arguments, context, state)
+    """Run the use-case in a thread. When the client cancels or goes, this waits for its end."""
+    if tool.waits:
+        return await _run_abandonable(agent, tool, arguments, context)
     threads = agent.network_threads if tool.open_world else agent.threads  # a remote may say nothing for minutes
     return await _in_thread(threads, partial(tool.call, Request(agent.workbench, arguments, Watch(), state)))
 
 
-async def _run_stoppable(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
-    """Checks have threads of their own: however many run, a status is answered."""
-    cancelled = threading.Event()
-    request = Request(agent.workbench, arguments, _watch(context, cancelled), state)
+async def _run_abandonable(agent: Agent, tool: Tool, arguments: Any, context: _Context) -> BaseModel:
+    """A call that may wait for long returns as soon as its client has given it up; its run goes on, or is stopped.
+
+    Such calls have threads of their own: however many wait, a status is answered.
+    """
+    ended, abandoned = threading.Event(), threading.Event()
+    watch = _watch(context, ended)
+    if agent.on_disconnect == "stop":
+        watch = replace(watch, cancelled=abandoned.is_set)
+    request = Request(agent.workbench, arguments, watch, abandoned=abandoned.is_set)
     async with anyio.create_task_group() as group:
-        group.start_soon(_tell_when_cancelled, cancelled)
+        group.start_soon(_tell_when_cancelled, ended, abandoned)
         outcome = await anyio.to_thread.run_sync(_attempt, tool, request, limiter=agent.check_threads)
+        ended.set()
         group.cancel_scope.cancel()
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
-async def _tell_when_cancelled(cancelled: threading.Event) -> None:
+async def _tell_when_cancelled(ended: threading.Event, abandoned: threading.Event) -> None:
     try:
         await anyio.sleep_forever()
     finally:
-        cancelled.set()
+        if not ended.is_set():
+            abandoned.set()
+            ended.set()
 
 
 def _attempt(tool: Tool, request: Request) -> BaseModel | Exception:
@@ -229,8 +242,11 @@ async def _in_thread(threads: anyio.CapacityLimiter, work: Callable[[], BaseMode
     return await anyio.to_thread.run_sync(work, limiter=threads)
 
 
-def _watch(context: _Context, cancelled: threading.Event) -> Watch:
-    """Progress notifications while checks run: each step, and lines of output, at most two of these a second."""
+def _watch(context: _Context, ended: threading.Event) -> Watch:
+    """Progress notifications while checks run: each step, and lines of output, at most two of these a second.
+
+    `ended`: the call has been answered or given up, and takes no notification any more.
+    """
     steps, next_line_at, loop = itertools.count(1), [0.0], anyio.lowlevel.current_token()
 
     async def report(message: str) -> None:
@@ -238,7 +254,7 @@ def _watch(context: _Context, cancelled: threading.Event) -> Watch:
             await context.session.report_progress(float(next(steps)), None, message)
 
     def tell(message: str) -> None:
-        if not cancelled.is_set():  # else nobody takes it any more
+        if not ended.is_set():
             with suppress(Exception, CancelledError):  # whether the client hears it decides nothing
                 anyio.from_thread.run(report, message, token=loop)
 
@@ -257,4 +273,4 @@ def _watch(context: _Context, cancelled: threading.Event) -> Watch:
         if position:
             tell(f"waiting for other checks: number {position} in line")
 
-    return Watch(announce=announce, follow=follow, cancelled=cancelled.is_set, queued=queued)
+    return Watch(announce=announce, follow=follow, queued=queued)

@@ -27,14 +27,14 @@ _NO_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"No JSON, or more th
 _NO_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="No JSON-RPC message")
 
 ANSWERS_S = 30.0
-"""How long what was asked may take after the client has closed its end; then checks are stopped, and all else ends."""
+"""How long what was asked may take after the client has closed its end."""
 
 LAST_WORDS_S = 5.0
 """How long a client that has closed its end may take to read what is left."""
 
 
 def serve_stdio(agent: Agent) -> None:
-    """Until the client closed its end and has its answers, or a signal ends it. Checks that run then are stopped."""
+    """Until the client closed its end and has its answers, or a signal ends it."""
     with standard_wire() as wire:
         anyio.run(_serve_until_told, agent, wire)
 

@@ -54,6 +54,7 @@ class Wire:
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
+        self._over = os.eventfd(0, os.EFD_CLOEXEC)
         self._reader, self._writer = _Hand[bytes](), _Hand[None]()
 
     async def lines(self) -> AsyncIterator[bytes]:
@@ -79,7 +80,19 @@ class Wire:
         """Wait until nobody can read what we write; else only a write would tell. A file is read for ever."""
         poll = select.poll()
         poll.register(self._writes, 0)  # POLLERR and POLLHUP come unasked: poll(2)
+        poll.register(self._over, select.POLLIN)
         await _Hand[object]().do(poll.poll)
+
+    def let_go(self) -> None:
+        """Leave both descriptors to the client: it sees that they are closed, also while this process lives.
+
+        They are not closed but lead nowhere, since a thread that blocks in one may go on with its number.
+        """
+        os.eventfd_write(self._over, 1)  # a poll that waits keeps its files open
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for ours in (self._reads, self._writes):
+            os.dup2(nothing, ours, inheritable=False)
+        os.close(nothing)
 
 
 def _take(kept: bytearray, piece: bytes) -> None:
@@ -104,8 +117,10 @@ def standard_wire() -> Iterator[Wire]:
     os.dup2(nothing, _INPUT)
     os.dup2(_ERRORS, _OUTPUT)
     os.close(nothing)
+    wire = Wire(reads, writes)
     try:
-        yield Wire(reads, writes)
+        yield wire
     finally:
-        os.dup2(reads, _INPUT)  # both stay open too: a thread may still block in one
+        os.dup2(reads, _INPUT)
         os.dup2(writes, _OUTPUT)
+        wire.let_go()

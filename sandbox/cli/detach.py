@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_NO_SIGNAL = 0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MESSAGE_BYTES = 1 << 20
 
@@ -47,16 +48,22 @@ class Worker:
 
     def report(self, message: bytes) -> None:
         """Send the starter its message, on which it ends, and let go of the standard streams that are its."""
+        _end_with_parent(_NO_SIGNAL)
+        let_go_of_streams()
         with suppress(BrokenPipeError):  # it was killed
             os.write(self._writes, message)
-        let_go_of_streams()
         os.close(self._writes)
 
     def end_with_starter(self) -> None:
-        """Be sent SIGTERM when the starter is killed."""
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        """Be sent SIGTERM when the starter is killed before it had our report."""
+        _end_with_parent(signal.SIGTERM)
         if os.getppid() != self.starter_pid:  # it died before that
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end_with_parent(number: int) -> None:
+    """Be sent this signal when the parent dies; 0: none."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def fork() -> Starter | Worker:

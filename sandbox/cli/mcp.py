@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.serving import ServerOptions, serve_address, serve_client
 
 
 @click.group(invoke_without_command=True)
@@ -28,32 +30,19 @@ from sandbox.cli.invocation import Invocation, global_options, note
 )
 @global_options
 @click.pass_context
-def mcp(ctx: click.Context, address: str | None, token_file: Path | None, tools: str, approvals: str) -> None:
-    """Serve agents over the Model Context Protocol, until the client goes."""
+def mcp(
+    ctx: click.Context, address: str | None, token_file: Path | None, tools: str, approvals: Literal["policy", "auto"]
+) -> int:
+    """Serve agents over the Model Context Protocol, until the client goes.
+
+    A check that runs when the client goes is not lost: it runs on to its end (agent.on_disconnect).
+    """
     if ctx.invoked_subcommand is not None:
-        return
-    from sandbox.agent.http import serve_http  # noqa: PLC0415 - lazy: the SDK takes most of a second to load
-    from sandbox.agent.server import Agent  # noqa: PLC0415 - as above
-    from sandbox.agent.stdio import serve_stdio  # noqa: PLC0415 - as above
-
-    invocation = ctx.ensure_object(Invocation)
-    with invocation.agent_workbench() as workbench:
-        agent = Agent(
-            workbench,
-            workbench.home,
-            approvals,  # type: ignore[arg-type]  # click chose
-            tools == "all",
-            workbench.settings.agent.result_bytes,
-            workbench.settings.agent.sessions,
-        )
-        if address is None:
-            serve_stdio(agent)
-        else:
-            serve_http(agent, address, token_file, _ready)
-
-
-def _ready(url: str, token_file: Path) -> None:
-    note(f"serving at {url}; the bearer token is in {token_file}")
+        return 0
+    invocation, options = ctx.ensure_object(Invocation), ServerOptions(approvals, tools == "all")
+    if address is None:
+        return serve_client(invocation, options)
+    return serve_address(invocation, options, address, token_file)
 
 
 @mcp.command()
@@ -62,7 +51,7 @@ def _ready(url: str, token_file: Path) -> None:
 @click.pass_obj
 def config(invocation: Invocation, client: str) -> None:
     """Print what CLIENT needs in its configuration to start this sandbox."""
-    from sandbox.agent.clients import CLIENTS  # noqa: PLC0415 - as above
+    from sandbox.agent.clients import CLIENTS  # noqa: PLC0415 - lazy: the command starts fast
 
     found = CLIENTS[client]
     home = ["--home", str(invocation.home.absolute())] if invocation.home else []

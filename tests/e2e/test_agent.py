@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -190,17 +191,33 @@ def test_ten_sessions_on_one_home(home: Path, busy: dict[str, str]) -> None:
         server.stop()
 
 
-def test_a_client_that_goes_stops_its_check(
-    server: AgentServer, home: Path, git_server: GitServer, tmp_path: Path
-) -> None:
+@dataclass(frozen=True)
+class SlowTask:
+    """A task whose check `test` runs until it is let go."""
+
+    id: str
+    worktree: Path
+
+    def let_go(self) -> None:
+        (self.worktree / "go").touch()
+
+
+@pytest.fixture
+def slow(home: Path, git_server: GitServer, tmp_path: Path) -> SlowTask:
     folder = tmp_path / "slow"
     folder.mkdir()
-    (folder / "Makefile").write_text("build:\n\ttrue\ntest:\n\techo at work; sleep 600\n.PHONY: build test\n")
+    recipe = "echo at work; while ! test -e go; do sleep 0.1; done"
+    (folder / "Makefile").write_text(f"build:\n\ttrue\ntest:\n\t{recipe}\n.PHONY: build test\n")
     name = f"slow-{uuid.uuid4().hex[:8]}"
     git_server.seed("acme", name, folder)
     person = Command(home)
     repository = person.ok("repo", "clone", git_server.https_url("acme", name))["repository"]["id"]
-    task = person.ok("task", "create", repository)["task"]["id"]
+    task = person.ok("task", "create", repository)["task"]
+    return SlowTask(task["id"], Path(task["worktree_path"]))
+
+
+def give_up(slow: SlowTask) -> Callable[[Client], Awaitable[None]]:
+    """A session that cancels its call once the check is at work, as a client does whose deadline has come."""
     running = anyio.Event()
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
@@ -209,20 +226,65 @@ def test_a_client_that_goes_stops_its_check(
 
     async def session(client: Client) -> None:
         async with anyio.create_task_group() as group:
-            call = {"task_id": task, "check_id": "test"}
+            call = {"task_id": slow.id, "check_id": "test"}
             group.start_soon(lambda: client.call_tool("space_repo_run_check", call, progress_callback=progress))
             await running.wait()
             group.cancel_scope.cancel()
 
+    return session
+
+
+def ended(home: Path, task_id: str) -> list[str]:
+    """Checks and verdicts in the task's journal."""
+    return [name for entry in Command(home).ok("task", "log", task_id)["entries"] for name in entry["names"]]
+
+
+def test_s17_a_check_whose_client_gave_up_goes_on_and_is_found_again(server: AgentServer, slow: SlowTask) -> None:
+    async def later(client: Client) -> None:
+        found = await ok(client, "space_repo_run_check", task_id=slow.id, check_id="test", wait_s=0)
+        assert (found["state"], found["check_id"], found["last_lines"][-1]) == ("running", "test", "at work")
+        assert found["elapsed_s"] < found["deadline_s"]
+        slow.let_go()
+        result = await ok(client, "space_repo_wait_run", run_id=found["run_id"], wait_s=200)
+        assert (result["state"], result["verdict"], result["run_id"]) == ("finished", "passed", found["run_id"])
+
+    talk(server, give_up(slow), later)
+    assert "test killed" not in ended(server.home, slow.id)
+
+
+def test_a_client_that_goes_stops_its_check_where_that_is_asked_for(server: AgentServer, slow: SlowTask) -> None:
+    server.stop()
+    strict = AgentServer(server.home, server.transport, env={"SANDBOX_AGENT_ON_DISCONNECT": "stop"})
+    strict.start()
+    try:
+        talk(strict, give_up(slow))
+
+        async def stopped() -> None:
+            with anyio.fail_after(120):
+                while "test killed" not in ended(server.home, slow.id):
+                    await anyio.sleep(0.2)
+
+        anyio.run(stopped)
+    finally:
+        strict.stop()
+    assert Command(server.home).ok("file", "read", slow.id, "Makefile")["content"].startswith("build:")
+
+
+def test_a_run_is_left_and_ended_by_its_id(server: AgentServer, slow: SlowTask) -> None:
+    async def session(client: Client) -> None:
+        started = await ok(client, "space_repo_run_check", task_id=slow.id, check_id="test", wait_s=0.5)
+        assert started["state"] == "running"
+        waited = await ok(client, "space_repo_wait_run", run_id=started["run_id"], wait_s=0.1)
+        assert waited["state"] == "running"
+        ended = await ok(client, "space_repo_stop_run", run_id=started["run_id"])
+        assert (ended["state"], ended["verdict"]) == ("finished", "killed")
+        verify = await ok(client, "space_repo_verify", task_id=slow.id, wait_s=0)
+        assert (verify["state"], "verified" in verify and verify["verified"] is not None) == ("running", False)
+        over = await ok(client, "space_repo_stop_run", run_id=verify["run_id"])
+        assert (over["state"], over["verified"]) == ("finished", False)
+        await failed(client, "space_repo_wait_run", "not_found", run_id="run-" + "0" * 32)
+
     talk(server, session)
-
-    async def stopped() -> None:
-        with anyio.fail_after(120):
-            while not any("test killed" in e["names"] for e in person.ok("task", "log", task)["entries"]):
-                await anyio.sleep(0.2)
-
-    anyio.run(stopped)
-    assert person.ok("file", "read", task, "Makefile")["content"].startswith("build:")
 
 
 @pytest.mark.parametrize(

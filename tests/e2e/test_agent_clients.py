@@ -213,6 +213,24 @@ def test_n14_a_client_that_reads_nothing_holds_up_neither_its_check_nor_the_end(
         assert client.process.wait(60) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_s17_a_check_outlives_the_process_that_its_client_kills(work: Work, number: signal.Signals) -> None:
+    with peer(work.person.home) as client:
+        client.send(HELLO, READY)
+        client.receive()
+        client.send(call(10, "space_repo_run_check", task_id=work.task, check_id="test", wait_s=0))
+        while "id" not in (answer := client.receive()):
+            pass  # progress
+        run = answer["result"]["structuredContent"]
+        assert run["state"] == "running"
+        client.process.send_signal(number)
+        client.process.wait(60)
+    assert work.person("check", "wait", run["run_id"], "--timeout", "1").code == 5
+    work.let_go()
+    result = work.person.ok("check", "wait", run["run_id"])
+    assert [r["verdict"] for r in result["runs"]] == ["passed", "passed"]
+
+
 class Caller:
     """Raw connections of one session, and a client that behaves."""
 
