@@ -31,13 +31,13 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from sandbox import __version__
-from sandbox.agent import approval, prompt, resources
+from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.announcing import Announcer
-from sandbox.agent.outputs import RequestedApproval
+from sandbox.agent.outputs import RequestedApproval, answer_of
 from sandbox.agent.results import BUDGET_BYTES, failure, success
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, CheckRun
+from sandbox.models import BackgroundRun, Check, CheckRun
 from sandbox.text import shown
 from sandbox.workbench import Watch, Workbench
 
@@ -99,14 +99,14 @@ class _Announcing(Server[Any]):
 
 def make_server(agent: Agent) -> Server[Any]:
     """The server of one agent surface, for any transport."""
-    return _Announcing(
+    server = _Announcing(
         "space-sandbox",
         version=__version__,
         title="Space Sandbox",
         instructions=INSTRUCTIONS,
         get_tool_input_schema=lambda name: _schema(TOOLS[name].takes) if name in TOOLS else None,
         on_list_tools=partial(_list_tools, agent),
-        on_call_tool=partial(_call_tool, agent),
+        on_call_tool=partial(_call_tool, agent),  # type: ignore[arg-type]  # the SDK passes a claimed result on
         on_list_prompts=prompt.list_prompts,
         on_get_prompt=partial(prompt.get_prompt, agent.workbench),
         on_list_resources=resources.list_resources,
@@ -114,6 +114,28 @@ def make_server(agent: Agent) -> Server[Any]:
         on_read_resource=partial(resources.read, agent.workbench, agent.home),
         on_subscriptions_listen=ListenHandler(agent.announcer.bus),
     )
+    server.extensions[mcp_tasks.EXTENSION] = {}
+    server.add_request_handler("tasks/get", mcp_tasks.TaskParams, partial(_get_task, agent))
+    server.add_request_handler("tasks/cancel", mcp_tasks.TaskParams, partial(_cancel_task, agent))
+    server.add_request_handler("tasks/update", mcp_tasks.UpdateParams, _update_task)
+    return server
+
+
+async def _get_task(agent: Agent, _context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
+    def answer(run: BackgroundRun) -> types.CallToolResult:
+        return success(TOOLS["space_repo_wait_run"], answer_of(run), agent.budget_bytes)
+
+    work = partial(mcp_tasks.get_task, agent.workbench, params.task_id, answer, partial(failure, home=agent.home))
+    return await anyio.to_thread.run_sync(work, limiter=agent.threads)
+
+
+async def _cancel_task(agent: Agent, _context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
+    work = partial(mcp_tasks.cancel_task, agent.workbench, params.task_id)
+    return await anyio.to_thread.run_sync(work, limiter=agent.check_threads)
+
+
+async def _update_task(_context: _Context, _params: mcp_tasks.UpdateParams) -> dict[str, Any]:
+    return {}
 
 
 async def _list_tools(
@@ -149,7 +171,7 @@ def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]
 
 async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
-) -> types.CallToolResult | types.InputRequiredResult:
+) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
     tool = TOOLS.get(params.name)
     if tool is None or not agent.offers(tool.preset):
         await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
@@ -165,6 +187,10 @@ async def _call_tool(
         found = await _run(agent, tool, arguments, context, allowed.state)
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
+        if isinstance(found, BackgroundRun):
+            if found.state == "running" and tool.name in mcp_tasks.STARTS_A_TASK and mcp_tasks.takes_tasks(context):
+                return mcp_tasks.make_handle(found)
+            found = answer_of(found)
         return success(tool, found, agent.budget_bytes)
     except SandboxError as error:
         return failure(error, agent.home)

@@ -51,7 +51,7 @@ class Tool:
     """One row. `shortens`: fields of the result that are cut, longest first, when it exceeds the budget.
 
     `destructive`: can lose something that only this host has. `open_world`: reaches beyond this host. `waits`: may take
-    as long as a check, or as the caller wants to wait.
+    as long as a check, or as the caller wants to wait; `call` may return a `BackgroundRun`, which the server presents.
     """
 
     name: str
@@ -102,8 +102,7 @@ def _verify(request: Request) -> BaseModel:
 
 
 def _wait(request: Request, run_id: str) -> BaseModel:
-    found = request.workbench.wait_run(run_id, request.arguments.wait_s, cancelled=request.abandoned)
-    return outputs.answer_of(found)
+    return request.workbench.wait_run(run_id, request.arguments.wait_s, cancelled=request.abandoned)
 
 
 def _close(request: Request) -> BaseModel:
@@ -247,7 +246,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_stop_run", Preset.CHECK, _WRITE, inputs.StopRun, outputs.RunAnswer,
-        lambda r: outputs.answer_of(r.workbench.stop_run(r.arguments.run_id)),
+        lambda r: r.workbench.stop_run(r.arguments.run_id),
         "End a run; its check is recorded as killed.",
         shortens=("stdout_tail", "stderr_tail", "runs"), more="The whole log: sandbox://tasks/TASK/runs/RUN/stdout.",
         waits=True,

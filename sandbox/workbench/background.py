@@ -35,7 +35,7 @@ LAST_LINES, LINE_CHARS = 10, 200
 """What is shown of the output of a check that runs."""
 
 _TAIL_BYTES = 4096
-_WRITE_EVERY_S = 1.0
+_WRITE_EVERY_S = 0.5
 _LOOK_S = 0.25
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def _new_record(parts: Parts, run_id: str, question: Question) -> RunRecord:
 
 
 class _Tracker:
-    """Keeps the record of a run up to date: at each step, and once a second while there is output."""
+    """Keeps the record of a run up to date: at each step, and twice a second while there is output."""
 
     def __init__(self, home: Home, record: RunRecord) -> None:
         self._home, self._record = home, record

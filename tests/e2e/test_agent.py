@@ -9,12 +9,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import httpx2
+import mcp_types as types
 import pytest
 from mcp.client.client import Client
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 
 from devtools.agent import AgentServer, Transport, approved, failed, ok, talk
 from devtools.command import Command
@@ -241,7 +243,7 @@ def ended(home: Path, task_id: str) -> list[str]:
 
 def test_s17_a_check_whose_client_gave_up_goes_on_and_is_found_again(server: AgentServer, slow: SlowTask) -> None:
     async def later(client: Client) -> None:
-        found = await ok(client, "space_repo_run_check", task_id=slow.id, check_id="test", wait_s=0)
+        found = await ok(client, "space_repo_run_check", task_id=slow.id, check_id="test", wait_s=3)
         assert (found["state"], found["check_id"], found["last_lines"][-1]) == ("running", "test", "at work")
         assert found["elapsed_s"] < found["deadline_s"]
         slow.let_go()
@@ -285,6 +287,70 @@ def test_a_run_is_left_and_ended_by_its_id(server: AgentServer, slow: SlowTask) 
         await failed(client, "space_repo_wait_run", "not_found", run_id="run-" + "0" * 32)
 
     talk(server, session)
+
+
+class Handle(types.Result):
+    """What a call of a tool is answered with while its work goes on, by the extension for tasks."""
+
+    result_type: Literal["task"]
+    task_id: str
+    status: str
+    poll_interval_ms: int
+
+
+class TaskState(types.Result):
+    status: str
+    result: dict[str, Any] | None = None
+
+
+class TaskIdParams(types.RequestParams):
+    task_id: str
+
+
+class Tasks(ClientExtension):
+    """A client that waits for a task by asking for it, as the extension has it."""
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def __init__(self, on_handle: Callable[[Handle], None], *, cancels: bool = False) -> None:
+        self._on_handle, self._cancels = on_handle, cancels
+
+    def claims(self) -> list[ResultClaim[Handle]]:
+        return [ResultClaim(result_type="task", model=Handle, resolve=self._resolve)]
+
+    async def _resolve(self, handle: Handle, context: ClaimContext) -> types.CallToolResult:
+        self._on_handle(handle)
+        params = TaskIdParams(task_id=handle.task_id)
+        if self._cancels:
+            await context.session.send_request(
+                types.Request[Any, Any](method="tasks/cancel", params=params), types.EmptyResult
+            )
+        while True:
+            request = types.Request[Any, Any](method="tasks/get", params=params)
+            found = await context.session.send_request(request, TaskState)
+            if found.status != "working":
+                assert found.result is not None
+                return types.CallToolResult.model_validate(found.result)
+            await anyio.sleep(handle.poll_interval_ms / 20_000)
+
+
+@pytest.mark.parametrize(("cancels", "verdict"), [(False, "passed"), (True, "killed")], ids=["waits", "cancels"])
+def test_a_client_that_knows_tasks_waits_by_itself(
+    server: AgentServer, slow: SlowTask, cancels: bool, verdict: str
+) -> None:
+    handles: list[Handle] = []
+
+    def seen(handle: Handle) -> None:
+        handles.append(handle)
+        if not cancels:
+            slow.let_go()
+
+    async def session(client: Client) -> None:
+        found = await ok(client, "space_repo_run_check", task_id=slow.id, check_id="test", wait_s=0.5)
+        assert (found["state"], found["verdict"]) == ("finished", verdict)
+        assert [handle.task_id for handle in handles] == [found["run_id"]]
+
+    talk(server, session, extensions=[Tasks(seen, cancels=cancels)])
 
 
 @pytest.mark.parametrize(

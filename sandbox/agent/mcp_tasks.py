@@ -1,0 +1,100 @@
+"""Runs of checks as tasks of the protocol, for clients that know the extension `io.modelcontextprotocol/tasks`.
+
+Such a client gets a handle instead of the answer `running`, asks for it by itself, and gives its model the result
+(SEP-2663, specification/draft/tasks.md of modelcontextprotocol/ext-tasks). The id of a task is the run id, so other
+sessions and `sandbox check wait` know the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import BackgroundRun
+from sandbox.workbench import Workbench
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+STARTS_A_TASK = frozenset({"space_repo_run_check", "space_repo_verify"})
+POLL_MS = 2000
+
+Answer = Callable[[BackgroundRun], types.CallToolResult]
+"""The result of the tool that started a run which has ended."""
+
+
+class TaskParams(types.RequestParams):
+    """`tasks/get`, `tasks/cancel`."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """`tasks/update`: we never ask for anything, so no response is expected."""
+
+    input_responses: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: each model has its own
+
+
+def takes_tasks(context: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the client has declared the extension on this request."""
+    capabilities = context.session.client_capabilities
+    return bool(capabilities and capabilities.extensions and EXTENSION in capabilities.extensions)
+
+
+def make_handle(run: BackgroundRun) -> dict[str, Any]:
+    """What a call of a tool is answered with while its run goes on."""
+    return {"resultType": "task", **_describe(run), "status": "working"}
+
+
+def get_task(
+    workbench: Workbench, run_id: str, answer: Answer, failure: Callable[[SandboxError], Any]
+) -> dict[str, Any]:
+    """The state of a run, with the result of its tool once it has ended. Raises: `MCPError` for an unknown run."""
+    try:
+        run = workbench.wait_run(run_id, 0)
+    except SandboxError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            raise MCPError(types.INVALID_PARAMS, error.brief) from error
+        return {**_times(run_id, datetime.now(UTC), 0.0), "status": "completed", "result": _dump(failure(error))}
+    if run.state == "running":
+        return {**_describe(run), "status": "working"}
+    return {**_describe(run), "status": "completed", "result": _dump(answer(run))}
+
+
+def cancel_task(workbench: Workbench, run_id: str) -> dict[str, Any]:
+    """End a run. Raises: `MCPError` for an unknown one."""
+    try:
+        workbench.stop_run(run_id)
+    except SandboxError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            raise MCPError(types.INVALID_PARAMS, error.brief) from error
+    return {}
+
+
+def _describe(run: BackgroundRun) -> dict[str, Any]:
+    what = run.check_id or run.operation
+    queue = f", number {run.queue_position} in the queue" if run.queue_position else ""
+    return {
+        **_times(run.run_id, run.started_at, run.elapsed_s),
+        "statusMessage": f"{what}: {run.elapsed_s:.0f} s{queue}",
+    }
+
+
+def _times(run_id: str, started_at: datetime, elapsed_s: float) -> dict[str, Any]:
+    updated_at = started_at + timedelta(seconds=elapsed_s)
+    return {
+        "taskId": run_id,
+        "createdAt": started_at.isoformat(),
+        "lastUpdatedAt": updated_at.isoformat(),
+        "ttlMs": None,
+        "pollIntervalMs": POLL_MS,
+    }
+
+
+def _dump(result: BaseModel) -> dict[str, Any]:
+    return result.model_dump(mode="json", by_alias=True, exclude_none=True)
