@@ -40,7 +40,8 @@ The flow
 3. Edit: space_repo_edit_file for one place, space_repo_apply_patch for several, space_repo_write_file for new
    files (null in place of a hash). Each wants the sha256 you read, or the sha256_after of your last edit of that
    file. stale_hash: somebody changed the file since; read it again and edit that.
-4. space_repo_list_checks, space_repo_run_check. When it did not pass, read the ends of its output and its report,
+4. space_repo_list_checks, space_repo_run_check. State 'running': space_repo_wait_run, until it has ended; edits wait
+   for it as well. When it did not pass, read the ends of its output and its report,
    and go back to 2. No checks at all: nothing can be verified. Say so, commit, and open a draft.
 5. space_repo_diff: is this what was asked for, and nothing else?
 6. space_repo_commit, then space_repo_verify: of what is committed, so this order. Failed: repair, commit, verify.

@@ -23,6 +23,8 @@ _TOOLS = {
     "file write": "space_repo_write_file",
     "check list": "space_repo_list_checks",
     "check run": "space_repo_run_check",
+    "check wait": "space_repo_wait_run",
+    "check stop": "space_repo_stop_run",
     "status": "space_repo_status",
     "diff": "space_repo_diff",
     "commit": "space_repo_commit",
