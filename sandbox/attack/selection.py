@@ -17,6 +17,7 @@ from sandbox.attack import (
     remote,
     resources,
     sinks,
+    start,
 )
 from sandbox.attack.entry import Entry
 from sandbox.errors import ErrorCode, SandboxError
@@ -34,6 +35,7 @@ _FOUND: tuple[Entry, ...] = (
     *container.ENTRIES,
     *resources.ENTRIES,
     *image.ENTRIES,
+    *start.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

@@ -16,7 +16,6 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from sandbox.agent.clients import CLIENTS
 from sandbox.agent.results import failure, success
 from sandbox.agent.server import Agent, make_server
 from sandbox.agent.tools import TOOLS, Preset
@@ -461,9 +460,3 @@ def test_prompt_and_resources(desk: Desk, mode: str) -> None:
             await client.get_prompt("other")
 
     talk(agent_of(desk), session, mode)
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_clients_page_shows_the_snippet_it_gets(client: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "clients" / f"{client}.md").read_text()
-    assert CLIENTS[client].snippet("sandbox", ["mcp"]) in page
