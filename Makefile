@@ -48,8 +48,9 @@ format: venv ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-reference: venv ## Write docs/reference/ from docstrings and schemas
+reference: venv ## Write docs/reference/ from docstrings and schemas, and the list of decisions
 	@$(BIN)/python -m devtools.reference
+	@$(BIN)/python -m devtools.decisions
 
 docs: reference ## Build the documentation as a site in build/site
 	@$(BIN)/zensical build --strict

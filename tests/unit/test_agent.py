@@ -460,3 +460,13 @@ def test_prompt_and_resources(desk: Desk, mode: str) -> None:
             await client.get_prompt("other")
 
     talk(agent_of(desk), session, mode)
+
+
+def test_schemas_have_no_format_that_clients_do_not_know() -> None:
+    """Of those a value may have, JSON Schema names a few; clients with a strict validator warn of any other."""
+    known = {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "regex"}
+    models = [(tool.takes, "validation") for tool in TOOLS.values()] + [
+        (tool.returns, "serialization") for tool in TOOLS.values()
+    ]
+    schemas = json.dumps([model.model_json_schema(mode=mode) for model, mode in models])  # type: ignore[arg-type]  # either
+    assert set(re.findall(r'"format": "([^"]*)"', schemas)) <= known
