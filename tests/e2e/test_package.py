@@ -63,6 +63,11 @@ def test_the_installed_package_is_typed_and_carries_its_resources(environment: P
     assert (Path(policies).parent / "images" / "init" / "init.c").is_file()
 
 
+def test_the_list_of_threats_is_installed(environment: Path, tmp_path: Path) -> None:
+    words = ("doctor", "--attack", "--explain", "--only", "S01")
+    assert "with `-I`" in printed(environment / "bin" / "sandbox", *words, cwd=tmp_path)
+
+
 def test_a_client_of_the_installed_package_starts_its_own_interpreter(environment: Path, tmp_path: Path) -> None:
     snippet = printed(environment / "bin" / "space-sandbox", "mcp", "config", "codex", cwd=tmp_path)
     assert f'command = "{environment}/bin/python"\nargs = ["-I", "-m", "sandbox"' in snippet

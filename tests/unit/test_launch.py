@@ -218,7 +218,9 @@ def test_neither_we_nor_our_pages_start_this_package_with_the_working_directory_
         found += [name for line in lines if not re.search(r"-I|-P", line)]
     assert set(found) <= {
         "sandbox/__main__.py",
+        "sandbox/agent/launch.py",
         "sandbox/attack/start.py",
+        "sandbox/attack/threats.toml",
         "tests/attack/test_s_start.py",
         "tests/unit/test_launch.py",
         "docs/threats.md",
