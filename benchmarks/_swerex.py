@@ -84,7 +84,7 @@ class Peer:
 def install() -> None:
     """Into a folder of its own, once."""
     if not (FOLDER / "swerex").is_dir():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        command = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*command, "--target", str(FOLDER), *PINNED], check=True, timeout=600)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks._harness import compare
 from benchmarks._repositories import make
+from devtools.command import SANDBOX
 from sandbox.workbench import Workbench
 
 TASKS = 200
@@ -27,7 +28,7 @@ def main() -> None:
             repo_id = workbench.clone(str(make(Path(folder) / "source.git", "small"))).repository.id
             tasks = [workbench.create_task(repo_id, f"task {n}") for n in range(TASKS)]
             try:
-                _measure([sys.executable, "-m", "sandbox", "--home", str(home)], _installed(Path(folder)))
+                _measure([*SANDBOX, "--home", str(home)], _installed(Path(folder)))
             finally:
                 for task in tasks:
                     workbench.close_task(task.id, delete_worktree=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import docker
 
 from benchmarks._harness import compare
 from benchmarks._repositories import make
+from devtools.command import SANDBOX
 from sandbox import VerifyOptions, Workbench
 
 PROFILE = 'label = "Trivial"\nimage = "base"\n[[check]]\nid = "true"\nlabel = "true"\nargv = ["/bin/true"]\n'
@@ -60,7 +60,7 @@ def known(workbench: Workbench, task_id: str, remote: Path) -> None:
 
 
 def command(home: Path, task_id: str, remote: Path) -> None:
-    argv = [sys.executable, "-m", "sandbox", "--home", str(home), "--json", "verify", task_id]
+    argv = [*SANDBOX, "--home", str(home), "--json", "verify", task_id]
 
     def product() -> None:
         subprocess.run(argv, check=True, capture_output=True, env=os.environ)

@@ -58,7 +58,7 @@ def pypi_index(environ: Mapping[str, str]) -> str:
     """The package index pip uses on this host: PIP_INDEX_URL, pip's configuration, else the public one."""
     if environ.get("PIP_INDEX_URL"):
         return environ["PIP_INDEX_URL"].rstrip("/")
-    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "get", "global.index-url"]
+    argv = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "config", "get", "global.index-url"]
     asked = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)  # noqa: S603 -- fixed argv
     return (asked.stdout.strip() if asked.returncode == 0 else "").rstrip("/") or PUBLIC_INDEX
 

@@ -18,7 +18,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from devtools.command import Command
+from devtools.command import SANDBOX, Command
 
 Transport = Literal["stdio", "http"]
 Session = Callable[[Client], Awaitable[None]]
@@ -49,7 +49,7 @@ class AgentServer:
 
     @property
     def _argv(self) -> list[str]:
-        return ["-m", "sandbox", "--home", str(self.home), "mcp", *self.options]
+        return [*SANDBOX[1:], "--home", str(self.home), "mcp", *self.options]
 
     def start(self) -> None:
         """Start the process that serves HTTP; nothing to do over stdio."""

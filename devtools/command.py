@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_S = 240
+SANDBOX = (sys.executable, "-I", "-m", "sandbox")
+"""The command by itself: nothing of the directory it starts in, or of variables for Python, is imported."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Command:
         # A suite in the background of a shell ignores SIGINT, one under nohup SIGHUP, and so would this command.
         defaults = ["env", "--default-signal=INT,HUP,TERM"]
         return subprocess.Popen(
-            [*defaults, sys.executable, "-m", "sandbox", "--home", str(self.home), *arguments],
+            [*defaults, *SANDBOX, "--home", str(self.home), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -5,8 +5,10 @@ Pages are never edited by hand, and a test runs the check: the reference cannot 
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ from sandbox.errors import ErrorCode
 from sandbox.workbench import Workbench
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+_CODE = re.compile(r"`([^`]+)`")
 _NOTE = "<!-- Written by `python -m devtools.reference`; edit the docstrings instead. -->\n"
 
 
@@ -79,8 +82,8 @@ def _schema_table(model: type[BaseModel]) -> str:
     rows = []
     for name, shape in properties.items():
         default = "required" if name in required else f"default `{_plain(shape.get('default'))}`"
-        rows.append(f"| `{name}` | {_shape(shape, schema)} | {default} | {shape.get('description', '')} |")
-    return _table(("argument", "type", "", "meaning"), rows)
+        rows.append((f"`{name}`", _shape(shape, schema), default, shape.get("description", "")))
+    return table(("argument", "type", "", "meaning"), rows)
 
 
 def _shape(shape: dict[str, Any], schema: dict[str, Any]) -> str:
@@ -146,8 +149,8 @@ def _models() -> str:
 
 def _fields(model: type[BaseModel]) -> str:
     schema = model.model_json_schema(mode="serialization")
-    rows = [f"| `{name}` | {_shape(shape, schema)} |" for name, shape in schema.get("properties", {}).items()]
-    return _table(("field", "type"), rows)
+    rows = [(f"`{name}`", _shape(shape, schema)) for name, shape in schema.get("properties", {}).items()]
+    return table(("field", "type"), rows)
 
 
 def _settings() -> str:
@@ -224,15 +227,30 @@ _MEANT = {
 
 def _errors() -> str:
     codes = importlib.import_module("sandbox.cli.app")._EXIT_CODES
-    rows = [f"| `{code.value}` | {_MEANT[code]} | {codes.get(code, 5)} |" for code in ErrorCode]
-    table = _table(("code", "means", "exit code of the command"), rows)
-    return f"# Errors\n\nCodes are stable; the text is not.\n{table}"
+    rows = [(f"`{code.value}`", _MEANT[code], str(codes.get(code, 5))) for code in ErrorCode]
+    listed = table(("code", "means", "exit code of the command"), rows)
+    return f"# Errors\n\nCodes are stable; the text is not.\n{listed}"
 
 
-def _table(head: Sequence[str], rows: Sequence[str]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; nothing for no rows."""
     if not rows:
         return ""
-    return f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}\n" + "".join(f"{row}\n" for row in rows)
+    lines = "".join(f"| {' | '.join(map(_cell, row))} |\n" for row in rows)
+    return f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}\n{lines}"
+
+
+def _cell(text: str) -> str:
+    """One line whose `|` ends no cell.
+
+    `\\|` is no way in code: GitHub shows the stroke alone, the site the backslash too. A character reference is one,
+    and needs `<code>` in place of backticks.
+    """
+    return _CODE.sub(_code, " ".join(text.split())).replace("|", "&#124;")
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"<code>{html.escape(found[1], quote=False)}</code>" if "|" in found[1] else found[0]
 
 
 if __name__ == "__main__":

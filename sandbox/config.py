@@ -247,6 +247,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     return found
 
 
+def is_setting(variable: str) -> bool:
+    """Whether a variable of the environment sets a key, or what is logged; `SANDBOX_HOME` is no setting."""
+    if variable in _NO_SETTINGS:
+        return variable != "SANDBOX_HOME"
+    return variable.upper().startswith(_PREFIX) and _key_of(variable) is not None
+
+
 def _key_of(name: str) -> tuple[str, ...] | None:
     """None for a variable that is in no section of ours."""
     section, *rest = name.lower().removeprefix(_PREFIX.lower()).split("_")

@@ -27,6 +27,8 @@ _TOKENS = {
     "github.com": (("GH_TOKEN", "GITHUB_TOKEN"), "x-access-token"),
     "gitlab.com": (("GITLAB_TOKEN",), "oauth2"),
 }
+TOKEN_VARIABLES = tuple(name for names, _ in _TOKENS.values() for name in names)
+"""Variables of the environment that hold a secret."""
 
 
 def _one_line(value: str) -> str:

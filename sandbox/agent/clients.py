@@ -1,41 +1,75 @@
-"""The snippet each client wants in its configuration. Pure."""
+"""The snippet each client wants in its configuration. Pure.
+
+How long a client waits for one call of a tool, where that can be configured (looked up in November 2026):
+
+- Claude Code: `timeout` of a server in .mcp.json, in milliseconds, instead of `MCP_TOOL_TIMEOUT`
+  (code.claude.com/docs/en/mcp).
+- Claude Desktop: not configurable, the 60 s of the TypeScript SDK (anthropics/claude-code#22542).
+- Codex: `tool_timeout_sec` of a server, and `startup_timeout_sec` for its start (openai/codex#3959).
+- Cursor: not configurable. VS Code: not configurable, no limit (microsoft/vscode#311595).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from sandbox.agent.launch import Launch
 
 NAME = "space-sandbox"
+TOOL_TIMEOUT_S = 3600
+"""For a client to wait: longer than a clone or check takes by the limits as shipped, which are ours to enforce."""
+STARTUP_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
 class Client:
-    """Where the snippet goes, and what it looks like for a command and its arguments."""
+    """Where the snippet goes, and what it looks like."""
 
     where: str
-    snippet: Callable[[str, Sequence[str]], str]
+    snippet: Callable[[Launch], str]
 
 
-def _json(document: object) -> str:
-    return json.dumps(document, indent=2)
+def _stdio(launch: Launch) -> dict[str, Any]:
+    env = {"env": dict(launch.env)} if launch.env else {}
+    return {"command": launch.command, "args": list(launch.arguments), **env}
 
 
-def _servers(command: str, arguments: Sequence[str]) -> str:
-    return _json({"mcpServers": {NAME: {"command": command, "args": list(arguments)}}})
+def _servers(key: str, **more: object) -> Callable[[Launch], str]:
+    def snippet(launch: Launch) -> str:
+        return json.dumps({key: {NAME: {**_stdio(launch), **more}}}, indent=2)
+
+    return snippet
 
 
-def _vscode(command: str, arguments: Sequence[str]) -> str:
-    return _json({"servers": {NAME: {"type": "stdio", "command": command, "args": list(arguments)}}})
+def _codex(launch: Launch) -> str:
+    env = ", ".join(f"{_toml(name)} = {_toml(value)}" for name, value in launch.env.items())
+    lines = [
+        f"[mcp_servers.{NAME}]",
+        f"command = {_toml(launch.command)}",
+        f"args = [{', '.join(map(_toml, launch.arguments))}]",
+        *([f"env = {{ {env} }}"] if env else []),
+        f"startup_timeout_sec = {STARTUP_TIMEOUT_S}",
+        f"tool_timeout_sec = {TOOL_TIMEOUT_S}",
+    ]
+    return "\n".join(lines)
 
 
-def _codex(command: str, arguments: Sequence[str]) -> str:
-    return f"[mcp_servers.{NAME}]\ncommand = {json.dumps(command)}\nargs = {json.dumps(list(arguments))}"
+def _toml(text: str) -> str:
+    """A basic string: JSON's, but without pairs of surrogates, and DEL has to be escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 CLIENTS = {
-    "claude": Client("claude_desktop_config.json, or .mcp.json of a project for Claude Code", _servers),
-    "cursor": Client("~/.cursor/mcp.json, or .cursor/mcp.json of a project", _servers),
-    "vscode": Client(".vscode/mcp.json of a project, or `MCP: Open User Configuration`", _vscode),
+    "claude": Client(
+        "claude_desktop_config.json, or .mcp.json of a project for Claude Code",
+        _servers("mcpServers", timeout=TOOL_TIMEOUT_S * 1000),
+    ),
+    "cursor": Client("~/.cursor/mcp.json, or .cursor/mcp.json of a project", _servers("mcpServers")),
+    "vscode": Client(
+        ".vscode/mcp.json of a project, or `MCP: Open User Configuration`", _servers("servers", type="stdio")
+    ),
     "codex": Client("~/.codex/config.toml", _codex),
 }

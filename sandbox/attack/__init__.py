@@ -14,5 +14,6 @@ from __future__ import annotations
 
 from sandbox.attack.runner import attack
 from sandbox.attack.selection import select
+from sandbox.attack.threats import explain
 
-__all__ = ["attack", "select"]
+__all__ = ["attack", "explain", "select"]

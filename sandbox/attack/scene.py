@@ -96,9 +96,13 @@ class Scene:
     def script(self, name: str, then: str = "exit 0") -> str:
         """An executable that leaves the mark `name`, whatever its arguments."""
         path = self._scripts / name
-        path.write_text(f"#!/bin/sh\n: > '{self._marks}/{name}'\n{then}\n")
+        path.write_text(f"#!/bin/sh\n: > '{self.mark(name)}'\n{then}\n")
         path.chmod(0o755)
         return str(path)
+
+    def mark(self, name: str) -> Path:
+        """Where a payload of this name leaves its mark."""
+        return self._marks / name
 
     def marks(self) -> set[str]:
         """Names of the payloads that ran."""

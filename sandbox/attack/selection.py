@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sandbox.attack import (
     arguments,
@@ -17,6 +17,7 @@ from sandbox.attack import (
     remote,
     resources,
     sinks,
+    start,
 )
 from sandbox.attack.entry import Entry
 from sandbox.errors import ErrorCode, SandboxError
@@ -34,6 +35,7 @@ _FOUND: tuple[Entry, ...] = (
     *container.ENTRIES,
     *resources.ENTRIES,
     *image.ENTRIES,
+    *start.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 
@@ -43,16 +45,22 @@ def select(only: Sequence[str] = ()) -> tuple[Entry, ...]:
 
     Raises: `invalid_input` for a name that is neither.
     """
+    chosen = choose([entry.id for entry in ENTRIES], only)
+    return tuple(entry for entry in ENTRIES if entry.id in chosen)
+
+
+def choose(ids: Collection[str], only: Sequence[str]) -> set[str]:
+    """The ids that are meant; all when no name is given. Pure. Raises: `invalid_input` for a name of none."""
     wanted = {name.strip().upper() for words in only for name in words.split(",")}
-    known = {e.section for e in ENTRIES} | {e.id for e in ENTRIES}
-    if unknown := sorted(wanted - known):
+    sections = {name[0] for name in ids}
+    if unknown := sorted(wanted - sections - set(ids)):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"There is no attack '{unknown[0]}'",
-            details=f"Sections: {', '.join(sorted({e.section for e in ENTRIES}))}",
-            hint="docs/threats.md names all of them; a section is one letter, as in `--only K`.",
+            details=f"Sections: {', '.join(sorted(sections))}",
+            hint="`sandbox doctor --attack --explain` lists all; a section is one letter, as in `--only K`.",
         )
-    return tuple(e for e in ENTRIES if not wanted or e.section in wanted or e.id in wanted)
+    return {name for name in ids if not wanted or name[0] in wanted or name in wanted}
 
 
 def needs_engine(entries: Iterable[Entry]) -> bool:

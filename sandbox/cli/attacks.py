@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import click
 
 from sandbox.cli.invocation import Invocation, note, table
-from sandbox.models import AttackOutcome, AttackReport, AttackResult
+from sandbox.models import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
 from sandbox.text import neutral
 
 _COLORS = {AttackOutcome.HELD: "green", AttackOutcome.SKIPPED: "cyan", AttackOutcome.GOT_THROUGH: "red"}
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 _WORDS = {AttackOutcome.GOT_THROUGH: "GOT THROUGH"}
 
 
@@ -24,6 +28,40 @@ def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
     report = attack(invocation.home, only, told=_Teller())
     invocation.emit(report, lambda: show(report))
     return 0 if report.safe else 1
+
+
+def explain_attacks(invocation: Invocation, only: Sequence[str]) -> int:
+    """The list of threats, without running any: no engine is needed. The exit code is 0."""
+    from sandbox.attack import explain  # noqa: PLC0415 - as above
+
+    threats = explain(only)
+    invocation.emit({"threats": threats}, lambda: _show_threats(threats))
+    return 0
+
+
+def _show_threats(threats: Sequence[Threat]) -> None:
+    width = shutil.get_terminal_size().columns
+    for threat in threats:
+        _line(f"{threat.id:<5} ", threat.attack, width)
+        for name, text in _about(threat):
+            _line(f"      {name:<8} ", text, width)
+    shipped = sum(threat.ships for threat in threats)
+    counts = Counter(threat.state for threat in threats)
+    states = ", ".join(f"{counts[state]} {state.value}" for state in ThreatState if counts[state])
+    click.echo(f"{len(threats)} entries: {states}; `sandbox doctor --attack` runs {shipped} of them")
+
+
+def _about(threat: Threat) -> Iterator[tuple[str, str]]:
+    yield "stops", threat.stops or "nothing yet"
+    yield "control", threat.control or "not part of `sandbox doctor --attack`"
+    yield "state", f"{threat.state.value}{f': {threat.remark}' if threat.remark else ''}"
+    yield "tests", threat.tests or "none"
+
+
+def _line(label: str, text: str, width: int) -> None:
+    """One text behind its label; links of Markdown become paths."""
+    plain = _LINK.sub(r"\1 (docs/\2)", text)
+    click.echo(click.wrap_text(plain, width, click.style(label, bold=True), " " * len(label)))
 
 
 class _Teller:

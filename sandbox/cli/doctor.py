@@ -13,12 +13,17 @@ _COLORS = {ProbeLevel.OK: "green", ProbeLevel.WARN: "yellow", ProbeLevel.FAIL: "
 @click.command()
 @click.option("--attack", is_flag=True, help="Run the known attacks against this very host and say how each ended.")
 @click.option("--only", multiple=True, metavar="SECTION|ID", help="With --attack: only these, e.g. K or A01.")
+@click.option("--explain", is_flag=True, help="With --attack: run nothing; say what each attack is and what stops it.")
 @global_options
 @click.pass_obj
-def doctor(invocation: Invocation, attack: bool, only: tuple[str, ...]) -> int:
+def doctor(invocation: Invocation, attack: bool, only: tuple[str, ...], explain: bool) -> int:
     """Check the engine, the kernel, the images and git. Exits 5 when a line fails; with --attack 1 when one is hit."""
-    if only and not attack:
-        raise click.UsageError("--only goes with --attack.")
+    if (only or explain) and not attack:
+        raise click.UsageError(f"{'--only' if only else '--explain'} goes with --attack.")
+    if explain:
+        from sandbox.cli.attacks import explain_attacks  # noqa: PLC0415 - as below
+
+        return explain_attacks(invocation, only)
     if attack:
         from sandbox.cli.attacks import run_attacks  # noqa: PLC0415 - lazy: the plain `doctor` stays fast
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Literal
@@ -10,6 +12,8 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.serving import ServerOptions, serve_address, serve_client
+
+_ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 
 
 @click.group(invoke_without_command=True)
@@ -50,12 +54,30 @@ def mcp(
 @global_options
 @click.pass_obj
 def config(invocation: Invocation, client: str) -> None:
-    """Print what CLIENT needs in its configuration to start this sandbox."""
+    """Print what CLIENT needs in its configuration to start this sandbox.
+
+    The snippet starts this installation with this home and these settings from whatever directory the client is in.
+    Settings of the environment go along; secrets and what changes with each login do not, and are named on stderr.
+    """
     from sandbox.agent.clients import CLIENTS  # noqa: PLC0415 - lazy: the command starts fast
+    from sandbox.agent.launch import launch  # noqa: PLC0415 - as above
 
     found = CLIENTS[client]
-    home = ["--home", str(invocation.home.absolute())] if invocation.home else []
-    arguments = ["-m", "sandbox", *home, "mcp"]
-    snippet = found.snippet(sys.executable, arguments)
+    start = launch(_other_home(invocation.home), sys.executable, sys.argv[0], os.environ)
+    snippet = found.snippet(start)
     note(f"goes into {found.where}")
-    invocation.emit({"client": client, "where": found.where, "snippet": snippet}, lambda: click.echo(snippet))
+    for name, reason in start.left_out.items():
+        note(f"without {name}: {reason}")
+    if _ENVIRONMENT_OF_UVX.search(start.command):
+        note("this environment lies in the cache of uv, which may be emptied: better from `uv tool install`")
+    document = {"client": client, "where": found.where, "snippet": snippet, "left_out": dict(start.left_out)}
+    invocation.emit(document, lambda: click.echo(snippet))
+
+
+def _other_home(named: Path | None) -> Path | None:
+    """The home of this command, if a client that keeps nothing but `HOME` would find another one."""
+    from sandbox.store.home import default_home, home_at  # noqa: PLC0415 - as above
+
+    if named is not None:
+        return home_at(named)
+    return default_home(os.environ) if os.environ.get("SANDBOX_HOME") or os.environ.get("XDG_DATA_HOME") else None

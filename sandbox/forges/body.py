@@ -7,6 +7,7 @@ No text of others can be such a line: see `sandbox.forges.escape`.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,21 @@ _FOOTER = (
 
 
 @dataclass(frozen=True)
+class Provenance:
+    """What the verdicts on a tree are bound to, and the command that asks for them again. Empty: not known.
+
+    `image`: its name in the profile; `wheelhouse`: sha256 of the requirements that the image was built with.
+    """
+
+    image: str
+    image_digest: str
+    wheelhouse: str
+    runtime: str
+    version: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the record knows of a task's commits.
 
@@ -54,6 +70,7 @@ class Facts:
     gate: str
     risks: tuple[tuple[str, tuple[str, ...]], ...]
     profile: str
+    provenance: Provenance
 
 
 def compose(facts: Facts) -> str:
@@ -116,6 +133,7 @@ def _made(facts: Facts) -> str:
         _section("Request", verbatim(facts.prompt, _PROMPT_CHARS)),
         _section("Verification", f"{_verified(facts)}\n\n{prose(facts.gate)}".strip()),
         _section("", _checks(facts)),
+        _section("", _provenance(facts)),
         _section(f"Commits ({len(facts.commits)})", _list([_commit(*commit) for commit in facts.commits])),
         _section(f"Files ({len(facts.files)})", _list([_file(file) for file in facts.files])),
         _section("Look closely", _list([_risk(*risk) for risk in facts.risks])),
@@ -146,12 +164,41 @@ def _verified(facts: Facts) -> str:
 
 
 def _checks(facts: Facts) -> str:
-    """A table: ids of checks and words for verdicts have no character that ends a cell."""
-    ran = [f"| {code(r.check_id)} | {code(r.verdict.value)} | {r.wall_time_s:.1f} s | {_on(r)} |" for r in facts.runs]
-    rows = [*ran, *(f"| {code(name)} | not run on this tree | | |" for name in facts.missing)]
+    """A table: ids of checks and runs and words for verdicts have no character that ends a cell."""
+    rows = [*map(_run, facts.runs), *(f"| {code(name)} | not run on this tree | | | | |" for name in facts.missing)]
     kept = fitting(rows, _ROWS_CHARS)
-    more = [f"| and {len(rows) - kept} more | | | |"] if kept < len(rows) else []
-    return "\n".join(["| Check | Verdict | Time | Tree |", "|---|---|---|---|", *rows[:kept], *more]) if rows else ""
+    more = [f"| and {len(rows) - kept} more | | | | | |"] if kept < len(rows) else []
+    head = ["| Check | Verdict | Tests | Time | Run | Tree |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *rows[:kept], *more]) if rows else ""
+
+
+def _run(run: CheckRun) -> str:
+    cells = (code(run.check_id), code(run.verdict.value), _tests(run), f"{run.wall_time_s:.1f} s", code(run.run_id))
+    return f"| {' | '.join(cells)} | {_on(run)} |"
+
+
+def _tests(run: CheckRun) -> str:
+    """Counts of the JUnit report, which the guest wrote: numbers, and nothing else of it."""
+    if run.report is None:
+        return ""
+    others = (("failed", run.report.failures + run.report.errors), ("skipped", run.report.skipped))
+    return ", ".join([str(run.report.tests), *(f"{count} {word}" for word, count in others if count)])
+
+
+def _provenance(facts: Facts) -> str:
+    """A list: names of images and profiles are the operator's, and may hold what ends a cell."""
+    found = facts.provenance
+    digest = f" {code(found.image_digest)}" if found.image_digest else ""
+    lines = (
+        ("profile", code(facts.profile)),
+        ("image", f"{code(found.image)}{digest}" if found.image else ""),
+        ("wheel-house of the image", code(f"sha256:{found.wheelhouse}") if found.wheelhouse else ""),
+        ("runtime", code(found.runtime) if found.runtime else ""),
+        ("product", f"Space Sandbox {code(found.version)}"),
+    )
+    bound = _list([f"{name}: {value}" for name, value in lines if value])
+    again = f"Run the checks again on exactly this commit:\n\n{code(shlex.join(found.command))}"
+    return f"A verdict is bound to:\n\n{bound}\n\n{again}"
 
 
 def _on(run: CheckRun) -> str:

@@ -2,7 +2,18 @@
 
 from sandbox.images.building import Site, build, list_images
 from sandbox.images.catalogue import Recipe, catalogue, tag_of
-from sandbox.images.resolving import resolve
+from sandbox.images.resolving import resolve, wheelhouse_of
 from sandbox.images.supervisor import Courier, supervisor
 
-__all__ = ["Courier", "Recipe", "Site", "build", "catalogue", "list_images", "resolve", "supervisor", "tag_of"]
+__all__ = [
+    "Courier",
+    "Recipe",
+    "Site",
+    "build",
+    "catalogue",
+    "list_images",
+    "resolve",
+    "supervisor",
+    "tag_of",
+    "wheelhouse_of",
+]

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.building import Site
+from sandbox.images.building import WHEELHOUSE_LABEL, Site
 from sandbox.images.catalogue import NAME, PREFIX, catalogue, has_recipe, tag_of
 
 
@@ -28,6 +28,15 @@ def resolve(site: Site, reference: str) -> str:
             hint="Rebuild it without VOLUME: what a check writes there would be on no account and under no limit.",
         )
     return image.digest
+
+
+def wheelhouse_of(site: Site, digest: str) -> str:
+    """sha256 of the requirements file that an image of ours was given beyond its own; empty for any other.
+
+    Raises: `engine_unavailable`.
+    """
+    image = engine_images.inspect(site.engine, digest)
+    return image.labels.get(WHEELHOUSE_LABEL, "") if image else ""
 
 
 def _find(site: Site, reference: str, *, in_catalogue: bool) -> Image | None:

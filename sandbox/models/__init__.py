@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.models.approvals import Approval
-    from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult
+    from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, Limits, Risk, Suggestion
@@ -123,6 +123,8 @@ __all__ = [
     "TaskId",
     "TaskStatus",
     "TestFailure",
+    "Threat",
+    "ThreatState",
     "Tidying",
     "Usage",
     "Verdict",
@@ -132,7 +134,7 @@ __all__ = [
 
 _MODULES = {
     "approvals": "Approval",
-    "attacks": "AttackOutcome AttackReport AttackResult",
+    "attacks": "AttackOutcome AttackReport AttackResult Threat ThreatState",
     "background": "BackgroundOperation BackgroundRun",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check Limits Risk Suggestion",

@@ -33,6 +33,34 @@ class AttackResult(Model):
     wall_time_s: float
 
 
+class ThreatState(StrEnum):
+    """What is known of a threat. `by_design`: what would be attacked is not there. `later`: not in this version."""
+
+    TESTED = "tested"
+    PARTLY = "partly"
+    BY_DESIGN = "by design"
+    LATER = "later"
+
+
+class Threat(Model):
+    """One entry of the list of threats, as `sandbox doctor --attack --explain` shows it.
+
+    `attack`: one sentence. `stops`: the wall, empty where there is none yet. `control`: what a careless command
+    suffers, empty unless the entry `ships`, that is, `sandbox doctor --attack` runs it on this host. `tests`: where it
+    is tested, empty if nowhere. `remark`: what else is to say about the state.
+    """
+
+    id: str
+    section: str
+    attack: str
+    stops: str
+    control: str = ""
+    tests: str = ""
+    state: ThreatState
+    remark: str = ""
+    ships: bool
+
+
 class AttackReport(Model):
     """The answer of `sandbox doctor --attack`. `safe`: nothing got through, and nothing is void or an error.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sandbox.models.ids import ObjectId
-from sandbox.models.model import Model
+from sandbox.models.model import HostPath, Model
 
 
 class Readme(Model):
@@ -49,7 +47,7 @@ class Context(Model):
 class FetchResult(Context):
     """The answer of `repo fetch`: an immutable checkout of the commit, or of one directory of it, and its envelope."""
 
-    local_path: Path
+    local_path: HostPath
     commit_sha: ObjectId
     files_count: int
 

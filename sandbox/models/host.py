@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Literal
 
-from sandbox.models.model import Model
+from sandbox.models.model import HostPath, Model
 
 
 class ImageInfo(Model):
@@ -27,8 +26,8 @@ class CredentialInfo(Model):
     host: str
     kind: Literal["secret", "ssh_key", "ca_only"]
     username: str = ""
-    ssh_key: Path | None = None
-    ca_file: Path | None = None
+    ssh_key: HostPath | None = None
+    ca_file: HostPath | None = None
     store: Literal["file", "keyring"] = "file"
 
 

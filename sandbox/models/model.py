@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
+
+HostPath = Annotated[Path, WithJsonSchema({"type": "string"})]
+"""A path of the host. In schemas it is a string: `path` is no format of JSON Schema, and clients warn of it."""
 
 
 class Model(BaseModel):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 
 from sandbox.models.ids import ObjectId, RepoId, TaskId
-from sandbox.models.model import Model
+from sandbox.models.model import HostPath, Model
 from sandbox.models.words import TaskStatus
 
 
@@ -30,7 +29,7 @@ class Task(Model):
     branch: str
     base_commit: ObjectId
     workspace_kind: WorkspaceKind
-    worktree_path: Path | None
+    worktree_path: HostPath | None
     status: TaskStatus
     head_commit: ObjectId
     pr_url: str | None = None

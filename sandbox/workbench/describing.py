@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox.forges.body import Facts
+from sandbox import __version__, images
+from sandbox.config import ContainerSettings
+from sandbox.errors import SandboxError
+from sandbox.forges.body import Facts, Provenance
 from sandbox.gate import Step, required
 from sandbox.git.log import subjects
 from sandbox.git.objects import tree_of
 from sandbox.models import DiffFile, Task
-from sandbox.workbench import gates, states
+from sandbox.profiles import Profile
+from sandbox.workbench import gates, running, states
+from sandbox.workbench.bases import profile_of
 from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.passing import passing
+from sandbox.workbench.questions import Made
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.risks import flagged, flagged_paths
 
@@ -42,7 +48,41 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
         gate=_gate(parts, known.verified),
         risks=_risks(parts, task, files),
         profile=profile.name,
+        provenance=_provenance(parts, task, profile, known.made),
     )
+
+
+def _provenance(parts: Parts, task: Task, profile: Profile, made: Made | None) -> Provenance:
+    return Provenance(
+        image=running.image_name(parts, profile) if made else "",
+        image_digest=made.image_digest if made else "",
+        wheelhouse=_wheelhouse(parts, made),
+        runtime=made.runtime if made else "",
+        version=__version__,
+        command=_again(parts, task, profile, made),
+    )
+
+
+def _wheelhouse(parts: Parts, made: Made | None) -> str:
+    """Empty when there is none, or when the engine does not answer any more."""
+    try:
+        return images.wheelhouse_of(parts.image_site, made.image_digest) if made else ""
+    except SandboxError:
+        return ""
+
+
+def _again(parts: Parts, task: Task, profile: Profile, made: Made | None) -> tuple[str, ...]:
+    """The command with which a reviewer asks for the same verdicts, on a host of their own.
+
+    It names the profile where the commit alone would choose another one: a task keeps the profile of its base.
+    """
+    repository, git = cache_of(parts, task.repo_id)
+    words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
+    if profile_of(parts, task.repo_id, git, task.head_commit).name != profile.name:
+        words += ["--profile", profile.name]
+    if made is not None and made.runtime != ContainerSettings().runtime:
+        words += ["--runtime", made.runtime]
+    return tuple(words)
 
 
 def _risks(parts: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:

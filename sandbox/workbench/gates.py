@@ -15,7 +15,7 @@ from sandbox.workbench import running
 from sandbox.workbench.chains import chains_of
 from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.questions import bindings, made_of
+from sandbox.workbench.questions import Made, bindings, made_of
 from sandbox.workbench.repositories import cache_of
 
 
@@ -47,10 +47,13 @@ def _hint(task: Task) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """What clean rooms said of a tree, by check of the profile; None: nothing. `unknown`: why nobody could be asked."""
+    """What clean rooms said of a tree, by check of the profile; None: nothing. `unknown`: why the engine could not be
+    asked. `made`: the image and runtime that the verdicts are bound to, None where no engine was asked.
+    """
 
     said: Mapping[str, CheckRun | None]
     unknown: str = ""
+    made: Made | None = None
 
     @property
     def unverified(self) -> tuple[str, ...]:
@@ -70,7 +73,7 @@ def known(parts: Parts, profile: Profile, tree: str) -> Known:
     made = made_of(parts, profile)
     chains = chains_of(running.in_order(profile, [check.id for check in profile.checks]))
     asked = {name: b for chain in chains for name, b in bindings(parts, made, tree, chain).items()}
-    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()})
+    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()}, made=made)
 
 
 def known_if_any(parts: Parts, profile: Profile, tree: str) -> Known:

@@ -122,8 +122,13 @@ def _supervisor(parts: Parts, runtime: str) -> Path:
 
 def image_of(parts: Parts, profile: Profile) -> str:
     """Digest of the image that a profile's checks run in now. Raises: as `sandbox.images.resolve`."""
+    return resolve(parts.image_site, image_name(parts, profile))
+
+
+def image_name(parts: Parts, profile: Profile) -> str:
+    """The image that a profile's checks run in, as the settings or the profile name it."""
     override = parts.settings.profiles.get(profile.name)
-    return resolve(parts.image_site, override.image if override and override.image else profile.image)
+    return override.image if override and override.image else profile.image
 
 
 def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:

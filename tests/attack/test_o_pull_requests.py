@@ -12,10 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.body import BEGIN, END, MOST_CHARS, TITLE_CHARS, Facts, compose, replace_generated, title_of
+from sandbox.forges.body import (
+    BEGIN,
+    END,
+    MOST_CHARS,
+    TITLE_CHARS,
+    Facts,
+    Provenance,
+    compose,
+    replace_generated,
+    title_of,
+)
 from sandbox.forges.escape import code, prose, verbatim
 from sandbox.forges.tame import tame
-from sandbox.models import ChangeKind, CheckRun, DiffFile, Limits, Usage, Verdict
+from sandbox.models import ChangeKind, CheckRun, DiffFile, Limits, Report, Usage, Verdict
 from sandbox.store.records import find_task
 from sandbox.workbench import describing, outbound
 from sandbox.workbench.parts import build_parts
@@ -99,7 +109,7 @@ def run(check: str) -> CheckRun:
         run_id="run-1", check_id=check, task_id=None, verdict=Verdict.PASSED, exit_code=0, signal=None,
         started_at=datetime(2026, 1, 2, tzinfo=UTC), wall_time_s=1.5, usage=Usage(limits=Limits()), stdout_tail="",
         stderr_tail="", stdout_bytes=0, stderr_bytes=0, truncated=False, tree=OID, clean_room=True, cached=True,
-        image_digest="sha256:1", runtime="runc", report=None,
+        image_digest="sha256:1", runtime="runc", report=Report(tests=3, failures=1, errors=1, skipped=1, failed=()),
     )  # fmt: skip
 
 
@@ -120,6 +130,9 @@ def facts(text: str = "words", *, given: str | None = None, trusted: bool = Fals
         gate="The gate demands it of a draft: not satisfied.",
         risks=((text, ("ci",)),) * times,
         profile=text,
+        provenance=Provenance(
+            image=text, image_digest=text, wheelhouse=text, runtime=text, version="1", command=("run", text)
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from devtools.command import SANDBOX
 from devtools.inventory import left_behind
 from sandbox.engine.connection import Engine
 from tests.attack.arena import Arena
@@ -65,7 +66,7 @@ def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
     arena = guests("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i >> counter; done", extra="timeout_s = 60")
     arena.new_task()
     environ = {"PATH": os.environ["PATH"], "HOME": str(arena.operator), "PYTHONPATH": str(Path.cwd())}
-    command = [sys.executable, "-m", "sandbox", "--home", str(arena.home), "check", "run", arena.task.id, "go"]
+    command = [*SANDBOX, "--home", str(arena.home), "check", "run", arena.task.id, "go"]
     victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ)
     counter = arena.wt / "counter"
     wait_until(counter.exists)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from devtools.command import SANDBOX
 from sandbox.errors import ErrorCode
 from sandbox.git import process
 from sandbox.git.process import Git
@@ -237,7 +238,7 @@ def test_q05_interrupt_leaves_no_git_behind(arena: Arena) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         url = f"https://127.0.0.1:{server.getsockname()[1]}/owner/name"
-        command = [sys.executable, "-m", "sandbox", "--home", str(arena.home), "repo", "clone", url]
+        command = [*SANDBOX, "--home", str(arena.home), "repo", "clone", url]
         environ = arena.surroundings()
         with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             connection, _ = server.accept()

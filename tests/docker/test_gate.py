@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +17,11 @@ from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import Engine
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.body import compose
 from sandbox.gate import Require, Step, required
+from sandbox.images.building import WHEELHOUSE_LABEL
 from sandbox.models import Verdict
-from sandbox.workbench import Workbench
+from sandbox.workbench import Workbench, describing
 from sandbox.workbench.gates import require_open
 from sandbox.workbench.parts import build_parts
 from tests.docker.test_verify import CHAIN, Bench
@@ -147,3 +152,50 @@ def test_a_profile_without_checks_cannot_open_the_gate(bench: Bench) -> None:
     assert (closed.code, closed.error["code"]) == (3, "gate_closed")
     assert "has no checks" in closed.error["brief"]
     assert Command(bench.home)("push", bench.task_id).code == 0
+
+
+def test_a_reviewer_gets_the_same_verdicts_with_the_command_that_the_pull_request_names(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """With a home of the reviewer's own, which has never seen the task, and the same profile in it."""
+    bench.commit(b"good\n# one\n")
+    runs = bench.verify().runs
+    bench.workbench.push(bench.task_id)
+    parts = build_parts(bench.home, os.environ, allow_file=True)
+    body = compose(describing.facts(parts, bench.workbench.task(bench.task_id)))
+    parts.close()
+    reviewer = Command(tmp_path / "reviewer")
+    shutil.copytree(bench.home / "profiles", reviewer.home / "profiles")
+
+    (line,) = re.findall(r"(?m)^`sandbox (run .*)`$", body)
+    again = reviewer.ok(*shlex.split(line))
+
+    assert again["verified"]
+    assert (again["tree"], again["profile"]) == (runs[0].tree, "bench")
+    for run, mine in zip(again["runs"], runs, strict=True):
+        assert run["image_digest"] == mine.image_digest
+        assert run["run_id"] != mine.run_id
+        assert f"`{mine.run_id}`" in body
+    assert f"image: `base` `{runs[0].image_digest}`" in body
+
+
+def test_a_verified_body_names_the_wheel_house_of_its_image(bench: Bench, engine: Engine, base_image: str) -> None:
+    name = f"sandbox-test-{uuid.uuid4().hex}:wheels"
+    container = engine.api.create_container(base_image, ["true"])
+    try:
+        engine.api.commit(
+            container["Id"],
+            repository=name.partition(":")[0],
+            tag="wheels",
+            changes=f"LABEL {WHEELHOUSE_LABEL}={'a' * 64}",
+        )
+    finally:
+        engine.api.remove_container(container["Id"])
+    try:
+        parts = build_parts(bench.home, os.environ, {"profiles": {"bench": {"image": name}}}, allow_file=True)
+        body = compose(describing.facts(parts, bench.workbench.task(bench.task_id)))
+        parts.close()
+    finally:
+        engine.api.remove_image(name)
+    assert f"wheel-house of the image: `sha256:{'a' * 64}`" in body
+    assert f"image: `{name}` `sha256:" in body

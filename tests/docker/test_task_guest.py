@@ -12,7 +12,7 @@ from pathlib import Path
 import docker.errors
 import pytest
 
-from devtools.command import Command
+from devtools.command import SANDBOX, Command
 from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import Engine
@@ -183,7 +183,7 @@ def test_a_deadline_holds_when_the_controller_was_killed_and_the_next_edit_ends_
     bench: Bench, engine: Engine
 ) -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "sandbox", "--home", str(bench.home), "check", "run", bench.task.id, "endless"]
+    command = [*SANDBOX, "--home", str(bench.home), "check", "run", bench.task.id, "endless"]
     victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ)
     wait_until((bench.worktree / "began").exists)
     victim.kill()

@@ -23,7 +23,7 @@ import httpx2
 import pytest
 
 from devtools.agent import AgentServer
-from devtools.command import Command
+from devtools.command import SANDBOX, Command
 from devtools.gitserver import GitServer
 
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -51,7 +51,7 @@ class Peer:
 
     def __init__(self, home: Path, *options: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")}
-        argv = ["env", "--default-signal=INT,HUP,TERM", sys.executable, "-m", "sandbox", "--home", str(home), "mcp"]
+        argv = ["env", "--default-signal=INT,HUP,TERM", *SANDBOX, "--home", str(home), "mcp"]
         argv += options
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from devtools import conformance
+from devtools.command import SANDBOX
 from devtools.requirement import unavailable
 
 pytestmark = pytest.mark.xdist_group("conformance")
@@ -57,7 +58,7 @@ def test_conforms(url: str, line: str, name: str) -> None:
 def test_the_inspector_lists_and_calls_tools(tmp_path: Path) -> None:
     if not conformance.installed():
         unavailable("no Inspector: scripts/setup tools")
-    server = (sys.executable, "-m", "sandbox", "--home", str(tmp_path / "home"), "mcp")
+    server = (*SANDBOX, "--home", str(tmp_path / "home"), "mcp")
     tools = json.loads(conformance.inspect(*server, "--method", "tools/list"))["tools"]
     assert "space_repo_clone" in {tool["name"] for tool in tools}
     called = json.loads(conformance.inspect(*server, "--method", "tools/call", "--tool-name", "space_repo_list"))

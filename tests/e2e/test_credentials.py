@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import stat
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
-from devtools.command import Command
+from devtools.command import SANDBOX, Command
 from devtools.gitserver import GitServer
 
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -29,7 +28,7 @@ def url(git_server: GitServer, tmp_path: Path) -> str:
 
 def set_secret(home: Path, host: str, secret: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sandbox", "--home", str(home), "credentials", "set", host, *options, "--json"],
+        [*SANDBOX, "--home", str(home), "credentials", "set", host, *options, "--json"],
         input=secret,
         capture_output=True,
         text=True,

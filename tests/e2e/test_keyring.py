@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from devtools import keyring
-from devtools.command import Command
+from devtools.command import SANDBOX, Command
 from devtools.gitserver import GitServer
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
@@ -51,7 +51,7 @@ def url(git_server: GitServer, tmp_path: Path) -> str:
 
 def set_secret(git_server: GitServer, home: Path, environ: Mapping[str, str], host: str = "") -> tuple[int, str]:
     """Exit code and all output of `credentials set`."""
-    argv = [sys.executable, "-m", "sandbox", "--home", str(home), "credentials", "set"]
+    argv = [*SANDBOX, "--home", str(home), "credentials", "set"]
     options = ["--username", git_server.username, "--ca-file", str(git_server.ca_file), "--json"]
     done = subprocess.run(
         [*argv, *options, "--", host or git_server.https_host],

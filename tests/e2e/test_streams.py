@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
+
+from devtools.command import SANDBOX
 
 FINE = ("profiles", "list")
 WRONG = ("profiles", "show", "nope")
@@ -18,7 +19,7 @@ WRONG = ("profiles", "show", "nope")
 
 def ended(home: Path, *arguments: str, closing: str = "", **streams: IO[bytes] | int) -> tuple[int, str]:
     """Exit code and what reached stderr; `closing`: redirections of a shell such as `2>&-`."""
-    command = [sys.executable, "-m", "sandbox", "--home", str(home), *arguments]
+    command = [*SANDBOX, "--home", str(home), *arguments]
     script = f'exec "$@" {closing}'
     given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **streams}
     done = subprocess.run(["sh", "-c", script, "sh", *command], check=False, timeout=60, text=True, **given)  # type: ignore[call-overload]  # reason: keywords of several types
@@ -73,7 +74,7 @@ def test_progress_that_cannot_be_written_is_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("repo",)], ids=["nothing", "group"])
 def test_no_command_is_one_line_in_json(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "sandbox", "--home", str(tmp_path / "home"), "--json", *arguments]
+    command = [*SANDBOX, "--home", str(tmp_path / "home"), "--json", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, timeout=60)
 
     assert done.returncode == 2

@@ -219,3 +219,31 @@ def test_the_command_prints_one_document_and_exits_zero(tmp_path: Path, capsys: 
 def test_only_without_attack_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--only", "A"]) == 2
     assert "--only goes with --attack" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("only", [["--only", "A01"], ["--only", "a01", "--only", "S02,B09"], ["--only", "K"]])
+def test_explaining_runs_nothing_and_says_of_each_entry_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], only: list[str]
+) -> None:
+    """Without an engine, a home or git; those that do not ship are listed too and say so."""
+    for name, value in (("DOCKER_HOST", "unix:///nonexistent"), ("PATH", "/nonexistent")):
+        monkeypatch.setenv(name, value)
+    arguments = ["--home", str(tmp_path / "home"), "doctor", "--attack", "--explain", *only]
+    assert main([*arguments, "--json"]) == 0
+    found = {threat["id"]: threat for threat in json.loads(capsys.readouterr().out)["threats"]}
+    named = ",".join(only[1::2]).upper().split(",")
+    assert {name[0] for name in found} == {name[0] for name in named}
+    assert set(found) == set(named) or named == ["K"]
+    assert main(arguments) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for threat in found.values():
+        assert " ".join(threat["attack"].split()) in shown
+        assert bool(threat["control"]) is threat["ships"]
+    assert not (tmp_path / "home").exists()
+
+
+def test_explain_alone_or_of_no_entry_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--explain"]) == 2
+    assert "--explain goes with --attack" in capsys.readouterr().err
+    assert main(["doctor", "--attack", "--explain", "--only", "A99"]) == 2
+    assert "There is no attack 'A99'" in capsys.readouterr().err

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from pydantic import SecretStr
 
+from sandbox import __version__
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
 from sandbox.forges.body import Facts, compose, title_of
 from sandbox.git.objects import tree_of
-from sandbox.models import Verdict
+from sandbox.models import Report, TestFailure, Verdict
 from sandbox.store.records import find_task
 from sandbox.store.verdicts import keep_verdict
 from sandbox.workbench import Workbench, checklist, describing, gates, outbound, running
@@ -144,6 +147,63 @@ def test_verdicts_of_exactly_this_tree_are_told(
     assert (found.verified, found.missing, {r.check_id for r in found.runs}) == (verified, missing, set(verdicts))
     assert ("**Verified**" in compose(found)) is verified
     assert f"ready: {'satisfied' if verified else 'not satisfied'}." in compose(found)
+
+
+def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
+    desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(parts, desk, engine_says(monkeypatch), build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
+    found = told(parts, desk)
+    body = compose(found)
+    task = find_task(parts.home, desk.task.id)
+    url = cache_of(parts, task.repo_id)[0].remote_url
+    for line in (
+        "- profile: `two`",
+        "- image: `base` `sha256:1`",
+        "- runtime: `runc`",
+        f"- product: Space Sandbox `{__version__}`",
+        f"`sandbox run {shlex.quote(url)} --ref {task.head_commit}`",
+    ):
+        assert line in body.splitlines()
+    assert "wheel-house" not in body
+    assert "| `build` | `passed` |  | 1.5 s | `run-1` |" in body
+
+
+def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
+    desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task keeps the profile of its base; the commit alone would choose another one."""
+    (desk.home / "profiles" / "later.toml").write_text(
+        PROFILE.replace("two checks", "later").replace("99", "100").replace('"f"', '"later"')
+    )
+    desk.write("later", b"x\n")
+    desk.workbench.commit(desk.task.id, "another kind of project")
+    monkeypatch.setattr(gates, "made_of", lambda *_: Made("sha256:1", "runsc"))
+    again = build_parts(desk.home, {}, allow_file=True)
+    assert told(again, desk).provenance.command[-4:] == ("--profile", "two", "--runtime", "runsc")
+    again.close()
+
+
+def test_without_an_engine_the_command_is_told_and_no_image(desk: Desk, parts: Parts) -> None:
+    body = compose(told(parts, desk))
+    assert "`sandbox run " in body
+    assert "- image:" not in body
+    assert "- runtime:" not in body
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [((120, 0, 0, 0), "120"), ((3, 1, 1, 0), "3, 2 failed"), ((3, 0, 0, 2), "3, 2 skipped"), (None, "")],
+)
+def test_the_numbers_of_a_report_are_shown_and_nothing_else_of_it(
+    desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int, int, int] | None, shown: str
+) -> None:
+    failed = (TestFailure(name="of the guest", message="@octocat"),)
+    names = ("tests", "failures", "errors", "skipped")
+    said = None if counts is None else Report.model_validate(dict(zip(names, counts, strict=True)) | {"failed": failed})
+    found = replace(told(parts, desk), runs=(run_made(check_id="test", report=said),))
+    assert f"| `test` | `passed` | {shown} | 1.5 s |" in compose(found)
+    assert "octocat" not in compose(found)
 
 
 def test_verdicts_of_the_commit_before_are_not_told(desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:

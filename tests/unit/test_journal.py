@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devtools.command import SANDBOX
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import Actor, JournalEntry
@@ -222,7 +223,7 @@ def test_each_operation_is_one_line_with_its_states(desk: Desk) -> None:
 
 
 def test_the_command_line_is_another_actor(desk: Desk) -> None:
-    argv = [sys.executable, "-m", "sandbox", "--home", str(desk.home), "task", "snapshot", desk.task.id, "--json"]
+    argv = [*SANDBOX, "--home", str(desk.home), "task", "snapshot", desk.task.id, "--json"]
     done = subprocess.run(argv, check=True, capture_output=True, timeout=60)
     (_, last) = desk.workbench.log(desk.task.id)
     assert (last.operation, last.actor) == ("snapshot", Actor.CLI)

@@ -64,6 +64,18 @@ def test_a_page_names_only_what_there_is(page: Path) -> None:
     assert not unknown_words(text)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_table_shows_a_backslash_before_a_stroke(page: Path) -> None:
+    """In code of a table it is `&#124;` in `<code>`: `\\|` shows its backslash on the site, a bare one ends a cell."""
+    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    assert [code for row in rows for code in strokes_in_code(row)] == []
+
+
+def strokes_in_code(row: str) -> list[str]:
+    """Spans of code of one row with a stroke in them."""
+    return [code for code in re.findall(r"`([^`]+)`", row) if "|" in code]
+
+
 @pytest.mark.parametrize("start", [ROOT / "README.md", DOCS / "index.md"], ids=["readme", "site"])
 def test_every_page_is_one_step_from_the_first(start: Path) -> None:
     named = {(start.parent / link).resolve() for link in _LINK.findall(start.read_text()) if "://" not in link}

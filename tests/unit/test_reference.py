@@ -28,6 +28,11 @@ def test_a_page_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert reference.main(["--check"]) == 0
 
 
+def test_a_stroke_in_a_table_ends_no_cell_and_shows_no_backslash() -> None:
+    made = reference.table(("a", "b"), [("`x|y <z>` and `w`", "one|\ntwo")])
+    assert made.splitlines()[-1] == "| <code>x&#124;y &lt;z&gt;</code> and `w` | one&#124; two |"
+
+
 def test_every_tool_has_a_section() -> None:
     text = (reference.FOLDER / "tools.md").read_text()
     assert all(f"## `{name}`" in text for name in TOOLS)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from devtools.command import SANDBOX
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Task, TaskStatus
 from sandbox.store import records
@@ -386,7 +387,7 @@ def test_the_command_removes_and_tells_what_was_lost(repo_id: str, workbench: Wo
     workbench.close_task(task.id, delete_worktree=True)
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "sandbox", "--home", str(tmp_path / "home"), "repo", "remove", repo_id, *words]
+        argv = [*SANDBOX, "--home", str(tmp_path / "home"), "repo", "remove", repo_id, *words]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
     refusal = command()

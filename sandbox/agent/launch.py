@@ -1,0 +1,125 @@
+"""The command with which a client starts this very installation, from whatever directory and environment.
+
+Theory. Clients start servers in the folder that is open in them: the repository that is not to be trusted. `python -m`
+puts that folder first on the import path. So does an empty or relative element of `PYTHONPATH`, for console scripts as
+well. A `click.py` or `sandbox/__main__.py` in the folder would then run on the host. `-I` ignores the folder, every
+`PYTHON*` variable and the user's site-packages. An installation in the user's site-packages needs `-E -P`, which
+ignores the first two. One that only its own script can find (wrapped by a package manager, or a zip file) gets the
+absolute path of the script, and values for those variables that name no directory. Each command is tried before it is
+printed, in the environment that clients leave: the TypeScript SDK keeps six variables (getDefaultEnvironment in its
+client/stdio.ts). When none works, no snippet would: that is an error.
+
+The variables that such a client drops choose the home, the engine and the settings. They go into the snippet, except
+secrets.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox import __file__ as package
+from sandbox import __version__
+from sandbox.config import is_setting
+from sandbox.credentials import TOKEN_VARIABLES
+from sandbox.errors import ErrorCode, SandboxError
+
+KEPT_BY_CLIENTS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+_FLAGS = (("-I",), ("-E", "-P"))
+_NOWHERE = {"PYTHONPATH": "", "PYTHONHOME": "", "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_WORDS = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DBUS_SESSION_BUS_ADDRESS", *_PROXIES)
+_PATHS = (
+    "DOCKER_CONFIG",
+    "DOCKER_CERT_PATH",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+)
+_AGENT = "SSH_AUTH_SOCK"
+_SECRET = "it is a secret; store it with `sandbox credentials set`"  # noqa: S105 - about secrets
+_PER_LOGIN = "it changes with each login; a key file does not: `sandbox credentials set --ssh-key`"
+_PASSWORD = re.compile(r"//[^/\s]*:[^/\s]*@")
+_PROBE = "import sandbox.cli.app; print(sandbox.__file__)"
+_PROBE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a client runs. `left_out`: variables of the environment that it will lack, and why."""
+
+    command: str
+    arguments: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def launch(home: Path | None, interpreter: str, script: str, environ: Mapping[str, str]) -> Launch:
+    """The server of `home` (None: the one a client finds by itself), with the settings of `environ`.
+
+    `interpreter`, `script`: those of this process. Starts each once or twice. Raises: `invalid_input` when this
+    installation is found by neither without the working directory or variables for Python.
+    """
+    command, *arguments = find_command(interpreter, script, environ)
+    words = ("--home", str(home), "mcp") if home else ("mcp",)
+    env, left_out = carry(environ)
+    isolation = {} if arguments else _NOWHERE
+    return Launch(command, (*arguments, *words), {**env, **isolation}, left_out)
+
+
+def find_command(interpreter: str, script: str, environ: Mapping[str, str]) -> list[str]:
+    """The first command that starts this installation and nothing else. One of a single word is a script."""
+    reduced = {name: environ[name] for name in KEPT_BY_CLIENTS if name in environ}
+    for flags in _FLAGS if interpreter else ():
+        if _is_this(_answer([interpreter, *flags, "-c", _PROBE], reduced)):
+            return [interpreter, *flags, "-m", "sandbox"]
+    path = Path(script).absolute()
+    if path.is_file() and _answer([str(path), "--version"], {**reduced, **_NOWHERE}).endswith(f" {__version__}"):
+        return [str(path)]
+    raise SandboxError(
+        ErrorCode.INVALID_INPUT,
+        "A client could not start this sandbox: only the working directory or PYTHON* variables lead to it",
+        details=f"Tried {interpreter} with {' and '.join(map(' '.join, _FLAGS))}, and {path}",
+        hint="Install it, e.g. with `pipx install` or `uv tool install`, and print the configuration from there.",
+    )
+
+
+def _is_this(printed: str) -> bool:
+    return bool(printed) and Path(printed).resolve() == Path(package or "").resolve()
+
+
+def _answer(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """What a command prints; nothing if it fails."""
+    try:
+        ended = subprocess.run(  # noqa: S603 - this process's own interpreter or script
+            argv, cwd="/", env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_PROBE_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ended.stdout.decode(errors="replace").strip() if ended.returncode == 0 else ""
+
+
+def carry(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables for the snippet, and those that stay out of it with the reason. Pure."""
+    env: dict[str, str] = {}
+    left_out = {
+        name: "it is a secret; store it with `sandbox credentials set`" for name in TOKEN_VARIABLES if environ.get(name)
+    }
+    for name, value in _settings(environ):
+        if _PASSWORD.search(value):
+            left_out[name] = "its value holds a password"
+        elif name == _AGENT and not value.startswith(f"{environ.get('XDG_RUNTIME_DIR') or None}/"):
+            left_out[name] = _PER_LOGIN
+        else:
+            env[name] = str(Path(value).absolute()) if name in _PATHS else value
+    return env, left_out
+
+
+def _settings(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name in sorted(environ):
+        if environ[name] and (name in (*_WORDS, *_PATHS, _AGENT) or is_setting(name)):
+            yield name, environ[name]

@@ -1,0 +1,94 @@
+"""What an index would serve: the wheel, installed into an environment of its own, away from the checkout."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+import sandbox
+from devtools.indexpage import without_relative_links
+
+ROOT = Path(sandbox.__file__).parents[1]
+SITE = next(path for path in sys.path if path.endswith("site-packages"))
+_RELATIVE = re.compile(r"\]\((?!https?://|#)")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-I", "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (found,) = folder.glob("space_sandbox-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without an index the dependencies are those of this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    pip = [folder / "bin" / "python", "-I", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel]
+    subprocess.run([*map(str, pip)], check=True, capture_output=True, timeout=120)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(f"{SITE}\n")
+    return folder
+
+
+def printed(*argv: object, cwd: Path) -> str:
+    done = subprocess.run([*map(str, argv)], cwd=cwd, check=True, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", ["space-sandbox", "sandbox"])
+def test_the_wheel_has_a_command_of_either_name(environment: Path, tmp_path: Path, name: str) -> None:
+    """`uvx space-sandbox` looks for a command that is named as the package is."""
+    assert printed(environment / "bin" / name, "--version", cwd=tmp_path).endswith(sandbox.__version__)
+
+
+def test_the_installed_package_is_typed_and_carries_its_resources(environment: Path, tmp_path: Path) -> None:
+    words = "import sandbox; from sandbox.config import resources; print(sandbox.__file__, resources('policies'))"
+    module, policies = printed(environment / "bin" / "python", "-I", "-c", words, cwd=tmp_path).split()
+    assert Path(module).is_relative_to(environment), "void: it is the checkout"
+    assert Path(module).with_name("py.typed").is_file()
+    assert Path(policies).is_relative_to(environment)
+    assert (Path(policies) / "container.toml").is_file()
+    assert (Path(policies).parent / "images" / "init" / "init.c").is_file()
+
+
+def test_the_list_of_threats_is_installed(environment: Path, tmp_path: Path) -> None:
+    words = ("doctor", "--attack", "--explain", "--only", "S01")
+    assert "with `-I`" in printed(environment / "bin" / "sandbox", *words, cwd=tmp_path)
+
+
+def test_a_client_of_the_installed_package_starts_its_own_interpreter(environment: Path, tmp_path: Path) -> None:
+    snippet = printed(environment / "bin" / "space-sandbox", "mcp", "config", "codex", cwd=tmp_path)
+    assert f'command = "{environment}/bin/python"\nargs = ["-I", "-m", "sandbox"' in snippet
+
+
+def about(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_the_index_says_what_it_is_and_links_nowhere_that_is_not_there(wheel: Path) -> None:
+    said = about(wheel)
+    assert "Typing :: Typed" in (said.get_all("Classifier") or [])
+    text = str(said.get_payload())
+    assert text.startswith("# Space Sandbox")
+    assert _RELATIVE.search((ROOT / "README.md").read_text()), "void: there are no such links"
+    assert not _RELATIVE.search(text)
+    assert "`docs/agents.md`" in text
+
+
+def test_links_to_elsewhere_stay() -> None:
+    text = "[a](https://x.example) [b](#c) [d](docs/e.md#f)\n\n## Documentation\n\n[g](h.md)\n\nMIT licence.\n"
+    assert without_relative_links(text) == "[a](https://x.example) [b](#c) `docs/e.md#f`\n\nMIT licence.\n"
