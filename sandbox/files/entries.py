@@ -24,12 +24,13 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One name of a walk: path bytes relative to the root, and its lstat."""
+    """One name of a walk: path bytes relative to the root, and its lstat; `times_ns` are mtime and ctime."""
 
     path: bytes
     kind: EntryKind
     executable: bool
     size: int
+    times_ns: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,18 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.remotes import Remote
 
 
+def path_of(remote: Remote) -> Path | None:
+    """The directory of this host that a remote is; None for one on the network."""
+    if remote.protocol != "file":
+        return None
+    return Path(unquote(urlsplit(remote.url).path, errors="surrogateescape"))
+
+
 def require_repository(remote: Remote) -> None:
     """A remote on the network always passes. Raises: `remote_not_found` for a path where no repository can be."""
-    if remote.protocol != "file":
+    path = path_of(remote)
+    if path is None:
         return
-    path = Path(unquote(urlsplit(remote.url).path, errors="surrogateescape"))
     try:
         found = path.is_dir()
         brief = "" if found else f"There is no directory {path}"
