@@ -7,6 +7,7 @@ import time
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
+from sandbox.cli.place import locate
 from sandbox.cli.rooms import Rooms, room_options
 from sandbox.cli.verdicts import elapsed, show_runs
 from sandbox.models import RunSummary, Uncommitted
@@ -27,13 +28,13 @@ from sandbox.text import one_line
 def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, rooms: Rooms) -> int:
     """Clone URL, check its tree out afresh, run the profile's checks there without network, and print the verdicts.
 
-    Of a local repository the commit is verified; uncommitted changes of its directory are named and left out.
+    Of a local repository (or a directory in one) the commit is verified; uncommitted changes are named and left out.
     Exits 0 when every check passed, else 1.
     """
     started = time.monotonic()
     note(f"Cloning and verifying {ref}")
     with invocation.workbench() as workbench:
-        summary = workbench.run(url, ref, checks, profile, rooms.watch, rooms.options)
+        summary = workbench.run(locate(workbench, url), ref, checks, profile, rooms.watch, rooms.options)
     invocation.emit(summary, lambda: _show(summary, elapsed(started)))
     if summary.uncommitted is not None:
         _warn(summary.uncommitted)
