@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -30,7 +30,7 @@ class Entry:
     kind: EntryKind
     executable: bool
     size: int
-    times_ns: tuple[int, int] = (0, 0)
+    times_ns: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 @dataclass(frozen=True)
