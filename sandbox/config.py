@@ -147,7 +147,7 @@ class CredentialSettings(_Section):
 
 
 class PersonSettings(_Section):
-    """Who a commit names. Empty: as the operator's own git configuration says; it says nothing: the sandbox."""
+    """Who a commit names. Empty: as in the operator's own git configuration; not there either: the sandbox."""
 
     name: str = ""
     email: str = ""

@@ -15,7 +15,7 @@ import click
 from sandbox import __version__
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.cli.streams import guard_streams
-from sandbox.cli.terminal import StatusLine, is_interactive, with_color
+from sandbox.cli.terminal import StatusLine, is_interactive, uses_color
 from sandbox.errors import ErrorCode, SandboxError, shortage
 from sandbox.text import neutral, one_line
 
@@ -151,7 +151,7 @@ def _listen(handler: Any) -> None:
 
 def _color() -> bool | None:
     """None: on terminals. click does not know NO_COLOR (https://no-color.org); rich does."""
-    return None if with_color() else False
+    return None if uses_color() else False
 
 
 def _misused(error: click.ClickException, invocation: Invocation) -> int:

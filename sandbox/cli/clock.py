@@ -39,7 +39,7 @@ class _Running:
 
 
 class Clock:
-    """Checks that run at the moment. A thread of its own tells of them, from the first one's beginning on."""
+    """Checks that run at the moment. A thread of its own shows them, from the start of the first one."""
 
     def __init__(self, status: StatusLine, say: Callable[[str], None], pace: Pace | None = None) -> None:
         self._status, self._say, self._pace = status, say, pace or Pace()
@@ -55,7 +55,7 @@ class Clock:
         with self._lock:
             self._running[name] = _Running(name, deadline_s)
             self._queued, self._tail = "", b""
-        self._tell()
+        self._refresh()
         if self._thread is None:
             self._thread = threading.Thread(target=self._tick, name="clock", daemon=True)
             self._thread.start()
@@ -66,7 +66,7 @@ class Clock:
             self._queued = text
             for running in self._running.values():
                 running.since = time.monotonic()
-        self._tell()
+        self._refresh()
 
     def hear(self, chunk: bytes) -> None:
         """Output of the check."""
@@ -80,7 +80,7 @@ class Clock:
         self._status.clear()
 
     def stop(self) -> None:
-        """Nothing is told any more."""
+        """Show no more lines, and erase the last one."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * self._pace.tick_s)
@@ -88,9 +88,9 @@ class Clock:
 
     def _tick(self) -> None:
         while not self._over.wait(self._pace.tick_s):
-            self._tell()
+            self._refresh()
 
-    def _tell(self) -> None:
+    def _refresh(self) -> None:
         with self._lock:
             if self._status.live and self._running:
                 self._status.show(self._line())
@@ -101,7 +101,7 @@ class Clock:
         if self._queued:
             return self._queued
         texts = [f"{r.name}: {r.elapsed()}" for r in self._running.values()]
-        last = last_line(self._tail)
+        last = find_last_line(self._tail)
         return ", ".join(texts) + (f"  {last}" if last else "")
 
     def _say_what_is_due(self) -> None:
@@ -111,7 +111,7 @@ class Clock:
                 self._say(f"still running: {running.name}, {running.elapsed()}")
 
 
-def last_line(output: bytes) -> str:
+def find_last_line(output: bytes) -> str:
     """The last line with something on it, safe to show, on one line."""
     lines = neutral(output.decode("utf-8", errors="replace")).split("\n")
     return next((text for line in reversed(lines) if (text := " ".join(line.split()))), "")

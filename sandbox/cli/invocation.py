@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sandbox.cli.terminal import StatusLine, cells, is_interactive
+from sandbox.cli.terminal import StatusLine, count_cells, is_interactive
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -160,8 +160,8 @@ def table(headers: list[str], rows: list[list[str]]) -> None:
 
         print_table(headers, rows)
         return
-    widths = [max(cells(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
+    widths = [max(count_cells(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
     for index, row in enumerate([headers, *rows]):
-        padded = (cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=True))
+        padded = (cell + " " * (width - count_cells(cell)) for cell, width in zip(row, widths, strict=True))
         line = "  ".join(padded).rstrip()
         click.echo(click.style(line, bold=True) if index == 0 else line)

@@ -54,7 +54,7 @@ def _warn(found: Uncommitted) -> None:
     if found.count:
         least = "" if found.complete else "at least "
         changes = "1 uncommitted change" if found.count == 1 else f"{found.count} uncommitted changes"
-        note(f"note: the directory has {least}{changes} that the verdict says nothing about:")
+        note(f"note: the directory has {least}{changes}; the verdict is about the commit only:")
     for change in found.changes:
         note(f"  {change.kind.value:<12} {one_line(change.path)}")
     if found.count > len(found.changes):

@@ -8,7 +8,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.cli.tasklines import show_task
-from sandbox.cli.times import in_listing
+from sandbox.cli.times import format_for_listing
 from sandbox.text import neutral, one_line
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def snapshots(invocation: Invocation, task_id: str) -> None:
     """List the snapshots of TASK, oldest first."""
     with invocation.workbench() as workbench:
         found = workbench.snapshots(task_id)
-    rows = [[s.id, in_listing(s.created_at), s.tree[:12], neutral(s.label)] for s in found]
+    rows = [[s.id, format_for_listing(s.created_at), s.tree[:12], neutral(s.label)] for s in found]
     invocation.emit({"snapshots": found}, lambda: table(["SNAPSHOT", "TAKEN", "TREE", "LABEL"], rows))
 
 
@@ -115,7 +115,7 @@ def log(invocation: Invocation, task_id: str) -> None:
 def _row(entry: JournalEntry) -> list[str]:
     about = neutral(" ".join(entry.names)).replace("\n", " ")
     return [
-        in_listing(entry.at),
+        format_for_listing(entry.at),
         entry.actor.value,
         entry.operation,
         entry.result,

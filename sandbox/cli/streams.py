@@ -42,7 +42,7 @@ class Output(io.FileIO):
 
 
 def guard_streams(status: StatusLine) -> Output:
-    """Guard the streams of a process that is this command and nothing else; returns what standard output ends in.
+    """Guard the streams of a process that runs this command only; returns what standard output ends in.
 
     What is written takes the place of the status line.
     """

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sandbox.cli.terminal import with_color
+from sandbox.cli.terminal import uses_color
 
 _JUDGED = frozenset({"VERDICT", "STATUS", "STATE", "RESULT"})
 _COLORS = {
@@ -29,7 +29,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         shown.add_column(header, no_wrap=kept, overflow="fold" if number == 0 else "ellipsis")
     for row in rows:
         shown.add_row(*(_cell(header, text) for header, text in zip(headers, row, strict=True)))
-    color_system: Literal["auto"] | None = "auto" if with_color() else None
+    color_system: Literal["auto"] | None = "auto" if uses_color() else None
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=color_system)
     console.print(shown)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import note, table
-from sandbox.cli.times import in_listing, local, relative
+from sandbox.cli.times import format_for_listing, format_local, format_relative
 from sandbox.models import TaskStatus
 from sandbox.text import one_line
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def show_task(found: Task) -> None:
     """A few lines on stdout."""
     click.echo(found.id)
-    click.echo(f"  created   {local(found.created_at)} ({relative(found.created_at)})")
+    click.echo(f"  created   {format_local(found.created_at)} ({format_relative(found.created_at)})")
     click.echo(f"  branch    {found.branch}")
     click.echo(f"  base      {found.base_branch} at {found.base_commit[:12]}")
     click.echo(f"  head      {found.head_commit[:12]}")
@@ -35,7 +35,7 @@ def show_task(found: Task) -> None:
 def show_tasks(found: Sequence[TaskLine], *, everything: bool) -> None:
     """A table, newest first; closed ones only when `everything` is asked for, else their number."""
     shown = [line for line in reversed(found) if everything or line.status is not TaskStatus.CLOSED]
-    rows = [[t.id, t.status, in_listing(t.created_at), one_line(t.repo_id), one_line(t.prompt)] for t in shown]
+    rows = [[t.id, t.status, format_for_listing(t.created_at), one_line(t.repo_id), one_line(t.prompt)] for t in shown]
     table(["TASK", "STATUS", "CREATED", "REPOSITORY", "PROMPT"], rows)
     hidden = len(found) - len(shown)
     if hidden:

@@ -2,7 +2,7 @@
 
 A status line is the last line of a terminal, for what changes while the command works. Whatever is printed takes its
 place, also on the other stream: `streams.Output` erases it before each write. So progress is never glued to a result.
-Where there is no terminal, on a dumb one and under CI nothing is rewritten.
+Where there is no terminal, on a dumb one and under CI no line is rewritten.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> b
         return False
 
 
-def with_color(environ: Mapping[str, str] = os.environ) -> bool:
+def uses_color(environ: Mapping[str, str] = os.environ) -> bool:
     """https://no-color.org: set and not empty."""
     return not environ.get("NO_COLOR")
 
 
-def cells(text: str) -> int:
+def count_cells(text: str) -> int:
     """Columns that a text takes on a terminal: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
@@ -47,8 +47,8 @@ def _width(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """At most so many columns of a text, with an ellipsis where something is left out."""
-    if cells(text) <= width:
+    """At most so many columns of a text, with an ellipsis where text is left out."""
+    if count_cells(text) <= width:
         return text
     kept, left = "", width - 1
     for character in text:
@@ -60,7 +60,7 @@ def cut(text: str, width: int) -> str:
 
 
 class StatusLine:
-    """The line. Safe to use from several threads. `live` False: there is none, and nothing is ever written."""
+    """The line. Safe to use from several threads. `live` False: there is no such line, and no call writes one."""
 
     def __init__(self, *, live: bool = False) -> None:
         self.live = live

@@ -11,17 +11,17 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _LONG = timedelta(days=30)
 
 
-def local(at: datetime) -> str:
+def format_local(at: datetime) -> str:
     """`2026-11-22T18:24:50+01:00`."""
     return at.astimezone().isoformat(timespec="seconds")
 
 
-def in_listing(at: datetime) -> str:
+def format_for_listing(at: datetime) -> str:
     """For a column: `3 min ago` on a terminal, the local time elsewhere."""
-    return relative(at) if is_interactive(sys.stdout) else local(at)
+    return format_relative(at) if is_interactive(sys.stdout) else format_local(at)
 
 
-def relative(at: datetime, now: datetime | None = None) -> str:
+def format_relative(at: datetime, now: datetime | None = None) -> str:
     """`3 min ago`, `in 2 h`; the date when it is more than 30 days away."""
     away = at - (now or datetime.now(UTC))
     if abs(away) > _LONG:

@@ -1,6 +1,6 @@
 """Read git's index (`.git/index`) of a repository that is not ours, without git: what git itself last saw of each file.
 
-The file belongs to the owner of the repository, so nothing is decided by it that a check or a gate relies on. Format:
+The file belongs to the owner of the repository, so no check and no gate may rely on it. Format:
 gitformat-index(5), versions 2 to 4.
 """
 
@@ -13,7 +13,8 @@ _HEADER = struct.Struct(">4sII")
 _STAT = struct.Struct(">10I")
 _FLAGS = struct.Struct(">H")
 _ASSUME_VALID, _EXTENDED, _STAGE, _SKIP_WORKTREE = 0x8000, 0x4000, 0x3000, 0x4000
-_MAX_ENTRIES = 1_000_000
+_MAX_ENTRIES = 300_000
+_MAX_NAME_BYTES = 64 * 1024**2  # of all names together: in version 4 a byte of the file can stand for a long name
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def parse_index(content: bytes, oid_length: int) -> dict[bytes, IndexEntry]:
 
 def _entries(content: bytes, version: int, count: int, width: int) -> dict[bytes, IndexEntry]:
     found: dict[bytes, IndexEntry] = {}
-    at, path = _HEADER.size, b""
+    at, path, left = _HEADER.size, b"", _MAX_NAME_BYTES
     for _ in range(count):
         begin = at
         ctime, ctime_ns, mtime, mtime_ns, *_, size = _STAT.unpack_from(content, at)
@@ -54,6 +55,9 @@ def _entries(content: bytes, version: int, count: int, width: int) -> dict[bytes
             (more,) = _FLAGS.unpack_from(content, at)
             at += _FLAGS.size
         path, at = _compressed(content, at, path) if version == 4 else _padded(content, begin, at)
+        left -= len(path)
+        if left < 0:
+            raise ValueError("the names are too long")
         if not flags & _STAGE:
             skipped = bool(flags & _ASSUME_VALID or more & _SKIP_WORKTREE)
             times = mtime * 10**9 + mtime_ns, ctime * 10**9 + ctime_ns
@@ -71,11 +75,9 @@ def _compressed(content: bytes, at: int, before: bytes) -> tuple[bytes, int]:
     """How many bytes to drop from the end of the last name (a number in git's offset encoding), and what follows."""
     byte = content[at]
     dropped, at = byte & 0x7F, at + 1
-    while byte & 0x80:
+    while byte & 0x80 and dropped <= len(before):
         byte = content[at]
         dropped, at = ((dropped + 1) << 7) | (byte & 0x7F), at + 1
-        if dropped > len(before):
-            raise ValueError("a name is shorter than what is dropped from it")
     if dropped > len(before):
         raise ValueError("a name is shorter than what is dropped from it")
     end = content.index(b"\0", at)

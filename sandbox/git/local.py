@@ -24,7 +24,7 @@ def enclosing_repository(path: Path) -> Path:
     """The directory itself when it is a repository, else the closest one above that has a `.git`, as plain git looks.
 
     Only on the same file system, and only where `.git` and its directory belong to us or to the owner of `path`:
-    another user may have put one into a directory that all may write to. Nothing there is opened. `path` itself where
+    another user may have put one into a directory that all may write to. No file there is opened. `path` itself where
     there is none.
     """
     if not path.is_dir() or _is_repository(path):

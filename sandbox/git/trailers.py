@@ -13,7 +13,7 @@ _TRAILER = re.compile(r"[A-Za-z0-9-]+[ \t]*:")
 _BY_GIT = ("Signed-off-by: ", "(cherry picked from commit ")
 
 
-def with_trailers(message: str, trailers: Sequence[str]) -> str:
+def add_trailers(message: str, trailers: Sequence[str]) -> str:
     """The message with these lines at its end, in the trailer block if it has one; those it has already stay single.
 
     `message` ends in one newline, as does the result.

@@ -62,7 +62,7 @@ def operator_identity(environ: Mapping[str, str], executable: str = "") -> Opera
 
 
 def _ask(question: Sequence[str], environ: Mapping[str, str], passed_on: Sequence[str], executable: str) -> bytes:
-    """What `git config --null` prints; nothing when git does not answer."""
+    """What `git config --null` prints; empty when git does not answer."""
     environment = {name: environ[name] for name in passed_on if environ.get(name)} | {"PATH": SAFE_PATH}
     try:
         return subprocess.run(  # noqa: S603 - fixed argv; the git directory is none, so that no repository is found

@@ -133,7 +133,7 @@ class Workbench:
     def locate(self, url: str) -> str:
         """The URL of the repository that a directory of this host lies in, looking upwards; any other URL as it is.
 
-        For a path that a person gave: `clone`, `fetch` and `run` take exactly the repository that they are told.
+        For a path that a person gave: `clone`, `fetch` and `run` take exactly the repository that is given.
         """
         return use.repositories.locate(self._parts, url)
 

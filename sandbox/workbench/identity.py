@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox import __version__
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.trailers import with_trailers
+from sandbox.git.trailers import add_trailers
 from sandbox.workbench.parts import Parts
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class Identity:
         return _NO_IDENTITY if self.author == SANDBOX else None
 
 
-OWN = Identity(SANDBOX, SANDBOX)
+NEUTRAL = Identity(SANDBOX, SANDBOX)
 
 
-def identity(parts: Parts) -> Identity:
+def choose_identity(parts: Parts) -> Identity:
     """As `[author]` and `[committer]` say; what they leave open, as the operator's git. `[author]` alone is both."""
     settings, operator = parts.settings, parts.operator
     author = _person(settings.author, operator.author)
@@ -75,7 +75,7 @@ def identity(parts: Parts) -> Identity:
 
 
 def _person(configured: PersonSettings, operator: Named | Person) -> Person:
-    """Field by field; the operator only as a whole: half an identity would be somebody else's."""
+    """Field by field; the operator only as a whole: half an identity could be another person's."""
     name, email = _clean(operator.name), _clean(operator.email)
     known = Person(name, email) if name and email else SANDBOX
     return Person(_clean(configured.name) or known.name, _clean(configured.email) or known.email)
@@ -88,10 +88,10 @@ def _clean(text: str) -> str:
     return re.sub(r"[<>]", "", printable)[:_LENGTH].strip(_CRUD)
 
 
-def with_origin(parts: Parts, message: str, task_id: str, who: Identity) -> str:
+def add_origin(parts: Parts, message: str, task_id: str, who: Identity) -> str:
     """The message with its trailers: how the commit was made, and the author's sign-off, as far as they are wanted.
 
-    Raises: `invalid_input` for a sign-off of nobody.
+    Raises: `invalid_input` for a sign-off without a person.
     """
     settings, trailers = parts.settings.commit, []
     if settings.trailer:
@@ -102,4 +102,4 @@ def with_origin(parts: Parts, message: str, task_id: str, who: Identity) -> str:
                 ErrorCode.INVALID_INPUT, "commit.sign_off needs the name and e-mail of a person", hint=_NO_IDENTITY
             )
         trailers.append(f"Signed-off-by: {who.author}")
-    return with_trailers(message, trailers)
+    return add_trailers(message, trailers)

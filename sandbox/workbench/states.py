@@ -16,7 +16,7 @@ from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.approved import require_approved
-from sandbox.workbench.identity import identity, with_origin
+from sandbox.workbench.identity import add_origin, choose_identity
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import OpenTask, editing, looking
@@ -138,8 +138,8 @@ def commit(
         shown = _shown(opened)
         _require_sources(parts, opened, shown, allow)
         git = opened.git
-        now, who = datetime.now(UTC), identity(parts)
-        text = with_origin(parts, cleaned, task.id, who)
+        now, who = datetime.now(UTC), choose_identity(parts)
+        text = add_origin(parts, cleaned, task.id, who)
         oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.variables(now))
         require_approved("tree", tree, expected_tree)
         _move_branch(git, task, oid)

@@ -26,7 +26,7 @@ _COMPILING = 200  # what making an expression costs, in comparisons
 class IgnoreRules:
     """Which untracked paths are left out. `files`: text of each `.gitignore` by its directory ('' for the root).
 
-    Keeps the verdicts on directories: one object serves one walk, which may cost `budget` comparisons (default: `BUDGET`).
+    Keeps the verdicts on directories: one object serves one walk. `budget`: comparisons it may cost; default: `BUDGET`.
     """
 
     def __init__(self, files: Mapping[str, str], artifacts: Iterable[str] = (), budget: int | None = None) -> None:

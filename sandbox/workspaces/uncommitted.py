@@ -3,7 +3,7 @@
 Theory. `git status` there would run what the repository's configuration, attributes and nested repositories name
 (THREATS B, C), and the directory may be a stranger's. So git is not asked: our own walk (files/tree.py) meets the
 leaves of the commit's tree, which come from the cache clone. Three things are taken from the directory's `.git`, as
-plain bytes that decide nothing else: the index, so that a file with the stamp under which git last saw it is not read
+plain bytes and for this answer only: the index, so that a file with the stamp under which git last saw it is not read
 again and files that a filter writes differently (line ends, large file storage) or a sparse checkout leaves out are not
 called changed; `info/exclude`; and whether modes are compared. The owner of the repository could hide a change that
 way, as from `git status`; the verdict is about the commit in any case.
@@ -37,7 +37,7 @@ NAMED = 10
 _LIMITS = Limits(entries=200_000)
 _IGNORE_BYTES = 256 * 1024
 _MATCHES = 2_000_000  # comparisons of a name with an ignore rule: about a second
-_INDEX_BYTES = 64 * 1024**2
+_INDEX_BYTES = 48 * 1024**2
 _READ_BYTES = 64 * 1024**2
 _SMALL = 256 * 1024
 _NO_MODES = re.compile(rb"^\s*filemode\s*=\s*(false|no|off|0)\s*$", re.IGNORECASE | re.MULTILINE)
@@ -69,7 +69,7 @@ def _rules(files: WorktreeFiles, ignore: Mapping[str, str] | None) -> IgnoreRule
 
 
 def _plain(files: WorktreeFiles, path: str, cap: int) -> bytes:
-    """A regular file, or nothing when there is none, or another thing in its place."""
+    """Content of a regular file; empty when there is none."""
     try:
         return files.read(RepoPath(path), cap)
     except SandboxError:
@@ -220,8 +220,9 @@ class _Search:
             content = self._files.read(RepoPath(show_path(entry.path)), _READ_BYTES)
         except SandboxError:  # it went, or became something else, meanwhile
             return False
-        ours = (content, content.replace(b"\r\n", b"\n"))
-        return any(blob_id(text, self._oid_length) == leaf.oid for text in ours)
+        if blob_id(content, self._oid_length) == leaf.oid:
+            return True
+        return b"\r\n" in content and blob_id(content.replace(b"\r\n", b"\n"), self._oid_length) == leaf.oid
 
     def _note_missing(self, there: set[bytes], seen: _LastSeen) -> None:
         for path in self._leaves.keys() - there:

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sandbox.cli.builds import BuildProgress
-from sandbox.cli.clock import Clock, Pace, last_line
-from sandbox.cli.terminal import StatusLine, cells, cut, is_interactive
-from sandbox.cli.times import local, relative
+from sandbox.cli.clock import Clock, Pace, find_last_line
+from sandbox.cli.terminal import StatusLine, count_cells, cut, is_interactive
+from sandbox.cli.times import format_local, format_relative
 
 PACE = Pace(tick_s=0.01, first_s=0.05, further_s=0.1)
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -104,7 +104,7 @@ def test_checks_that_run_at_once_share_the_line() -> None:
     ],
 )
 def test_the_last_line_of_output_is_safe_to_show(output: bytes, line: str) -> None:
-    assert last_line(output) == line
+    assert find_last_line(output) == line
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_last_line_of_output_is_safe_to_show(output: bytes, line: str) -> No
 )
 def test_a_text_is_cut_to_columns(text: str, width: int, shown: str) -> None:
     assert cut(text, width) == shown
-    assert cells(cut(text, width)) <= width
+    assert count_cells(cut(text, width)) <= width
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_nothing_is_rewritten_under_ci_or_on_a_dumb_terminal(environ: dict[str, 
     ],
 )
 def test_a_time_is_told_from_now(away: timedelta, text: str) -> None:
-    assert relative(NOW + away, NOW) == text
+    assert format_relative(NOW + away, NOW) == text
 
 
 def test_a_local_time_has_its_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
-        assert local(NOW) == "2026-01-31T17:30:00+05:30"
+        assert format_local(NOW) == "2026-01-31T17:30:00+05:30"
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -14,7 +14,7 @@ from mcp.client.client import Client
 import sandbox
 from devtools.command import Command
 from sandbox.errors import ErrorCode
-from sandbox.git.trailers import with_trailers
+from sandbox.git.trailers import add_trailers
 from sandbox.git.userconfig import Named, operator_identity
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused, run
@@ -238,12 +238,12 @@ MESSAGES = {
 def test_trailers_stand_where_git_would_put_them(message: str) -> None:
     argv = ["git", "-c", "trailer.ifexists=addIfDifferent", "interpret-trailers", "--no-divider"]
     by_plain_git = run([*argv, "--trailer", "X: 1", "--trailer", "Y: 2"], stdin=message.encode()).decode()
-    assert with_trailers(message, ["X: 1", "Y: 2"]) == by_plain_git
+    assert add_trailers(message, ["X: 1", "Y: 2"]) == by_plain_git
 
 
 def test_a_repeated_message_gets_no_second_sign_off() -> None:
-    once = with_trailers("A change\n", ["Signed-off-by: A <a@b>"])
-    assert with_trailers(once, ["Signed-off-by: A <a@b>"]) == once
+    once = add_trailers("A change\n", ["Signed-off-by: A <a@b>"])
+    assert add_trailers(once, ["Signed-off-by: A <a@b>"]) == once
 
 
 @pytest.fixture(autouse=True)

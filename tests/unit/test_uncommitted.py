@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from sandbox.workbench.repositories import register
 from sandbox.workbench.uncommitted import uncommitted_in
 from sandbox.workspaces.facts import gather_facts
 from sandbox.workspaces.uncommitted import NAMED, find_uncommitted
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, initialised
 
 Cached = Callable[[Upstream], Git]
 KINDS = {"M": ChangeKind.MODIFIED, "D": ChangeKind.DELETED, "T": ChangeKind.TYPE_CHANGED, "?": ChangeKind.ADDED}
@@ -196,6 +197,26 @@ def test_a_damaged_index_is_no_index(content: bytes) -> None:
 def test_a_damaged_name_in_an_index_of_version_4_is_no_index() -> None:
     entry = b"\0" * 60 + b"\0\0"
     assert parse_index(b"DIRC\0\0\0\4\0\0\0\1" + entry + b"\xff\xff\xff\xff\xff\x7fname\0", 40) == {}
+
+
+def test_an_index_whose_names_would_fill_the_memory_is_no_index() -> None:
+    """S09. In version 4 each of these names is the one before and one byte more."""
+    count = 50_000
+    entries = (b"\0" * 60 + b"\0\0" + b"\0a\0") * count
+    started = time.monotonic()
+    assert parse_index(b"DIRC\0\0\0\4" + count.to_bytes(4, "big") + entries, 40) == {}
+    assert time.monotonic() - started < 5
+
+
+def test_a_clean_submodule_is_no_change(project: Upstream, cached: Cached, tmp_path: Path) -> None:
+    other = initialised(tmp_path / "other")
+    other.write("inside", b"x")
+    other.commit()
+    project.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.root), "sub")
+    project.commit()
+    git = cached(project)
+    project.write("sub/inside", b"changed there: another repository's")
+    assert compare(project, git) == Uncommitted(count=0, changes=(), complete=True)
 
 
 @pytest.mark.parametrize("where", ["checked out", "bare", "another branch"])
