@@ -146,17 +146,23 @@ class CredentialSettings(_Section):
     store: Literal["file", "keyring", "auto"] = "file"
 
 
-class AuthorSettings(_Section):
-    """Who commits."""
+class PersonSettings(_Section):
+    """Who a commit names. Empty: as in the operator's own git configuration; not there either: the sandbox."""
 
-    name: str = "Space Sandbox"
-    email: str = "sandbox@localhost"
+    name: str = ""
+    email: str = ""
 
 
 class CommitSettings(_Section):
-    """`max_file_bytes`: a larger new file is committed only when it is named."""
+    """`max_file_bytes`: a larger new file is committed only when it is named.
+
+    `trailer`: the message ends with lines that say what made the commit, and for which task.
+    `sign_off`: it also ends with `Signed-off-by:` and the author, as `git commit --signoff` writes it.
+    """
 
     max_file_bytes: PositiveInt = 5 * 1024**2
+    trailer: bool = True
+    sign_off: bool = False
 
 
 class AgentSettings(_Section):
@@ -186,7 +192,8 @@ class Settings(_Section):
     disk: DiskSettings = DiskSettings()
     gate: GateSettings = GateSettings()
     credentials: CredentialSettings = CredentialSettings()
-    author: AuthorSettings = AuthorSettings()
+    author: PersonSettings = PersonSettings()
+    committer: PersonSettings = PersonSettings()
     commit: CommitSettings = CommitSettings()
     agent: AgentSettings = AgentSettings()
 

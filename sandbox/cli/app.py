@@ -15,6 +15,7 @@ import click
 from sandbox import __version__
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.cli.streams import guard_streams
+from sandbox.cli.terminal import StatusLine, is_interactive, uses_color
 from sandbox.errors import ErrorCode, SandboxError, shortage
 from sandbox.text import neutral, one_line
 
@@ -109,16 +110,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are for people, or one JSON document with --json."""
     if argv is not None:
         return _run(list(argv))
-    output = guard_streams()
-    code = _run(sys.argv[1:])
+    status = StatusLine()
+    output = guard_streams(status)
+    status.live = is_interactive(sys.stderr)
+    code = _run(sys.argv[1:], status)
+    status.clear()
     _listen(signal.SIG_DFL)  # nothing is left to tidy: a late signal just ends the process
     sys.stdout.flush()
     return code if output.lost is None else _fail(_unwritten(output.lost), Invocation())
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no foreign code in here
-    invocation = Invocation(json="--json" in arguments)
+    invocation = Invocation(json="--json" in arguments, status=status or StatusLine())
     try:
         _listen(signal.default_int_handler)
         code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_color())
@@ -147,7 +151,7 @@ def _listen(handler: Any) -> None:
 
 def _color() -> bool | None:
     """None: on terminals. click does not know NO_COLOR (https://no-color.org); rich does."""
-    return False if os.environ.get("NO_COLOR") else None
+    return None if uses_color() else False
 
 
 def _misused(error: click.ClickException, invocation: Invocation) -> int:

@@ -10,6 +10,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, table
 from sandbox.cli.person import person
+from sandbox.cli.times import format_local, format_relative
 from sandbox.models import Approval, ApprovalScope
 
 
@@ -111,4 +112,5 @@ def _table(found: Sequence[Approval]) -> None:
 def _show(found: Approval) -> None:
     for line in found.question:
         click.echo(line)
-    click.echo(f"{found.state.value}, for {found.scope.value}, until {found.expires_at:%Y-%m-%d %H:%M} UTC  {found.id}")
+    until = f"{format_local(found.expires_at)} ({format_relative(found.expires_at)})"
+    click.echo(f"{found.state.value}, for {found.scope.value}, until {until}  {found.id}")

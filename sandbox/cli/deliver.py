@@ -32,9 +32,12 @@ def commit(invocation: Invocation, task_id: str, message: str, allow: tuple[str,
 def _show(result: CommitResult) -> None:
     click.echo(f"commit {result.commit}")
     click.echo(f"  tree {result.tree}")
+    click.echo(f"  by   {one_line(result.author)}")
     for change in result.files:
         origin = f"{one_line(change.old_path)} -> " if change.old_path else ""
         click.echo(f"  {change.kind.value:<12} {origin}{one_line(change.path)}")
+    if result.note:
+        note(f"note: {result.note}")
 
 
 @click.command()

@@ -8,6 +8,7 @@ import sys
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.times import format_for_listing
 from sandbox.models import CheckRun, RunLog, StreamName
 
 
@@ -25,9 +26,15 @@ def runs(invocation: Invocation, owner_id: str, limit: int) -> None:
 
 
 def _row(run: CheckRun) -> list[str]:
-    started = run.started_at.strftime("%Y-%m-%d %H:%M:%S")
     where = "clean room" if run.clean_room else "task"
-    return [run.run_id, run.check_id, run.verdict.value, started, f"{run.wall_time_s:.1f} s", where]
+    return [
+        run.run_id,
+        run.check_id,
+        run.verdict.value,
+        format_for_listing(run.started_at),
+        f"{run.wall_time_s:.1f} s",
+        where,
+    ]
 
 
 @click.command()

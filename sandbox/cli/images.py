@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.builds import BuildProgress
+from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.errors import SandboxError
 from sandbox.models import ImageInfo
-from sandbox.text import neutral
 
 _MEGABYTE = 1e6
 
@@ -48,19 +49,26 @@ def _state(image: ImageInfo) -> str:
     help="With --as: a requirements file whose wheels the new image holds, too.",
 )
 @click.option("--as", "name_as", help="With --wheelhouse: name of the new image.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all output of the builds, not only their steps.")
 @global_options
 @click.pass_obj
 def build(
-    invocation: Invocation, names: tuple[str, ...], no_cache: bool, wheelhouse: Path | None, name_as: str | None
+    invocation: Invocation,
+    names: tuple[str, ...],
+    no_cache: bool,
+    wheelhouse: Path | None,
+    name_as: str | None,
+    verbose: bool,
 ) -> None:
     """Build images, their parents first. What is up to date is left alone."""
-
-    def progress(line: str) -> None:
-        note(neutral(line))
-
-    with invocation.workbench() as workbench:
-        built = tuple(
-            workbench.build_image(name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
-            for name in names
-        )
+    progress = BuildProgress(invocation.status, verbose=verbose)
+    try:
+        with invocation.workbench() as workbench:
+            built = tuple(
+                workbench.build_image(name, progress.hear, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+                for name in names
+            )
+    except SandboxError:
+        progress.show_log()
+        raise
     invocation.emit({"images": built}, lambda: _show(built))

@@ -7,11 +7,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from sandbox.cli.terminal import StatusLine, count_cells, is_interactive
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,6 +31,7 @@ class Invocation:
     json: bool = False
     home: Path | None = None
     runtime: str | None = None
+    status: StatusLine = field(default_factory=StatusLine)
 
     def copyable(self, text: str) -> str:
         """The text, whose `sandbox ...` commands meet the same home when they are copied.
@@ -48,7 +51,7 @@ class Invocation:
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
         configure_logs(self.copyable)
-        with Workbench(self.home, allow_file=True, progress=_progress(), actor=Actor.CLI) as workbench:
+        with Workbench(self.home, allow_file=True, progress=self._progress(), actor=Actor.CLI) as workbench:
             yield workbench
 
     @contextmanager
@@ -61,6 +64,17 @@ class Invocation:
         configure_logs(self.copyable)
         with Workbench(self.home, actor=Actor.AGENT) as workbench:
             yield workbench
+
+    def _progress(self) -> Callable[[str], None] | None:
+        """Lines of git's progress overwrite each other on a terminal; elsewhere there are none."""
+        if not self.status.live:
+            return None
+        from sandbox.text import one_line  # noqa: PLC0415 - lazy, as above
+
+        def show(line: str) -> None:
+            self.status.show(one_line(line))
+
+        return show
 
     def emit(self, document: BaseModel | dict[str, Any], human: Callable[[], None]) -> None:
         """Print one JSON document, or the human text."""
@@ -126,21 +140,6 @@ def _set_runtime(ctx: click.Context, _param: click.Parameter, value: str | None)
         ctx.ensure_object(Invocation).runtime = value
 
 
-def _progress() -> Callable[[str], None] | None:
-    """Lines of progress overwrite each other on a terminal; elsewhere there are none."""
-    if not sys.stderr.isatty():
-        return None
-    from sandbox.text import neutral  # noqa: PLC0415 - lazy, as above
-
-    def show(line: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{neutral(line)[:100]}")
-        if line.endswith("done."):
-            sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
-
-    return show
-
-
 def copyable(text: str) -> str:
     """`Invocation.copyable` of the command that runs."""
     return click.get_current_context().ensure_object(Invocation).copyable(text)
@@ -152,8 +151,17 @@ def note(text: str) -> None:
 
 
 def table(headers: list[str], rows: list[list[str]]) -> None:
-    """A plain aligned table on stdout; guest text must be neutralised before."""
-    widths = [max(len(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
+    """A table on stdout: no wider than a terminal; elsewhere plain, aligned and whole.
+
+    Guest text must be neutralised before.
+    """
+    if is_interactive(sys.stdout):
+        from sandbox.cli.tables import print_table  # noqa: PLC0415 - lazy, see above
+
+        print_table(headers, rows)
+        return
+    widths = [max(count_cells(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
     for index, row in enumerate([headers, *rows]):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        padded = (cell + " " * (width - count_cells(cell)) for cell, width in zip(row, widths, strict=True))
+        line = "  ".join(padded).rstrip()
         click.echo(click.style(line, bold=True) if index == 0 else line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.place import locate
 from sandbox.models import CloneResult, Repository, RepositoryRemoval
 from sandbox.text import neutral, one_line
 
@@ -23,7 +24,7 @@ def clone(invocation: Invocation, url: str, partial: bool) -> None:
     """Clone URL into the cache, or fetch what is new when it is there."""
     note("Cloning")
     with invocation.workbench() as workbench:
-        result = workbench.clone(url, partial=partial)
+        result = workbench.clone(locate(workbench, url), partial=partial)
     invocation.emit(result, lambda: _show_clone(result))
 
 
@@ -52,7 +53,7 @@ def fetch(invocation: Invocation, url: str, ref: str, subpath: str | None) -> No
     """Give the files of a ref of URL as an immutable checkout on this host."""
     note("Fetching")
     with invocation.workbench() as workbench:
-        result = workbench.fetch(url, ref, subpath)
+        result = workbench.fetch(locate(workbench, url), ref, subpath)
     invocation.emit(
         result, lambda: click.echo(f"{result.local_path}\n  {result.files_count} files of {result.commit_sha}")
     )

@@ -58,4 +58,4 @@ def _watch(jobs: int, *, follow: bool) -> Watch:
         return Progress(follow=follow).watch()
     if follow:
         raise click.UsageError("--follow shows one check at a time: leave out --jobs.")
-    return Watch(announce=Progress(lines=True).watch().announce)
+    return Progress(parallel=True).watch()

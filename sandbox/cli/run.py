@@ -7,9 +7,11 @@ import time
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
+from sandbox.cli.place import locate
 from sandbox.cli.rooms import Rooms, room_options
 from sandbox.cli.verdicts import elapsed, show_runs
-from sandbox.models import RunSummary
+from sandbox.models import RunSummary, Uncommitted
+from sandbox.text import one_line
 
 
 @click.command()
@@ -26,13 +28,16 @@ from sandbox.models import RunSummary
 def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, rooms: Rooms) -> int:
     """Clone URL, check its tree out afresh, run the profile's checks there without network, and print the verdicts.
 
+    Of a local repository (or a directory in one) the commit is verified; uncommitted changes are named and left out.
     Exits 0 when every check passed, else 1.
     """
     started = time.monotonic()
     note(f"Cloning and verifying {ref}")
     with invocation.workbench() as workbench:
-        summary = workbench.run(url, ref, checks, profile, rooms.watch, rooms.options)
+        summary = workbench.run(locate(workbench, url), ref, checks, profile, rooms.watch, rooms.options)
     invocation.emit(summary, lambda: _show(summary, elapsed(started)))
+    if summary.uncommitted is not None:
+        _warn(summary.uncommitted)
     return 0 if summary.verified else 1
 
 
@@ -42,3 +47,17 @@ def _show(summary: RunSummary, took: str) -> None:
     show_runs(summary.runs, summary.repository.id)
     word = click.style("verified", fg="green", bold=True) if summary.verified else click.style("not verified", fg="red")
     click.echo(f"{word} in {took}")
+
+
+def _warn(found: Uncommitted) -> None:
+    """The verdict is about the commit; the directory may be what was meant."""
+    if found.count:
+        least = "" if found.complete else "at least "
+        changes = "1 uncommitted change" if found.count == 1 else f"{found.count} uncommitted changes"
+        note(f"note: the directory has {least}{changes}; the verdict is about the commit only:")
+    for change in found.changes:
+        note(f"  {change.kind.value:<12} {one_line(change.path)}")
+    if found.count > len(found.changes):
+        note(f"  ... and {found.count - len(found.changes)} more")
+    if not found.complete and not found.count:
+        note("note: the directory could not be compared with the commit in time; the verdict is about the commit")

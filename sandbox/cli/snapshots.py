@@ -8,6 +8,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.cli.tasklines import show_task
+from sandbox.cli.times import format_for_listing
 from sandbox.text import neutral, one_line
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def snapshots(invocation: Invocation, task_id: str) -> None:
     """List the snapshots of TASK, oldest first."""
     with invocation.workbench() as workbench:
         found = workbench.snapshots(task_id)
-    rows = [[s.id, f"{s.created_at:%Y-%m-%d %H:%M:%S}", s.tree[:12], neutral(s.label)] for s in found]
-    invocation.emit({"snapshots": found}, lambda: table(["SNAPSHOT", "TAKEN (UTC)", "TREE", "LABEL"], rows))
+    rows = [[s.id, format_for_listing(s.created_at), s.tree[:12], neutral(s.label)] for s in found]
+    invocation.emit({"snapshots": found}, lambda: table(["SNAPSHOT", "TAKEN", "TREE", "LABEL"], rows))
 
 
 @click.command()
@@ -107,17 +108,17 @@ def log(invocation: Invocation, task_id: str) -> None:
     """Show what was done to TASK, oldest first, refused operations too."""
     with invocation.workbench() as workbench:
         entries = workbench.log(task_id)
-    head = ["AT (UTC)", "ACTOR", "OPERATION", "RESULT", "SECONDS", "ABOUT"]
+    head = ["AT", "ACTOR", "OPERATION", "RESULT", "SECONDS", "ABOUT"]
     invocation.emit({"entries": entries}, lambda: table(head, [_row(e) for e in entries]))
 
 
 def _row(entry: JournalEntry) -> list[str]:
     about = neutral(" ".join(entry.names)).replace("\n", " ")
     return [
-        f"{entry.at:%Y-%m-%d %H:%M:%S}",
+        format_for_listing(entry.at),
         entry.actor.value,
         entry.operation,
         entry.result,
         f"{entry.duration_s:.2f}",
-        about[:100],
+        about,
     ]

@@ -13,6 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from sandbox.cli.terminal import StatusLine
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -24,10 +26,12 @@ class Output(io.FileIO):
 
     lost: OSError | None = None
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, status: StatusLine) -> None:
         super().__init__(descriptor, "w", closefd=False)
+        self._status = status
 
     def write(self, data: ReadableBuffer, /) -> int:
+        self._status.clear()
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -37,14 +41,17 @@ class Output(io.FileIO):
             return memoryview(data).nbytes
 
 
-def guard_streams() -> Output:
-    """Guard the streams of a process that is this command and nothing else; returns what standard output ends in."""
+def guard_streams(status: StatusLine) -> Output:
+    """Guard the streams of a process that runs this command only; returns what standard output ends in.
+
+    What is written takes the place of the status line.
+    """
     for descriptor in (_INPUT, _OUTPUT, _ERRORS):
         _occupy(descriptor)
     sys.stdin = sys.stdin or open(_INPUT, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
-    output = Output(_OUTPUT)
+    output = Output(_OUTPUT, status)
     sys.stdout = _text(output, sys.stdout)
-    sys.stderr = _text(Output(_ERRORS), sys.stderr)
+    sys.stderr = _text(Output(_ERRORS, status), sys.stderr)
     return output
 
 

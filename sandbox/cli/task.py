@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
-from sandbox.cli.tasklines import show_task
+from sandbox.cli.tasklines import show_task, show_tasks
 from sandbox.text import neutral, one_line
 
 if TYPE_CHECKING:
@@ -39,14 +39,16 @@ def create(
 
 @task.command("list")
 @click.argument("repo_id", metavar="[REPO]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Also closed tasks; with --json they are there anyway.")
 @global_options
 @click.pass_obj
-def list_(invocation: Invocation, repo_id: str | None) -> None:
-    """List tasks, of one REPO if named."""
+def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None:
+    """List open tasks, of one REPO if named; newest first."""
     with invocation.workbench() as workbench:
-        found = workbench.tasks(repo_id) if invocation.json else workbench.task_lines(repo_id)
-    rows = [[t.id, t.status, one_line(t.repo_id), one_line(t.prompt)[:40]] for t in found]
-    invocation.emit({"tasks": found}, lambda: table(["TASK", "STATUS", "REPOSITORY", "PROMPT"], rows))
+        if invocation.json:
+            invocation.emit({"tasks": workbench.tasks(repo_id)}, lambda: None)
+        else:
+            show_tasks(workbench.task_lines(repo_id), everything=everything)
 
 
 @task.command()

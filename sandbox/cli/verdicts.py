@@ -6,69 +6,69 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
+from sandbox.cli.clock import Clock
 from sandbox.cli.endings import amount, explain
-from sandbox.cli.invocation import copyable
+from sandbox.cli.invocation import Invocation, copyable, note
+from sandbox.cli.terminal import StatusLine
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.text import Shower, one_line
 from sandbox.workbench import Watch
-
-if TYPE_CHECKING:
-    from rich.status import Status as Spinner
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
 
 
 class Progress:
-    """Announces checks on stderr: a spinner on a terminal, plain lines elsewhere."""
+    """Announces checks on stderr, and says how long they have been running; with `follow` shows their output instead.
 
-    def __init__(self, *, follow: bool = False, lines: bool = False) -> None:
-        from rich.console import Console  # noqa: PLC0415 - lazy: lists and logs of checks show no progress
+    `parallel`: several run at once.
+    """
 
-        self._console = Console(stderr=True, highlight=False)
-        self._spinner: Spinner | None = None
+    def __init__(self, *, follow: bool = False, parallel: bool = False) -> None:
         self._follow = follow
-        self._lines = follow or lines or not self._console.is_terminal
-        self._running = ""
+        self._parallel = parallel
         self._showers: defaultdict[str, Shower] = defaultdict(Shower)
+        self._clock: Clock | None = None
+        self._status = StatusLine()
 
     def watch(self) -> Watch:
-        """Callbacks for the workbench. A spinner ends with the command, also when that fails: it hides the cursor."""
-        click.get_current_context().call_on_close(self._end_spinner)
-        return Watch(announce=self._announce, follow=self._echo if self._follow else None, queued=self._queued)
+        """Callbacks for the workbench. The clock ends with the command, also when that fails."""
+        context = click.get_current_context()
+        if self._follow:
+            return Watch(announce=self._announce, follow=self._echo, queued=self._queued)
+        self._status = context.ensure_object(Invocation).status
+        self._clock = Clock(self._status, note)
+        context.call_on_close(self._clock.stop)
+        if self._parallel:
+            return Watch(announce=self._announce)
+        hear = self._clock.hear if self._status.live else None
+        return Watch(announce=self._announce, follow=hear and (lambda _, chunk: hear(chunk)), queued=self._queued)
 
     def _queued(self, position: int) -> None:
         """0: its turn has come."""
-        text = f"waiting: {ordinal(position)} in line" if position else self._running
-        if self._spinner is not None:
-            self._spinner.update(text)
-        elif position:
-            click.echo(text, err=True)
+        text = f"waiting: {ordinal(position)} in line" if position else ""
+        if self._clock is not None:
+            self._clock.queue(text)
+        if text and not self._status.live:
+            note(text)
 
     def _announce(self, check: Check, run: CheckRun | None) -> None:
         if run is None:
-            text = self._running = f"{check.id}: {check.label} ..."
-            if not self._lines:
-                self._spinner = self._console.status(text)
-                self._spinner.start()
-            else:
-                click.echo(text, err=True)
+            if not self._status.live:
+                note(f"{check.id}: {check.label} ...")
+            if self._clock is not None:
+                self._clock.begin(check.id, check.timeout_s)
             return
-        self._end_spinner()
+        if self._clock is not None:
+            self._clock.end(check.id)
         for shower in self._showers.values():
             sys.stderr.write(shower.finish())
         self._showers.clear()
         known = ", known already" if run.cached else ""
-        click.echo(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s{known}", err=True)
-
-    def _end_spinner(self) -> None:
-        if self._spinner is not None:
-            self._spinner.stop()
-            self._spinner = None
+        note(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s{known}")
 
     def _echo(self, stream: str, chunk: bytes) -> None:
         sys.stderr.write(self._showers[stream].feed(chunk))

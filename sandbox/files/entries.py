@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -24,12 +24,13 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One name of a walk: path bytes relative to the root, and its lstat."""
+    """One name of a walk: path bytes relative to the root, and its lstat; `times_ns` are mtime and ctime."""
 
     path: bytes
     kind: EntryKind
     executable: bool
     size: int
+    times_ns: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 @dataclass(frozen=True)

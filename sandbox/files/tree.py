@@ -240,7 +240,8 @@ class WorktreeFiles:
         except OSError:
             return None  # gone again
         kind = EntryKind.REJECTED if self._is_foreign(info) else kind_of(name, info.st_mode)
-        return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size)
+        times_ns = (info.st_mtime_ns, info.st_ctime_ns)
+        return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size, times_ns)
 
     def _is_foreign(self, info: os.stat_result) -> bool:
         """Whether this is a hard link of a file that is not the tree's. A guest without protected_hardlinks (sysctl)

@@ -1,7 +1,11 @@
-"""Remotes that are directories of this host: what git says of one that is no repository is written for networks."""
+"""Remotes that are directories of this host: which repository is meant, and what to say when there is none.
+
+What git says of a directory that is no repository is written for networks.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -9,15 +13,46 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.remotes import Remote
 
 
+def path_of(remote: Remote) -> Path | None:
+    """The directory of this host that a remote is; None for one on the network."""
+    if remote.protocol != "file":
+        return None
+    return Path(unquote(urlsplit(remote.url).path, errors="surrogateescape"))
+
+
+def enclosing_repository(path: Path) -> Path:
+    """The directory itself when it is a repository, else the closest one above that has a `.git`, as plain git looks.
+
+    Only on the same file system, and only where `.git` and its directory belong to us or to the owner of `path`:
+    another user may have put one into a directory that all may write to. No file there is opened. `path` itself where
+    there is none.
+    """
+    if not path.is_dir() or _is_repository(path):
+        return path
+    here = path.resolve()
+    device, owners = here.stat().st_dev, {here.stat().st_uid, os.geteuid()}
+    for folder in here.parents:
+        if folder.stat().st_dev != device:
+            break
+        if _is_repository(folder, bare=False):
+            trusted = {folder.stat().st_uid, (folder / ".git").lstat().st_uid} <= owners
+            return folder if trusted else path
+    return path
+
+
+def _is_repository(path: Path, *, bare: bool = True) -> bool:
+    return (path / ".git").exists() or (bare and (path / "HEAD").exists())
+
+
 def require_repository(remote: Remote) -> None:
     """A remote on the network always passes. Raises: `remote_not_found` for a path where no repository can be."""
-    if remote.protocol != "file":
+    path = path_of(remote)
+    if path is None:
         return
-    path = Path(unquote(urlsplit(remote.url).path, errors="surrogateescape"))
     try:
         found = path.is_dir()
         brief = "" if found else f"There is no directory {path}"
-        if found and not (path / ".git").exists() and not (path / "HEAD").exists():
+        if found and not _is_repository(path):
             brief = f"{path} is no git repository"
     except OSError as error:
         brief = f"{path} cannot be read: {error.strerror}"

@@ -59,11 +59,13 @@ class Diff(Model):
 
 
 class CommitResult(Model):
-    """A new commit on the task's branch."""
+    """A new commit on the task's branch. `note`: what is unusual about its author."""
 
     commit: ObjectId
     tree: ObjectId
     files: tuple[Change, ...]
+    author: str
+    note: str | None = None
 
 
 class PushResult(Model):

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model
@@ -130,8 +131,31 @@ class Verification(Model):
     differences: tuple[str, ...] = ()
 
 
+class UncommittedChange(Model):
+    """One path of a working directory that differs from the checked-out commit. An untracked one is `added`; one that
+    ends in a slash is a directory of untracked files.
+    """
+
+    path: str
+    kind: ChangeKind
+
+
+class Uncommitted(Model):
+    """What a working directory holds beside the commit that was verified: how many paths, and the first of them.
+
+    `complete`: False when the directory could not be compared whole, so that there may be more.
+    """
+
+    count: int
+    changes: tuple[UncommittedChange, ...]
+    complete: bool
+
+
 class RunSummary(Model):
-    """The answer of `sandbox run`: a verification plus where its tree came from."""
+    """The answer of `sandbox run`: a verification plus where its tree came from.
+
+    `uncommitted`: of a local repository where the commit is checked out; None for any other.
+    """
 
     repository: Repository
     ref: str
@@ -140,3 +164,4 @@ class RunSummary(Model):
     runs: tuple[CheckRun, ...]
     verified: bool
     tree: ObjectId
+    uncommitted: Uncommitted | None = None

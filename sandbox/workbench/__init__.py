@@ -132,6 +132,13 @@ class Workbench:
         """
         return use.repositories.clone(self._parts, url, partial=partial)
 
+    def locate(self, url: str) -> str:
+        """The URL of the repository that a directory of this host lies in, looking upwards; any other URL as it is.
+
+        For a path that a person gave: `clone`, `fetch` and `run` take exactly the repository that is given.
+        """
+        return use.repositories.locate(self._parts, url)
+
     def materialize(self, repo_id: str) -> Repository:
         """Bring everything that a partial clone left out."""
         return use.repositories.materialize(self._parts, repo_id)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.credentials import Credential
     from sandbox.engine import connection, options
-    from sandbox.git import helper, known, transport
+    from sandbox.git import helper, known, transport, userconfig
     from sandbox.git.known import Known
     from sandbox.policy import approvals, commit, container, writes
     from sandbox.policy.approvals import ApprovalPolicy
@@ -48,6 +48,7 @@ else:  # a listing needs none of them (docs/adr/0003)
     helper = Lazy("sandbox.git.helper")
     known = Lazy("sandbox.git.known")
     transport = Lazy("sandbox.git.transport")
+    userconfig = Lazy("sandbox.git.userconfig")
     approvals = Lazy("sandbox.policy.approvals")
     commit = Lazy("sandbox.policy.commit")
     container = Lazy("sandbox.policy.container")
@@ -99,6 +100,11 @@ class Parts:
         """Which calls of agents a person decides about: as shipped, with the operator's on top."""
         name = Path("approvals.toml")
         return approvals.load_approval_policy(config.resources("policies") / name, self.home.root / "policies" / name)
+
+    @Once
+    def operator(self) -> userconfig.Operator:
+        """Whom plain git would name in a commit of this user."""
+        return userconfig.operator_identity(self.environ, self.settings.git.executable)
 
     @Once
     def commit_policy(self) -> CommitPolicy:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from sandbox.context import describe
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache import intact, is_of_another, make_again, open_cache, refresh, resolve_commit
+from sandbox.git.local import enclosing_repository, path_of
 from sandbox.git.objects import TreeEntry, list_tree, read_blobs, tree_of
 from sandbox.git.partial import complete, is_partial, missing_blobs
 from sandbox.git.partial import materialize as bring_the_rest
@@ -26,6 +28,16 @@ from sandbox.workbench.bases import Listing, facts_of_listing, list_commit
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.starting import at_work
 from sandbox.workspaces.pristine import ensure_pristine
+
+
+def locate(parts: Parts, url: str) -> str:
+    """The URL of the repository that a directory of this host lies in; what is not inside of one stays as it is."""
+    path = path_of(parts.remote(url))
+    try:
+        found = path and enclosing_repository(path)
+    except OSError:
+        return url
+    return url if found is None or found == path else f"file://{quote(str(found))}"
 
 
 def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:

@@ -16,9 +16,10 @@ from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.models import Restored, Snapshot, Task
 from sandbox.store.records import find_task, near
+from sandbox.workbench.identity import NEUTRAL
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
-from sandbox.workbench.states import identity, status_of
+from sandbox.workbench.states import status_of
 from sandbox.workbench.tasks import OpenTask, Origin, create, editing, looking
 from sandbox.workspaces.restore import restore_tree
 
@@ -63,7 +64,7 @@ def keep(parts: Parts, opened: OpenTask, label: str) -> Snapshot:
             return kept.snapshot.model_copy(update={"rejected": opened.changes.rejected})
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n"
-    commit = objects.commit_tree(git, tree, task.head_commit, message, identity(parts, now))
+    commit = objects.commit_tree(git, tree, task.head_commit, message, NEUTRAL.variables(now))
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
     objects.move_ref(git, f"{_namespace(task.id)}{snapshot_id}", commit, "0" * len(commit))
     return Snapshot(

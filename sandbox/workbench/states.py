@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -17,6 +16,7 @@ from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.approved import require_approved
+from sandbox.workbench.identity import add_origin, choose_identity
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import OpenTask, editing, looking
@@ -24,7 +24,6 @@ from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import with_exact_renames
 
 MESSAGE_BYTES = 64 * 1024
-_CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 _KINDS = {
     "A": ChangeKind.ADDED,
     "D": ChangeKind.DELETED,
@@ -139,16 +138,16 @@ def commit(
         shown = _shown(opened)
         _require_sources(parts, opened, shown, allow)
         git = opened.git
-        now = datetime.now(UTC)
-        who = identity(parts, now)
-        oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, cleaned, who)
+        now, who = datetime.now(UTC), choose_identity(parts)
+        text = add_origin(parts, cleaned, task.id, who)
+        oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.variables(now))
         require_approved("tree", tree, expected_tree)
         _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
             update["status"] = TaskStatus.COMMITTED
         save_task(parts.home, task.model_copy(update=update))
-        return CommitResult(commit=oid, tree=tree, files=shown)
+        return CommitResult(commit=oid, tree=tree, files=shown, author=str(who.author), note=who.note)
 
 
 def _move_branch(git: Git, task: Task, commit: str) -> None:
@@ -181,20 +180,3 @@ def _message(message: str) -> str:
     if not text or len(text.encode()) > MESSAGE_BYTES:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A commit message has 1 to {MESSAGE_BYTES} bytes of text")
     return text + "\n"
-
-
-def _name(text: str) -> str:
-    """Without what git leaves out of an identity (ident.c, `crud`)."""
-    return re.sub(r"[<>\x00-\x1f\x7f]", "", text).strip(_CRUD)
-
-
-def identity(parts: Parts, when: datetime) -> dict[str, str]:
-    """Author and committer as configured, for git's environment."""
-    author = parts.settings.author
-    date = f"{int(when.timestamp())} +0000"
-    clean = {k: _name(v) or "sandbox" for k, v in author.model_dump().items()}
-    return {
-        f"GIT_{who}_{field}": value
-        for who in ("AUTHOR", "COMMITTER")
-        for field, value in (("NAME", clean["name"]), ("EMAIL", clean["email"]), ("DATE", date))
-    }

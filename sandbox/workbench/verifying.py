@@ -17,6 +17,7 @@ from sandbox.workbench.differences import explain
 from sandbox.workbench.options import VerifyOptions
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, named_profile, register, whole_tree
+from sandbox.workbench.uncommitted import uncommitted_in
 from sandbox.workbench.watch import Watch
 
 
@@ -51,6 +52,7 @@ def run_url(
     profile = chosen or profile_of(parts, repository.id, git, commit)
     checks = running.in_order(profile, wanted or [c.id for c in profile.checks])
     source = Source(repository.id, git, tree, tree)
+    uncommitted = uncommitted_in(parts, found, commit)
     runs = run_in_rooms(parts, source, Wanted(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
@@ -60,6 +62,7 @@ def run_url(
         runs=runs,
         verified=_verified(runs, checks),
         tree=tree,
+        uncommitted=uncommitted,
     )
 
 

@@ -26,15 +26,17 @@ _COMPILING = 200  # what making an expression costs, in comparisons
 class IgnoreRules:
     """Which untracked paths are left out. `files`: text of each `.gitignore` by its directory ('' for the root).
 
-    Keeps the verdicts on directories: one object serves one walk.
+    Keeps the verdicts on directories: one object serves one walk. `budget`: comparisons it may cost; default: `BUDGET`.
     """
 
-    def __init__(self, files: Mapping[str, str], artifacts: Iterable[str] = ()) -> None:
+    def __init__(self, files: Mapping[str, str], artifacts: Iterable[str] = (), budget: int | None = None) -> None:
         self._rules = {folder: _rules(text.removeprefix("\ufeff").split("\n")) for folder, text in files.items()}
         self._artifacts = _rules(artifacts)
         self._folders: dict[str, bool] = {}
         every = (rule for rules in (self._artifacts, *self._rules.values()) for rule in rules)
-        self._left = BUDGET - sum(_COMPILING for rule in every for glob in rule.globs if glob.wild)
+        self._left = (BUDGET if budget is None else budget) - sum(
+            _COMPILING for rule in every for glob in rule.globs if glob.wild
+        )
 
     def ignored(self, path: str, *, directory: bool) -> bool:
         """Whether git would ignore this path: by itself, or with a directory above it.

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from devtools import newergit
 from devtools.requirement import unavailable
-from sandbox.attack.scene import FILES, hash_of
+from sandbox.attack.scene import FILES, SECRET, hash_of
+from sandbox.models import Uncommitted
+from sandbox.workbench.repositories import register
+from sandbox.workbench.uncommitted import uncommitted_in
+from sandbox.workspaces.uncommitted import BUDGET_S
 from tests.attack.arena import Arena, outcome
 
 pytestmark = pytest.mark.must
@@ -153,3 +159,82 @@ def test_e12_clone_from_a_local_path_runs_nothing_of_it(make_arena: Callable[...
     arena.wb.clone(str(arena.remote))
 
     assert arena.marks() == set()
+
+
+def working_directory(arena: Arena) -> Path:
+    """A stranger's directory with one commit checked out and one file changed."""
+    place = arena.root / "theirs"
+    arena.must("clone", "-q", str(arena.remote), str(place), cwd=arena.root)
+    (place / "f.txt").write_text("changed\n")
+    return place
+
+
+def fsmonitor(place: Path, payload: str) -> None:
+    with (place / ".git" / "config").open("a") as stream:
+        stream.write(f"[core]\n\tfsmonitor = {payload}\n")
+
+
+def clean_filter(place: Path, payload: str) -> None:
+    (place / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+    with (place / ".git" / "config").open("a") as stream:
+        stream.write(f'[filter "evil"]\n\tclean = {payload}\n')
+
+
+def nested_repository(place: Path, payload: str) -> None:
+    """As a tracked submodule: git opens it to say whether it is clean."""
+    nested = place / "nested"
+    run_git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*run_git, "clone", "-q", str(place), str(nested)], check=True, timeout=60)
+    subprocess.run([*run_git, "add", "nested"], cwd=place, check=True, timeout=60, capture_output=True)
+    subprocess.run([*run_git, "commit", "-q", "-m", "nested"], cwd=place, check=True, timeout=60)
+    fsmonitor(nested, payload)
+
+
+@pytest.mark.parametrize("trap", [fsmonitor, clean_filter, nested_repository], ids=lambda t: t.__name__)
+def test_e12_comparing_a_working_directory_runs_nothing_of_it(arena: Arena, trap: Callable[[Path, str], None]) -> None:
+    """Control: plain `git status` there."""
+    place = working_directory(arena)
+    trap(place, arena.script(trap.__name__))
+    arena.fires(trap.__name__, lambda: arena.git("status", cwd=place))
+
+    found = compared(arena, place)
+
+    assert arena.marks() == set()
+    assert ("f.txt", "modified") in [(c.path, c.kind.value) for c in found.changes]
+
+
+@pytest.mark.one_git
+def test_s14_comparing_a_working_directory_neither_waits_nor_leaves_it(arena: Arena) -> None:
+    """Control: a plain read of each name is the secret, or does not end (the pipes have no writer)."""
+    place = working_directory(arena)
+    (place / "g.txt").unlink()
+    (place / "g.txt").symlink_to(arena.outside / "secret")
+    for name in ("f.txt", ".git/index", ".git/info/exclude"):
+        (place / name).unlink()
+        os.mkfifo(place / name)
+    (place / "d" / "x").unlink()
+    (place / "d").rmdir()
+    (place / "d").symlink_to(arena.outside)
+    (arena.outside / "x").write_bytes(FILES["d/x"])
+    assert (place / "g.txt").read_bytes() == SECRET
+    assert (place / "d" / "x").read_bytes() == FILES["d/x"]
+
+    started = time.monotonic()
+    found = compared(arena, place)
+
+    assert time.monotonic() - started < 5 * BUDGET_S
+    assert {(c.path, c.kind.value) for c in found.changes} == {
+        ("d", "added"),
+        ("d/x", "deleted"),
+        ("f.txt", "type_changed"),
+        ("g.txt", "type_changed"),
+    }
+
+
+def compared(arena: Arena, place: Path) -> Uncommitted:
+    """As `run` does, without an engine."""
+    parts = arena.wb._parts
+    registered = register(parts, str(place))
+    found = uncommitted_in(parts, registered, registered.head.commit)
+    assert found is not None
+    return found

@@ -19,7 +19,8 @@ from sandbox.git.known import Known, Memory, follow
 from sandbox.git.lookup import look_up
 from sandbox.git.objects import EXECUTABLE, REGULAR, SYMLINK, TreeChange, blob_id
 from sandbox.git.process import Git
-from sandbox.workbench import Workbench, states
+from sandbox.workbench import Workbench
+from sandbox.workbench.identity import choose_identity
 from tests.unit.conftest import IDENTITY, Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.test_git_objects import BASE, MESSAGES, committed
@@ -253,7 +254,7 @@ NAMES = ["A. Tester", ' .J. R. "R".,', "Ünï Cödé", "<evil> x", "...", "a\nb"
 @pytest.mark.parametrize("name", NAMES)
 def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, name: str) -> None:
     with_name = replace(desk.workbench._parts, flags={"author": {"name": name}})
-    who = states.identity(with_name, desk.task.created_at)
+    who = choose_identity(with_name).variables(desk.task.created_at)
     git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
     head = desk.task.head_commit
     commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, b"1")], "m\n", who)

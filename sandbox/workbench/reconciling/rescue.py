@@ -15,8 +15,8 @@ from sandbox.git.cache import open_cache
 from sandbox.git.process import Git
 from sandbox.policy.writes import RESERVED_PREFIX
 from sandbox.workbench.bases import base_of
+from sandbox.workbench.identity import NEUTRAL
 from sandbox.workbench.parts import Parts
-from sandbox.workbench.states import identity
 from sandbox.workbench.worktrees import site_of
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.choosing import layout_of
@@ -110,6 +110,6 @@ def _kept(parts: Parts, git: Git, place: tuple[str, str], changes: Changes) -> S
         return Saved(ref)
     now = datetime.now(UTC)
     message = f"What was in the worktree of {task_id}, which had no usable record\n"
-    commit = objects.commit_tree(git, tree, head, message, identity(parts, now))
+    commit = objects.commit_tree(git, tree, head, message, NEUTRAL.variables(now))
     objects.move_ref(git, ref, commit, "0" * len(commit))
     return Saved(ref, is_new=True)

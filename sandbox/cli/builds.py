@@ -1,0 +1,63 @@
+"""Show image builds to a person: a line for each step, and all of the output when a build fails.
+
+The engine's builder prints `Step 3/9 : RUN ...`, what the step prints, and `Successfully tagged ...` at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from sandbox.cli.invocation import note
+from sandbox.cli.terminal import StatusLine, cut
+from sandbox.text import one_line
+
+_BEGIN = re.compile(r"^building (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
+_STEP = re.compile(r"^Step (?P<number>\d+)/(?P<count>\d+) : (?P<command>.*)$")
+_END = "Successfully tagged "
+_WIDTH = 100
+_KEPT_LINES = 20_000
+
+
+class BuildProgress:
+    """Hears every line. `verbose`: shows every line; else steps, on a terminal in one line that is rewritten."""
+
+    def __init__(self, status: StatusLine, *, verbose: bool = False) -> None:
+        self._status, self._verbose = status, verbose
+        self._image = ""
+        self._step = ""
+        self._log: deque[str] = deque(maxlen=_KEPT_LINES)
+
+    def hear(self, line: str) -> None:
+        """A line of ours or of the build."""
+        line = one_line(line)
+        if self._verbose:
+            note(line)
+        elif begin := _BEGIN.match(line):
+            self._image, self._step = begin["name"], ""
+            self._log.clear()
+            note(line)
+        elif not self._image:
+            note(line)
+        else:
+            self._hear_output(line)
+
+    def show_log(self) -> None:
+        """After a failure: the output of the build that did not end."""
+        for line in self._log:
+            note(line)
+
+    def _hear_output(self, line: str) -> None:
+        self._log.append(line)
+        if step := _STEP.match(line):
+            self._step = f"{self._image}: step {step['number']}/{step['count']} {step['command']}"
+            if self._status.live:
+                self._status.show(self._step)
+            else:
+                note(cut(self._step, _WIDTH))
+        elif line.startswith(_END):
+            self._image = ""
+            self._log.clear()
+            self._status.clear()
+        elif self._status.live:
+            self._status.show(f"{cut(self._step, _WIDTH // 2)}  {line}")

@@ -1,0 +1,117 @@
+"""How long checks have been running, for a person who waits: on a terminal a line that is rewritten every second, with
+the last line of output; elsewhere a line after 30 s and then one each minute.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.cli.terminal import StatusLine
+from sandbox.text import neutral
+
+_TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds: between two looks, until the first line, and between further ones."""
+
+    tick_s: float = 1.0
+    first_s: float = 30.0
+    further_s: float = 60.0
+
+
+@dataclass
+class _Running:
+    name: str
+    deadline_s: float
+    since: float = field(default_factory=time.monotonic)
+    lines: int = 0
+
+    def elapsed(self) -> str:
+        return f"{time.monotonic() - self.since:.0f} s of {self.deadline_s:g} s"
+
+    def is_due(self, pace: Pace) -> bool:
+        return time.monotonic() - self.since >= pace.first_s + self.lines * pace.further_s
+
+
+class Clock:
+    """Checks that run at the moment. A thread of its own shows them, from the start of the first one."""
+
+    def __init__(self, status: StatusLine, say: Callable[[str], None], pace: Pace | None = None) -> None:
+        self._status, self._say, self._pace = status, say, pace or Pace()
+        self._running: dict[str, _Running] = {}
+        self._queued = ""
+        self._tail = b""
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, name: str, deadline_s: float) -> None:
+        """A check starts, or waits for its turn."""
+        with self._lock:
+            self._running[name] = _Running(name, deadline_s)
+            self._queued, self._tail = "", b""
+        self._refresh()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._tick, name="clock", daemon=True)
+            self._thread.start()
+
+    def queue(self, text: str) -> None:
+        """It waits; empty: its turn has come, and its time begins."""
+        with self._lock:
+            self._queued = text
+            for running in self._running.values():
+                running.since = time.monotonic()
+        self._refresh()
+
+    def hear(self, chunk: bytes) -> None:
+        """Output of the check."""
+        self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+
+    def end(self, name: str) -> None:
+        """A check is over."""
+        with self._lock:
+            self._running.pop(name, None)
+            self._tail = b""
+        self._status.clear()
+
+    def stop(self) -> None:
+        """Show no more lines, and erase the last one."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(timeout=2 * self._pace.tick_s)
+        self._status.clear()
+
+    def _tick(self) -> None:
+        while not self._over.wait(self._pace.tick_s):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        with self._lock:
+            if self._status.live and self._running:
+                self._status.show(self._line())
+            elif not self._queued:
+                self._say_what_is_due()
+
+    def _line(self) -> str:
+        if self._queued:
+            return self._queued
+        texts = [f"{r.name}: {r.elapsed()}" for r in self._running.values()]
+        last = find_last_line(self._tail)
+        return ", ".join(texts) + (f"  {last}" if last else "")
+
+    def _say_what_is_due(self) -> None:
+        for running in self._running.values():
+            if running.is_due(self._pace):
+                running.lines += 1
+                self._say(f"still running: {running.name}, {running.elapsed()}")
+
+
+def find_last_line(output: bytes) -> str:
+    """The last line with something on it, safe to show, on one line."""
+    lines = neutral(output.decode("utf-8", errors="replace")).split("\n")
+    return next((text for line in reversed(lines) if (text := " ".join(line.split()))), "")

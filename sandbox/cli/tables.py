@@ -1,0 +1,39 @@
+"""Tables on a terminal: no wider than it, with colors for what is good and bad. Loaded for them only: rich is slow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sandbox.cli.terminal import uses_color
+
+_JUDGED = frozenset({"VERDICT", "STATUS", "STATE", "RESULT"})
+_COLORS = {
+    "passed": "green", "present": "green", "ok": "green", "verified": "green", "merged": "green", "approved": "green",
+    "failed": "red", "denied": "red", "missing": "red", "error": "red",
+    "working": "cyan", "committed": "cyan", "pushed": "cyan", "pr-open": "cyan", "closed": "dim",
+}  # fmt: skip
+_OTHERS = {"VERDICT": "yellow", "STATE": "yellow"}
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """One line a row: what has no room is cut, but for the first column, which people copy."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, header in enumerate(headers):
+        kept = number == 0 or header in _JUDGED
+        shown.add_column(header, no_wrap=kept, overflow="fold" if number == 0 else "ellipsis")
+    for row in rows:
+        shown.add_row(*(_cell(header, text) for header, text in zip(headers, row, strict=True)))
+    color_system: Literal["auto"] | None = "auto" if uses_color() else None
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=color_system)
+    console.print(shown)
+
+
+def _cell(header: str, text: str) -> Text:
+    style = _COLORS.get(text, _OTHERS.get(header, "")) if header in _JUDGED else ""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,197 @@
+"""What a person who waits for checks is shown, and how times, builds and lines are written."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sandbox.cli.builds import BuildProgress
+from sandbox.cli.clock import Clock, Pace, find_last_line
+from sandbox.cli.terminal import StatusLine, count_cells, cut, is_interactive
+from sandbox.cli.times import format_local, format_relative
+
+PACE = Pace(tick_s=0.01, first_s=0.05, further_s=0.1)
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Shown(StatusLine):
+    """A status line that remembers."""
+
+    def __init__(self) -> None:
+        super().__init__(live=True)
+        self.lines: list[str] = []
+
+    def show(self, text: str) -> None:
+        self.lines.append(text)
+
+    def clear(self) -> None:
+        self.lines.append("")
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    pause = threading.Event()
+    while not happened():
+        assert time.monotonic() < deadline
+        pause.wait(0.005)
+
+
+def test_without_a_terminal_a_line_comes_late_and_then_rarely() -> None:
+    said: list[tuple[float, str]] = []
+    began = time.monotonic()
+    clock = Clock(StatusLine(), lambda text: said.append((time.monotonic() - began, text)), PACE)
+    clock.begin("test", 600)
+    until(lambda: len(said) >= 3)
+    clock.stop()
+
+    assert said[0][1] == "still running: test, 0 s of 600 s"
+    assert [at >= least for (at, _), least in zip(said, (0.05, 0.15, 0.25), strict=False)] == [True] * 3
+    told = len(said)
+    threading.Event().wait(0.2)
+    assert len(said) == told
+
+
+def test_the_pace_is_30_seconds_and_then_a_minute() -> None:
+    assert (Pace().first_s, Pace().further_s) == (30, 60)
+
+
+def test_on_a_terminal_the_line_has_time_deadline_and_last_words() -> None:
+    status = Shown()
+    clock = Clock(status, lambda _: None, PACE)
+    clock.begin("build", 60)
+    clock.hear(b"one\ntwo \x1b[31mred\x1b[0m\n\n")
+    until(lambda: "build: 0 s of 60 s  two red" in status.lines)
+    clock.end("build")
+    clock.stop()
+    assert status.lines[-1] == ""
+
+
+def test_while_it_waits_its_time_does_not_run() -> None:
+    said: list[str] = []
+    clock = Clock(StatusLine(), said.append, PACE)
+    clock.begin("test", 600)
+    clock.queue("waiting: 1st in line")
+    threading.Event().wait(0.2)
+    assert said == []
+    clock.queue("")
+    until(lambda: bool(said))
+    clock.stop()
+
+
+def test_checks_that_run_at_once_share_the_line() -> None:
+    status = Shown()
+    clock = Clock(status, lambda _: None, PACE)
+    clock.begin("one", 60)
+    clock.begin("two", 30)
+    until(lambda: "one: 0 s of 60 s, two: 0 s of 30 s" in status.lines)
+    clock.stop()
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (b"", ""),
+        (b"a\nb", "b"),
+        (b"a\n \n\n", "a"),
+        (b"10%\r20%", "20%"),
+        (b"\x1b]0;title\x07x\n", "x"),
+        (b"a\tb", "a b"),
+    ],
+)
+def test_the_last_line_of_output_is_safe_to_show(output: bytes, line: str) -> None:
+    assert find_last_line(output) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("日本語", 6, "日本語"),
+        ("日本語", 5, "日本…"),
+        ("e\u0301x", 2, "e\u0301x"),
+    ],
+)
+def test_a_text_is_cut_to_columns(text: str, width: int, shown: str) -> None:
+    assert cut(text, width) == shown
+    assert count_cells(cut(text, width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("environ", "interactive"), [({}, True), ({"CI": "1"}, False), ({"TERM": "dumb"}, False), ({"CI": ""}, True)]
+)
+def test_nothing_is_rewritten_under_ci_or_on_a_dumb_terminal(environ: dict[str, str], interactive: bool) -> None:
+    stream = io.StringIO()
+    assert not is_interactive(stream, environ)
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    assert is_interactive(stream, environ) is interactive
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("away", "text"),
+    [
+        (timedelta(), "now"),
+        (timedelta(seconds=-59), "59 s ago"),
+        (timedelta(minutes=-3, seconds=-20), "3 min ago"),
+        (timedelta(hours=-25), "1 d ago"),
+        (timedelta(hours=2, minutes=1), "in 2 h"),
+        (timedelta(days=-31), (NOW - timedelta(days=31)).astimezone().date().isoformat()),
+    ],
+)
+def test_a_time_is_told_from_now(away: timedelta, text: str) -> None:
+    assert format_relative(NOW + away, NOW) == text
+
+
+def test_a_local_time_has_its_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert format_local(NOW) == "2026-01-31T17:30:00+05:30"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+BUILD = (
+    "space-sandbox/base:latest is up to date",
+    "building space-sandbox/python:latest",
+    "Step 1/3 : ARG BASE",
+    "Step 2/3 : FROM ${BASE}",
+    " ---> 123",
+    "Step 3/3 : RUN echo hello",
+    "hello",
+    "Successfully built 456",
+    "Successfully tagged space-sandbox/python:latest",
+    "space-sandbox/init:latest is up to date",
+)
+
+
+def test_a_build_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = BuildProgress(StatusLine())
+    for line in BUILD:
+        progress.hear(line)
+    progress.show_log()  # nothing failed
+
+    assert capsys.readouterr().err.splitlines() == [
+        BUILD[0],
+        BUILD[1],
+        "python: step 1/3 ARG BASE",
+        "python: step 2/3 FROM ${BASE}",
+        "python: step 3/3 RUN echo hello",
+        BUILD[-1],
+    ]
+
+
+def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = BuildProgress(StatusLine())
+    for line in BUILD[:7]:
+        progress.hear(line)
+    capsys.readouterr()
+    progress.show_log()
+    assert capsys.readouterr().err.splitlines() == list(BUILD[2:7])

@@ -1,0 +1,240 @@
+"""What a working directory holds beside its commit: compared with `git status`, in bounded time, without git."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.git.cache import resolve_commit
+from sandbox.git.index import parse_index
+from sandbox.git.process import Git
+from sandbox.models import ChangeKind, Uncommitted
+from sandbox.workbench import Workbench
+from sandbox.workbench.bases import list_commit
+from sandbox.workbench.repositories import register
+from sandbox.workbench.uncommitted import uncommitted_in
+from sandbox.workspaces.facts import gather_facts
+from sandbox.workspaces.uncommitted import NAMED, find_uncommitted
+from tests.unit.conftest import Upstream, initialised
+
+Cached = Callable[[Upstream], Git]
+KINDS = {"M": ChangeKind.MODIFIED, "D": ChangeKind.DELETED, "T": ChangeKind.TYPE_CHANGED, "?": ChangeKind.ADDED}
+
+
+@pytest.fixture
+def project(upstream: Upstream) -> Upstream:
+    upstream.write("a.txt", b"one\n")
+    upstream.write("run.sh", b"#!/bin/sh\n", executable=True)
+    upstream.write("d/b.txt", b"two\n")
+    upstream.write("d/deep/c.bin", bytes(range(256)))
+    upstream.write("tracked.log", b"kept although ignored\n")
+    upstream.write(".gitignore", b"*.log\n/build/\n")
+    (upstream.root / "link").symlink_to("a.txt")
+    upstream.commit()
+    return upstream
+
+
+def compare(source: Upstream, git: Git, **options: float) -> Uncommitted:
+    listing = list_commit(git, resolve_commit(git, "HEAD", "main"))
+    facts = gather_facts(git, listing.tree, listing.entries, {})
+    return find_uncommitted(source.root, listing.entries, facts.ignore, **options)
+
+
+def by_git(source: Upstream) -> list[tuple[str, ChangeKind]]:
+    out = source.git("status", "--porcelain", "--no-renames", "-z").decode()
+    return sorted((line[3:], KINDS[line[:2].strip()[0]]) for line in out.split("\0") if line)
+
+
+def replaced_by_link(source: Upstream) -> None:
+    (source.root / "d" / "b.txt").unlink()
+    (source.root / "d" / "b.txt").symlink_to("../a.txt")
+
+
+def folder_replaced_by_link(source: Upstream) -> None:
+    outside = source.root.parent / "outside"
+    (source.root / "d").rename(outside)
+    (source.root / "d").symlink_to(outside)
+
+
+def nested_repository(source: Upstream) -> None:
+    source.write("vendor/lib/file", b"x")
+    source.git("init", "-q", "vendor/lib")
+
+
+def special_files(source: Upstream) -> None:
+    os.mkfifo(source.root / "pipe")
+    source.write("new", b"")
+
+
+def modes_do_not_count(source: Upstream) -> None:
+    source.git("config", "core.fileMode", "false")
+    (source.root / "a.txt").chmod(0o755)
+
+
+def another_link(source: Upstream) -> None:
+    (source.root / "link").unlink()
+    (source.root / "link").symlink_to("d")
+
+
+def line_ends(source: Upstream) -> None:
+    source.git("config", "core.autocrlf", "true")
+    (source.root / "a.txt").unlink()
+    source.git("checkout", "--", "a.txt")
+    assert (source.root / "a.txt").read_bytes() == b"one\r\n"
+
+
+def filtered(source: Upstream) -> None:
+    source.git("config", "filter.up.smudge", "tr a-z A-Z")
+    source.git("config", "filter.up.clean", "tr A-Z a-z")
+    source.write(".git/info/attributes", b"a.txt filter=up\n")
+    (source.root / "a.txt").unlink()
+    source.git("checkout", "--", "a.txt")
+    assert (source.root / "a.txt").read_bytes() == b"ONE\n"
+    os.utime(source.git_dir / "index")  # what it was checked out with is past
+
+
+CASES: dict[str, Callable[[Upstream], object]] = {
+    "nothing": lambda _: None,
+    "modified": lambda s: s.write("a.txt", b"ONE\n"),
+    "modified, other length": lambda s: s.write("a.txt", b"ONE and more\n"),
+    "deleted": lambda s: (s.root / "d" / "b.txt").unlink(),
+    "untracked": lambda s: s.write("new file", b"x"),
+    "a directory of untracked files": lambda s: (s.write("new/x", b""), s.write("new/y/z", b"")),
+    "untracked beside tracked": lambda s: s.write("d/new", b""),
+    "ignored": lambda s: (s.write("x.log", b""), s.write("build/out", b""), s.write("new/only.log", b"")),
+    "an empty directory": lambda s: (s.root / "empty").mkdir(),
+    "a tracked file that is ignored": lambda s: s.write("tracked.log", b"changed\n"),
+    "excluded here": lambda s: (s.write(".git/info/exclude", b"/mine\n"), s.write("mine", b""), s.write("d/mine", b"")),
+    "executable": lambda s: (s.root / "a.txt").chmod(0o755),
+    "modes do not count": modes_do_not_count,
+    "another link": another_link,
+    "a link for a file": replaced_by_link,
+    "a link for a directory": folder_replaced_by_link,
+    "a repository of its own": nested_repository,
+    "a pipe": special_files,
+    "touched": lambda s: os.utime(s.root / "a.txt", (1, 1)),
+    "index of version 4": lambda s: (s.git("update-index", "--index-version", "4"), s.write("a.txt", b"ONE\n")),
+    "sparse": lambda s: s.git("sparse-checkout", "set", "--no-cone", "/a.txt"),
+    "line ends": line_ends,
+    "a filter": filtered,
+}
+
+
+@pytest.mark.parametrize("change", CASES.values(), ids=CASES)
+def test_it_names_what_git_status_names(
+    project: Upstream, cached: Cached, change: Callable[[Upstream], object]
+) -> None:
+    git = cached(project)
+    os.utime(project.git_dir / "index")  # what was checked out before is not racily clean
+    change(project)
+
+    found = compare(project, git)
+
+    assert sorted((c.path, c.kind) for c in found.changes) == by_git(project)
+    assert (found.count, found.complete) == (len(found.changes), True)
+
+
+def test_a_new_commit_that_nobody_staged_is_no_change(project: Upstream, cached: Cached) -> None:
+    """The index is behind, so every file is read."""
+    git = cached(project)
+    (project.git_dir / "index").unlink()
+    assert compare(project, git) == Uncommitted(count=0, changes=(), complete=True)
+
+
+def test_all_are_counted_and_the_first_are_named(project: Upstream, cached: Cached) -> None:
+    git = cached(project)
+    for number in range(NAMED + 5):
+        project.write(f"new-{number:02}", b"")
+    project.write("a.txt", b"ONE\n")
+
+    found = compare(project, git)
+
+    assert found.count == NAMED + 6
+    assert len(found.changes) == NAMED
+    assert found.changes[0].path == "a.txt"  # changes of tracked files first
+
+
+def test_past_its_time_it_says_that_there_may_be_more(project: Upstream, cached: Cached) -> None:
+    git = cached(project)
+    project.write("a.txt", b"ONE\n")
+
+    found = compare(project, git, budget_s=0)
+
+    assert not found.complete
+    assert all(c.kind is not ChangeKind.DELETED for c in found.changes)
+
+
+def test_ignore_rules_that_cost_too_much_hide_no_change_of_a_tracked_file(project: Upstream, cached: Cached) -> None:
+    project.write(".gitignore", b"".join(b"*a*%d*b\n" % n for n in range(100_000)))
+    project.commit()
+    git = cached(project)
+    project.write("a.txt", b"ONE\n")
+    project.write("new", b"")
+
+    found = compare(project, git)
+
+    assert [c.path for c in found.changes] == ["a.txt"]
+    assert not found.complete
+
+
+def test_a_directory_that_cannot_be_entered_holds_no_deleted_files(project: Upstream, cached: Cached) -> None:
+    git = cached(project)
+    found = find_uncommitted(
+        project.root / "nowhere", list_commit(git, resolve_commit(git, "HEAD", "main")).entries, {}
+    )
+    assert found == Uncommitted(count=0, changes=(), complete=False)
+
+
+@pytest.mark.parametrize("content", [b"", b"DIRC", b"DIRC" + b"\xff" * 8, b"DIRC\0\0\0\2\0\0\0\1" + b"\0" * 30])
+def test_a_damaged_index_is_no_index(content: bytes) -> None:
+    assert parse_index(content, 40) == {}
+
+
+def test_a_damaged_name_in_an_index_of_version_4_is_no_index() -> None:
+    entry = b"\0" * 60 + b"\0\0"
+    assert parse_index(b"DIRC\0\0\0\4\0\0\0\1" + entry + b"\xff\xff\xff\xff\xff\x7fname\0", 40) == {}
+
+
+def test_an_index_whose_names_would_fill_the_memory_is_no_index() -> None:
+    """S09. In version 4 each of these names is the one before and one byte more."""
+    count = 50_000
+    entries = (b"\0" * 60 + b"\0\0" + b"\0a\0") * count
+    started = time.monotonic()
+    assert parse_index(b"DIRC\0\0\0\4" + count.to_bytes(4, "big") + entries, 40) == {}
+    assert time.monotonic() - started < 5
+
+
+def test_a_clean_submodule_is_no_change(project: Upstream, cached: Cached, tmp_path: Path) -> None:
+    other = initialised(tmp_path / "other")
+    other.write("inside", b"x")
+    other.commit()
+    project.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.root), "sub")
+    project.commit()
+    git = cached(project)
+    project.write("sub/inside", b"changed there: another repository's")
+    assert compare(project, git) == Uncommitted(count=0, changes=(), complete=True)
+
+
+@pytest.mark.parametrize("where", ["checked out", "bare", "another branch"])
+def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project: Upstream, where: str) -> None:
+    project.git("branch", "other")
+    project.write("b", b"")
+    project.commit()
+    project.write("a.txt", b"ONE\n")
+    place = project.root
+    if where == "bare":
+        place = tmp_path / "bare.git"
+        project.git("clone", "-q", "--bare", ".", str(place))
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    with Workbench(tmp_path / "home", environ=environ, allow_file=True) as workbench:
+        parts = workbench._parts
+        found = register(parts, str(place))
+        commit = resolve_commit(found.git, "other" if where == "another branch" else "HEAD", "main")
+        answer = uncommitted_in(parts, found, commit)
+
+    assert (answer is not None) == (where == "checked out")
+    assert answer is None or [c.path for c in answer.changes] == ["a.txt"]
