@@ -10,10 +10,11 @@ import itertools
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -33,11 +34,12 @@ from pydantic import BaseModel, ValidationError
 from sandbox import __version__
 from sandbox.agent import approval, prompt, resources
 from sandbox.agent.announcing import Announcer
+from sandbox.agent.callers import caller_of
 from sandbox.agent.outputs import RequestedApproval
 from sandbox.agent.results import BUDGET_BYTES, failure, success
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, CheckRun, Risk
+from sandbox.models import Caller, Check, CheckRun, Permission, Risk
 from sandbox.text import shown
 from sandbox.workbench import Watch, Workbench
 
@@ -60,7 +62,8 @@ _Context = ServerRequestContext[Any, Any]
 class Agent:
     """What one server serves. `approvals`: `policy`, or `auto` for trusted automation. `every_tool`: no gating.
 
-    `most_sessions`: of the older protocol over HTTP; beyond it the one that was idle for longest ends.
+    `most_sessions`: of the older protocol over HTTP; beyond it the one that was idle for longest ends. `session`: names
+    this server in the journal, for clients that have no session of their own.
     """
 
     workbench: Workbench
@@ -69,10 +72,22 @@ class Agent:
     every_tool: bool = False
     budget_bytes: int = BUDGET_BYTES
     most_sessions: int = 500
+    session: str = field(default_factory=lambda: uuid.uuid4().hex)
     announcer: Announcer = field(default_factory=Announcer)
     threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     network_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
+
+    def serving(self, context: _Context) -> Agent:
+        """As this, for one call: what it does is written down with whose client asked."""
+        return replace(self, workbench=self.workbench.acting(self._caller(context)))
+
+    def allowed(self, context: _Context, how: Permission) -> Agent:
+        """As `serving`, for a call that may go on."""
+        return replace(self, workbench=self.workbench.acting(self._caller(context), how))
+
+    def _caller(self, context: _Context) -> Caller:
+        return caller_of(context, self.workbench.caller, self.session)
 
     def offers(self, preset: Preset) -> bool:
         """Whether the tools of a preset are there now. Reads one small file at most."""
@@ -151,6 +166,7 @@ async def _call_tool(
         await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         why = "tools/list shows all" if tool is None else "it is there once space_repo_clone has cloned a repository"
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; {why}")
+    agent = agent.serving(context)
     try:
         arguments = _validated(tool, params.arguments or {})
         if tool.name == REQUEST_APPROVAL:
@@ -158,7 +174,7 @@ async def _call_tool(
         allowed = await approval.require(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
-        found = await _run(agent, tool, arguments, context, allowed.state)
+        found = await _run(agent.allowed(context, allowed.how), tool, arguments, context, allowed.state)
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         return success(tool, found, agent.budget_bytes)

@@ -59,6 +59,7 @@ _COMMANDS = {
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
     "gc": ("sandbox.cli.gc:gc", "Do away with what killed controllers left."),
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer what agents ask to do."),
+    "audit": ("sandbox.cli.audit:audit", "Verify and export the journals."),
     "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check what this host offers and lacks."),
 }

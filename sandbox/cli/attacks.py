@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
 from sandbox.cli.invocation import Invocation, note, table
+from sandbox.errors import SandboxError
 from sandbox.models import AttackOutcome, AttackReport, AttackResult
 from sandbox.text import neutral
 
@@ -22,6 +24,8 @@ def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
         "Attacking this host with a scratch home; your repositories are not touched. Soft containers are its controls."
     )
     report = attack(invocation.home, only, told=_Teller())
+    with suppress(SandboxError), invocation.workbench() as workbench:  # the report matters more than its record
+        workbench.record_attacks(report)
     invocation.emit(report, lambda: show(report))
     return 0 if report.safe else 1
 

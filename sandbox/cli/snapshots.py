@@ -107,7 +107,7 @@ def log(invocation: Invocation, task_id: str) -> None:
     """Show what was done to TASK, oldest first, refused operations too."""
     with invocation.workbench() as workbench:
         entries = workbench.log(task_id)
-    head = ["AT (UTC)", "ACTOR", "OPERATION", "RESULT", "SECONDS", "ABOUT"]
+    head = ["AT (UTC)", "ACTOR", "WHO", "OPERATION", "ALLOWED", "RESULT", "SECONDS", "ABOUT"]
     invocation.emit({"entries": entries}, lambda: table(head, [_row(e) for e in entries]))
 
 
@@ -116,8 +116,24 @@ def _row(entry: JournalEntry) -> list[str]:
     return [
         f"{entry.at:%Y-%m-%d %H:%M:%S}",
         entry.actor.value,
+        _who(entry),
         entry.operation,
+        _allowed(entry),
         entry.result,
         f"{entry.duration_s:.2f}",
         about[:100],
     ]
+
+
+def _who(entry: JournalEntry) -> str:
+    """The user of the system, and the client that spoke for them."""
+    if entry.by is None:
+        return "-"
+    return one_line(f"{entry.by.user}{f' by {entry.by.client}' if entry.by.client else ''}")[:40]
+
+
+def _allowed(entry: JournalEntry) -> str:
+    """How an agent's call was allowed: by the policy, unasked (auto), or by which approval."""
+    if entry.allowed is None:
+        return "-"
+    return f"{entry.allowed.how} {entry.allowed.approval_id}".rstrip()

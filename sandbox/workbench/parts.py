@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandbox.engine import connection, options
     from sandbox.git import helper, known, transport
     from sandbox.git.known import Known
+    from sandbox.models import Caller, Permission
     from sandbox.policy import approvals, commit, container, writes
     from sandbox.policy.approvals import ApprovalPolicy
     from sandbox.policy.commit import CommitPolicy
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sandbox.store.keyring import Keyring
     from sandbox.store.presence import Presence
     from sandbox.store.turns import Turns
+    from sandbox.workbench import callers
 else:  # a listing needs none of them (docs/adr/0003)
     config = Lazy("sandbox.config")
     credentials = Lazy("sandbox.credentials")
@@ -55,8 +57,16 @@ else:  # a listing needs none of them (docs/adr/0003)
     presence = Lazy("sandbox.store.presence")
     quarantine = Lazy("sandbox.store.quarantine")
     turns = Lazy("sandbox.store.turns")
+    callers = Lazy("sandbox.workbench.callers")
 
 _ResultT = TypeVar("_ResultT")
+
+
+@dataclass
+class Look:
+    """Whether something that is looked at once was looked at."""
+
+    is_done: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,10 @@ class Parts:
     progress: Callable[[str], None] | None = None
     actor: Actor = Actor.PYTHON
     runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
+    client: Caller | None = None  # for whom this call is; None: for the user of this process
+    allowed: Permission | None = None  # how this call of an agent came to be allowed
+    shares: Parts | None = None  # the controller whose collaborators these are
+    first_look: Look = field(default_factory=Look)  # at policies and settings that may have changed
     first_uses: threading.RLock = field(default_factory=threading.RLock)
     ending: Ending = field(default_factory=Ending)
     _engines: list[connection.Engine] = field(default_factory=list)
@@ -146,6 +160,20 @@ class Parts:
         ours = {"settings": self.settings, "engine": self.engine, "presence": self.presence, "turns": self.turns}
         twin.__dict__.update(ours)  # one of each
         return twin
+
+    def acting(self, client: Caller | None, allowed: Permission | None) -> Parts:
+        """The same controller, for one call of a client; the journal says who it was, and how it was allowed."""
+        return replace(self, client=client, allowed=allowed, shares=self.shares or self)
+
+    @Once
+    def user(self) -> Caller:
+        """For whom this process works."""
+        return callers.default_caller(self.actor, self.environ)
+
+    @property
+    def caller(self) -> Caller:
+        """For whom this call is."""
+        return self.client or self.user
 
     @Once
     def turns(self) -> Turns:
