@@ -23,6 +23,7 @@ from sandbox.approvals import Call
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
 from sandbox.policy.approvals import Decision
+from sandbox.workbench.callers import clipped
 
 if TYPE_CHECKING:
     from sandbox.agent.server import Agent
@@ -75,7 +76,7 @@ def _unasked(agent: Agent, tool: Tool) -> Permission:
 
 def _permission(taken: Approval) -> Permission:
     how: Literal["person", "standing"] = "person" if taken.scope is ApprovalScope.ONCE else "standing"
-    return Permission(how=how, approval_id=taken.id, decided_by=taken.decided_by)
+    return Permission(how=how, approval_id=taken.id, decided_by=clipped(taken.decided_by))
 
 
 def request(agent: Agent, tool: Tool, arguments: Any) -> RequestedApproval:

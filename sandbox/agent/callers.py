@@ -8,8 +8,8 @@ from mcp.server.context import ServerRequestContext
 
 from sandbox.models import Caller
 from sandbox.text import one_line
+from sandbox.workbench.callers import clipped
 
-_LENGTH = 100
 _SESSION_HEADER = "mcp-session-id"
 
 
@@ -21,9 +21,9 @@ def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str
     session = request.headers.get(_SESSION_HEADER, "") if request is not None else ""
     return user.model_copy(
         update={
-            "client": one_line(info.name)[:_LENGTH] if info else "",
-            "client_version": one_line(info.version)[:_LENGTH] if info else "",
+            "client": clipped(one_line(info.name)) if info else "",
+            "client_version": clipped(one_line(info.version)) if info else "",
             "transport": "stdio" if request is None else "http",
-            "session": one_line(session)[:_LENGTH] or server,
+            "session": clipped(one_line(session)) or server,
         }
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.invocation import Invocation, global_options, table, to_json
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def export(invocation: Invocation, since: str | None, task_id: str | None) -> No
     start = _time(since) if since is not None else None
     with invocation.workbench() as workbench:
         for record in workbench.audit_export(since=start, task_id=task_id):
-            click.echo(record.model_dump_json(exclude_none=True))
+            click.echo(to_json(record))
 
 
 def _time(text: str) -> datetime:

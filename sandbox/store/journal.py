@@ -83,17 +83,21 @@ def _locked(fd: int) -> Iterator[None]:
 def _write_line(fd: int, entry: JournalEntry) -> Head:
     tail = find_tail(fd, os.fstat(fd).st_size)
     start = b"\n" if tail.is_torn else b""
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "seq": tail.seq + 1,
-        "prev": sha256(tail.content + start),
-        **entry.model_dump(mode="json", exclude_defaults=True, exclude={"seq", "prev"}),
-    }
-    line = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode()
+    prev = sha256(tail.content + start)
+    place = f'{{"schema_version":{SCHEMA_VERSION},"seq":{tail.seq + 1},"prev":"{prev}",'
+    line = place.encode() + _text_of(entry)[1:]
     written = os.write(fd, start + line + b"\n")
     if written != len(start) + len(line) + 1:
         raise OSError(f"only {written} of {len(line)} bytes were taken")
     return Head(tail.seq + 1, sha256(line))
+
+
+def _text_of(entry: JournalEntry) -> bytes:
+    """ASCII, so that no reader takes a character for the end of a line."""
+    text = entry.model_dump_json(exclude_defaults=True, exclude={"seq", "prev"})
+    if not text.isascii():
+        text = json.dumps(json.loads(text), ensure_ascii=True, separators=(",", ":"))
+    return text.encode()
 
 
 def read(home: Home, name: str) -> tuple[JournalEntry, ...]:
