@@ -55,6 +55,7 @@ _COMMANDS = {
     "pr": ("sandbox.cli.pr:pr", "Open and follow pull requests."),
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
+    "policy": ("sandbox.cli.policy:policy", "Show the rules in force, and where each comes from."),
     "trust": ("sandbox.cli.trust:trust", "Use the checks that a repository suggests."),
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
     "gc": ("sandbox.cli.gc:gc", "Do away with what killed controllers left."),

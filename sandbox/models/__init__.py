@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.leftovers import Leftover, Reconciliation, Tidying
     from sandbox.models.model import Model
+    from sandbox.models.policies import PolicyRule
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
     from sandbox.models.runs import (
@@ -97,6 +98,7 @@ __all__ = [
     "PatchResult",
     "PatchedFile",
     "Permission",
+    "PolicyRule",
     "Probe",
     "ProbeLevel",
     "PullRequest",
@@ -152,6 +154,7 @@ _MODULES = {
     "journal": "Delivery GateState JournalEntry",
     "leftovers": "Leftover Reconciliation Tidying",
     "model": "Model",
+    "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RepositoryRemoval",
     "runs": "CheckRun Report RunLog RunSummary Stopped StoppedCheck StreamName TestFailure Usage Verdict Verification",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         JournalEntry,
         PatchResult,
         Permission,
+        PolicyRule,
         Probe,
         PullRequest,
         PullRequestStatus,
@@ -524,6 +525,13 @@ class Workbench:
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
         """Delete rescued work and snapshots of tasks without a record, by the refs that `collect` names, for good."""
         return use.outside.forget(self._parts, refs)
+
+    def policy(self, name: str | None = None) -> tuple[PolicyRule, ...]:
+        """Every rule in force and where it comes from, of one policy if named. Raises: `not_found`.
+
+        Policies: container, commit, paths, approvals, and settings.
+        """
+        return use.policies.rules(self._parts, name)
 
     def audit_verify(self) -> AuditReport:
         """Follow the chains of all journals, and name the first entry of each that is not what was written."""

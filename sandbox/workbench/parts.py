@@ -96,9 +96,15 @@ class Parts:
         return config.load_settings(self.home.root, self.environ, self.flags)
 
     @Once
-    def policy(self) -> ShippedPolicy:
-        """The container policy as shipped."""
+    def shipped_policy(self) -> ShippedPolicy:
+        """The container policy as shipped: for what no operator's file changes, which is then of no importance here."""
         return container.load_container_policy(config.resources("policies"))
+
+    @Once
+    def policy(self) -> ShippedPolicy:
+        """The container policy in force: as shipped, with `$SANDBOX_HOME/policies/container.toml` on top."""
+        own = self.home.root / "policies" / "container.toml"
+        return container.with_own(self.shipped_policy, own, options.protected) if own.exists() else self.shipped_policy
 
     @Once
     def paths(self) -> PathPolicy:
@@ -114,13 +120,14 @@ class Parts:
 
     @Once
     def commit_policy(self) -> CommitPolicy:
-        """What a commit does not take in unasked."""
-        return commit.load_commit_policy(config.resources("policies"))
+        """What a commit does not take in unasked: as shipped, with the operator's on top."""
+        shipped, own = commit.load_commit_policy(config.resources("policies")), self.home.root / "policies/commit.toml"
+        return commit.with_own(shipped, own) if own.exists() else shipped
 
     @Once
     def profiles(self) -> dict[str, Profile]:
         """Shipped profiles, replaced by name by those in `$SANDBOX_HOME/profiles/`."""
-        workspace = PurePosixPath(self.policy.container.mounts.workspace)
+        workspace = PurePosixPath(self.shipped_policy.container.mounts.workspace)
         return profiles.load_profiles(
             (config.resources("policies") / "profiles", self.home.root / "profiles"), workspace
         )
@@ -199,7 +206,7 @@ class Parts:
     @property
     def guest_user(self) -> tuple[int, int]:
         """Who the guest is: a uid that owns nothing here when we are root, else ourselves (doctor says so)."""
-        user = self.policy.container.user
+        user = self.shipped_policy.container.user
         return (user.uid, user.gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
     @property

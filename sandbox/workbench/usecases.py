@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a new use-case is one more name
     from sandbox.workbench import keys as keys
     from sandbox.workbench import mapping as mapping
     from sandbox.workbench import outside as outside
+    from sandbox.workbench import policies as policies
     from sandbox.workbench import pulls as pulls
     from sandbox.workbench import reading as reading
     from sandbox.workbench import reconciling as reconciling
