@@ -90,6 +90,11 @@ class ContainerPolicy(_Policy):
     ceiling: Limits = Limits()
     env: dict[str, str] = Field(default_factory=dict)
 
+    def within_ceiling(self, limits: Limits) -> Limits:
+        """The limits, none above the ceiling: for our own tools, which take what there is. A check's are refused."""
+        most = {name: min(value, getattr(self.ceiling, name)) for name, value in limits.model_dump().items()}
+        return limits.model_copy(update=most)
+
 
 class ShippedPolicy(_Policy):
     """The policy in force with the text of its seccomp profile, which the engine wants inline."""
