@@ -219,6 +219,30 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
         raise _wrong(first, variables.get(tuple(map(str, first["loc"])), str(path))) from error
 
 
+def settings_in_force(
+    home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
+) -> dict[str, tuple[object, str]]:
+    """Every setting by its key, with its value and what sets it: a file or variable, `flags`, or '' for a default.
+
+    Raises: as `load_settings`.
+    """
+    settings = load_settings(home, environ, flags)
+    path = home / "config.toml"
+    sources = dict.fromkeys(_keys(_read_file(path)), str(path))
+    sources.update({".".join(key): name for key, name in _from_environment(environ).items()})
+    sources.update(dict.fromkeys(_keys(flags or {}), "flags"))
+    return {key: (value, sources.get(key, "")) for key, value in _keys(settings.model_dump()).items()}
+
+
+def _keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    """Nested tables as one, keys with dots."""
+    found: dict[str, object] = {}
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        found.update(_keys(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
+    return found
+
+
 def _wrong(error: ErrorDetails, source: str) -> SandboxError:
     """`source`: the file or variable that says it."""
     return SandboxError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio.to_thread
 import mcp_types as types
@@ -21,8 +21,9 @@ from sandbox.agent.outputs import RequestedApproval
 from sandbox.agent.tools import Tool
 from sandbox.approvals import Call
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Approval, ApprovalScope, ApprovalState
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
 from sandbox.policy.approvals import Decision
+from sandbox.workbench.callers import clipped
 
 if TYPE_CHECKING:
     from sandbox.agent.server import Agent
@@ -34,8 +35,11 @@ _ONCE, _TASK, _DENY = "approve this call", "approve this tool for this task", "d
 
 @dataclass(frozen=True)
 class Allowed:
-    """The call may go on. `state`: the object that was approved, to be refused when it is another by then."""
+    """The call may go on. `how`: why it may. `state`: the object that was approved, to be refused when it is another
+    by then.
+    """
 
+    how: Permission
     state: str | None = None
 
 
@@ -48,10 +52,10 @@ async def require(
 ) -> Allowed | types.InputRequiredResult:
     """Raises: `approval_denied`, `approval_required` with the id to approve."""
     if not _must_ask(agent, tool):
-        return Allowed()
+        return Allowed(_unasked(agent, tool))
     call = await _thread(agent, partial(_call, agent, tool, arguments))
-    if await _thread(agent, partial(agent.workbench.use_approval, call)):
-        return Allowed(call.state or None)
+    if taken := await _thread(agent, partial(agent.workbench.take_approval, call)):
+        return Allowed(_permission(taken), call.state or None)
     asked = await _thread(agent, partial(agent.workbench.request_approval, call))
     answer = await _answer(context, params, asked) if _elicits(context) else None
     if isinstance(answer, types.InputRequiredResult):
@@ -59,9 +63,20 @@ async def require(
     if answer is None:
         raise _required(asked)
     await _thread(agent, partial(_decide, agent, asked, answer))
-    if not await _thread(agent, partial(agent.workbench.use_approval, call)):
+    taken = await _thread(agent, partial(agent.workbench.take_approval, call))
+    if taken is None:
         raise _denied(tool.name, "The person said no")
-    return Allowed(call.state or None)
+    return Allowed(_permission(taken), call.state or None)
+
+
+def _unasked(agent: Agent, tool: Tool) -> Permission:
+    is_allowed = agent.workbench.approval_decision(tool.name, tool.risk) is Decision.ALLOW
+    return Permission(how="policy" if is_allowed else "auto")
+
+
+def _permission(taken: Approval) -> Permission:
+    how: Literal["person", "standing"] = "person" if taken.scope is ApprovalScope.ONCE else "standing"
+    return Permission(how=how, approval_id=taken.id, decided_by=clipped(taken.decided_by))
 
 
 def request(agent: Agent, tool: Tool, arguments: Any) -> RequestedApproval:

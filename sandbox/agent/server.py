@@ -10,6 +10,7 @@ import itertools
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -33,11 +34,12 @@ from pydantic import BaseModel, ValidationError
 from sandbox import __version__
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.announcing import Announcer
+from sandbox.agent.callers import caller_of
 from sandbox.agent.outputs import RequestedApproval, answer_of
 from sandbox.agent.results import BUDGET_BYTES, failure, success
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import BackgroundRun, Check, CheckRun
+from sandbox.models import BackgroundRun, Caller, Check, CheckRun, Permission
 from sandbox.text import shown
 from sandbox.workbench import Watch, Workbench
 
@@ -64,6 +66,7 @@ class Agent:
 
     `most_sessions`: of the older protocol over HTTP; beyond it the one that was idle for longest ends.
     `on_disconnect`: what becomes of a check whose call was given up by the client, or ended with it.
+    `session`: names this server in the journal, for clients that have no session of their own.
     """
 
     workbench: Workbench
@@ -73,10 +76,22 @@ class Agent:
     budget_bytes: int = BUDGET_BYTES
     most_sessions: int = 500
     on_disconnect: Literal["keep", "stop"] = "keep"
+    session: str = field(default_factory=lambda: uuid.uuid4().hex)
     announcer: Announcer = field(default_factory=Announcer)
     threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     network_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, WAITING_THREADS))
+
+    def serving(self, context: _Context) -> Agent:
+        """As this, for one call: what it does is written down with whose client asked."""
+        return replace(self, workbench=self.workbench.acting(self._caller(context)))
+
+    def allowed(self, context: _Context, how: Permission) -> Agent:
+        """As `serving`, for a call that may go on."""
+        return replace(self, workbench=self.workbench.acting(self._caller(context), how))
+
+    def _caller(self, context: _Context) -> Caller:
+        return caller_of(context, self.workbench.caller, self.session)
 
     def offers(self, preset: Preset) -> bool:
         """Whether the tools of a preset are there now. Reads one small file at most."""
@@ -177,6 +192,7 @@ async def _call_tool(
         await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         why = "tools/list shows all" if tool is None else "it is there once space_repo_clone has cloned a repository"
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; {why}")
+    agent = agent.serving(context)
     try:
         arguments = _validated(tool, params.arguments or {})
         if tool.name == REQUEST_APPROVAL:
@@ -184,7 +200,7 @@ async def _call_tool(
         allowed = await approval.require(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
-        found = await _run(agent, tool, arguments, context, allowed.state)
+        found = await _run(agent.allowed(context, allowed.how), tool, arguments, context, allowed.state)
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         if isinstance(found, BackgroundRun):

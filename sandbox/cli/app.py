@@ -56,10 +56,12 @@ _COMMANDS = {
     "pr": ("sandbox.cli.pr:pr", "Open and follow pull requests."),
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
+    "policy": ("sandbox.cli.policy:policy", "Show the rules in force, and where each comes from."),
     "trust": ("sandbox.cli.trust:trust", "Use the checks that a repository suggests."),
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
     "gc": ("sandbox.cli.gc:gc", "Do away with what killed controllers left."),
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer what agents ask to do."),
+    "audit": ("sandbox.cli.audit:audit", "Verify and export the journals."),
     "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check what this host offers and lacks."),
 }

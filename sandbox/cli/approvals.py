@@ -11,7 +11,8 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, table
 from sandbox.cli.person import person
 from sandbox.cli.times import format_local, format_relative
-from sandbox.models import Approval, ApprovalScope
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Caller
+from sandbox.text import one_line
 
 
 def one_or_all(command: Callable[..., None]) -> Callable[..., None]:
@@ -49,7 +50,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 @global_options
 @click.pass_obj
 def show(invocation: Invocation, approval_id: str) -> None:
-    """Show the whole question."""
+    """Show the whole question; who asked, with which exact arguments; who decided, when and on which surface."""
     with invocation.workbench() as workbench:
         found = workbench.approval(approval_id)
     _emit(invocation, found)
@@ -105,12 +106,35 @@ def _emit_all(invocation: Invocation, found: Sequence[Approval]) -> None:
 
 
 def _table(found: Sequence[Approval]) -> None:
-    rows = [[a.id, a.state.value, a.scope.value, a.tool, a.task_id or a.repo_id or "-"] for a in found]
-    table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT"], rows)
+    rows = [[a.id, a.state.value, a.scope.value, a.tool, a.task_id or a.repo_id or "-", *_decided(a)] for a in found]
+    table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT", "DECIDED (UTC)", "BY"], rows)
+
+
+def _decided(found: Approval) -> list[str]:
+    return [f"{found.decided_at:%Y-%m-%d %H:%M:%S}" if found.decided_at else "-", one_line(found.decided_by) or "-"]
 
 
 def _show(found: Approval) -> None:
     for line in found.question:
         click.echo(line)
+    click.echo(f"arguments: {one_line(found.arguments)}")
+    click.echo(f"asked at {format_local(found.created_at)}{_caller(found.asked_by)}")
+    if found.decided_at is not None:
+        surface = f" ({_SURFACES[found.surface]}){_caller(found.decider)}" if found.surface else ""
+        word = "taken back" if found.state is ApprovalState.REVOKED else "decided"
+        click.echo(f"{word} at {format_local(found.decided_at)} by {one_line(found.decided_by)}{surface}")
+    if found.used_at is not None:
+        click.echo(f"used at {format_local(found.used_at)}")
     until = f"{format_local(found.expires_at)} ({format_relative(found.expires_at)})"
     click.echo(f"{found.state.value}, for {found.scope.value}, until {until}  {found.id}")
+
+
+_SURFACES = {"cli": "on the command line", "python": "by a program", "elicitation": "in a form of the agent's client"}
+
+
+def _caller(caller: Caller | None) -> str:
+    if caller is None:
+        return ""
+    sudo = f", by sudo from {one_line(caller.sudo_user)}" if caller.sudo_user else ""
+    client = f", client {one_line(caller.client)} {one_line(caller.client_version)}".rstrip() if caller.client else ""
+    return f", user {one_line(caller.user)} (uid {caller.uid}{sudo}){client}"

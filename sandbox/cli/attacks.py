@@ -6,10 +6,12 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import click
 
 from sandbox.cli.invocation import Invocation, note, table
+from sandbox.errors import SandboxError
 from sandbox.models import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
 from sandbox.text import neutral
 
@@ -26,6 +28,8 @@ def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
         "Attacking this host with a scratch home; your repositories are not touched. Soft containers are its controls."
     )
     report = attack(invocation.home, only, told=_Teller())
+    with suppress(SandboxError), invocation.workbench() as workbench:  # the report matters more than its record
+        workbench.record_attacks(report)
     invocation.emit(report, lambda: show(report))
     return 0 if report.safe else 1
 

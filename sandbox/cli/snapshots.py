@@ -108,7 +108,7 @@ def log(invocation: Invocation, task_id: str) -> None:
     """Show what was done to TASK, oldest first, refused operations too."""
     with invocation.workbench() as workbench:
         entries = workbench.log(task_id)
-    head = ["AT", "ACTOR", "OPERATION", "RESULT", "SECONDS", "ABOUT"]
+    head = ["AT", "ACTOR", "WHO", "OPERATION", "ALLOWED", "RESULT", "SECONDS", "ABOUT"]
     invocation.emit({"entries": entries}, lambda: table(head, [_row(e) for e in entries]))
 
 
@@ -117,8 +117,24 @@ def _row(entry: JournalEntry) -> list[str]:
     return [
         format_for_listing(entry.at),
         entry.actor.value,
+        _who(entry),
         entry.operation,
+        _allowed(entry),
         entry.result,
         f"{entry.duration_s:.2f}",
         about,
     ]
+
+
+def _who(entry: JournalEntry) -> str:
+    """The user of the system, and the client that spoke for them."""
+    if entry.by is None:
+        return "-"
+    return one_line(f"{entry.by.user}{f' by {entry.by.client}' if entry.by.client else ''}")[:40]
+
+
+def _allowed(entry: JournalEntry) -> str:
+    """How an agent's call was allowed: by the policy, unasked (auto), or by which approval."""
+    if entry.allowed is None:
+        return "-"
+    return f"{entry.allowed.how} {entry.allowed.approval_id}".rstrip()

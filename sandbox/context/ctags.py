@@ -122,7 +122,7 @@ def _spec(place: Place) -> ContainerSpec:
         argv=_ARGV,
         cwd=PurePosixPath(place.policy.container.mounts.workspace),
         env={},
-        limits=Limits(memory_bytes=1024**3, cpus=1.0, pids=64),
+        limits=place.policy.container.within_ceiling(Limits(memory_bytes=1024**3, cpus=1.0, pids=64)),
         workspace=place.tree,
         git_mask=None,
         report=None,

@@ -93,6 +93,9 @@ def _empty_folder(beside: Path) -> Iterator[Path]:
         yield folder
 
 
+_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=256)  # gVisor has 80 threads of its own
+
+
 def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) -> ContainerSpec:
     return ContainerSpec(
         name=courier.name,
@@ -100,7 +103,7 @@ def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) ->
         argv=_ARGV,
         cwd=PurePosixPath(policy.container.mounts.workspace),
         env={},
-        limits=Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=256),  # gVisor has 80 threads of its own
+        limits=policy.container.within_ceiling(_LIMITS),
         workspace=folder,
         git_mask=None,
         report=None,

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sandbox.models.approvals import Approval
     from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
+    from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, Damage, JournalState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
+    from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, Limits, Risk, Suggestion
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
     from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
-    from sandbox.models.journal import JournalEntry
+    from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.leftovers import Leftover, Reconciliation, Tidying
     from sandbox.models.model import Model
+    from sandbox.models.policies import PolicyRule
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
     from sandbox.models.runs import (
@@ -62,8 +65,12 @@ __all__ = [
     "AttackOutcome",
     "AttackReport",
     "AttackResult",
+    "AuditRecord",
+    "AuditReport",
     "BackgroundOperation",
     "BackgroundRun",
+    "BrokenEntry",
+    "Caller",
     "Change",
     "ChangeKind",
     "Check",
@@ -77,20 +84,26 @@ __all__ = [
     "CommitResult",
     "Context",
     "CredentialInfo",
+    "Damage",
+    "Delivery",
     "Diff",
     "DiffFile",
     "Entrypoint",
     "FetchResult",
     "FileContent",
+    "GateState",
     "Host",
     "ImageInfo",
     "JournalEntry",
+    "JournalState",
     "Leftover",
     "Limits",
     "Model",
     "ObjectId",
     "PatchResult",
     "PatchedFile",
+    "Permission",
+    "PolicyRule",
     "Probe",
     "ProbeLevel",
     "PullRequest",
@@ -139,16 +152,19 @@ __all__ = [
 _MODULES = {
     "approvals": "Approval",
     "attacks": "AttackOutcome AttackReport AttackResult Threat ThreatState",
+    "audit": "AuditRecord AuditReport BrokenEntry Damage JournalState",
     "background": "BackgroundOperation BackgroundRun",
+    "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check Limits Risk Suggestion",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
     "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
-    "journal": "JournalEntry",
+    "journal": "Delivery GateState JournalEntry",
     "leftovers": "Leftover Reconciliation Tidying",
     "model": "Model",
+    "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RepositoryRemoval",
     "runs": "CheckRun Report RunLog RunSummary Stopped StoppedCheck StreamName TestFailure Uncommitted "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, StringConstraints
 
+from sandbox.models.callers import Caller
 from sandbox.models.ids import RepoId, Sha256, TaskId
 from sandbox.models.model import Model
 from sandbox.models.words import ApprovalScope, ApprovalState
@@ -16,7 +17,8 @@ class Approval(Model):
 
     `fingerprint`: over tool, canonical arguments, the state of the task and the policy. `arguments`: canonical JSON.
     `question`: what the person needs to know, whole; guest text among it is neutralised. `decided_by`: who, and how.
-    `policy`: version of the approval policy it was asked under.
+    `policy`: version of the approval policy it was asked under. `asked_by`: for whom the agent spoke, `decider`: the
+    user who decided, and `surface`: where; None or '' in records of older versions and before the decision.
     """
 
     id: Annotated[str, StringConstraints(pattern=r"^apr-[a-z2-7]{26}$")]
@@ -33,3 +35,7 @@ class Approval(Model):
     expires_at: AwareDatetime
     decided_at: AwareDatetime | None = None
     decided_by: str = ""
+    asked_by: Caller | None = None
+    decider: Caller | None = None
+    surface: Literal["", "cli", "python", "elicitation"] = ""
+    used_at: AwareDatetime | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from sandbox.policy.paths import check_path
 EVERYTHING = "."
 _BINARY_BYTES = 8000  # git's own horizon for "binary"
 _NAMED = 20
+_HEX = re.compile(r"([0-9a-fA-F]{2})+")
 
 
 class CommitPolicy(BaseModel):
@@ -57,6 +59,62 @@ def load_commit_policy(folder: Path) -> CommitPolicy:
             hint="It is shipped with the sandbox: install that again.",
         ) from error
     return policy
+
+
+class _Without(BaseModel):
+    """Entries of the shipped lists that an operator does not want there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    names: frozenset[str] = frozenset()
+    suffixes: tuple[str, ...] = ()
+    folders: frozenset[str] = frozenset()
+    magic: tuple[str, ...] = ()
+
+
+class OwnCommitPolicy(CommitPolicy):
+    """An operator's file: more of everything, and `without` what."""
+
+    without: _Without = _Without()
+
+
+def with_own(shipped: CommitPolicy, path: Path) -> CommitPolicy:
+    """The shipped policy with an operator's file on top. Raises: `invalid_input` when that cannot be used."""
+    own = read_own(path)
+    less = own.without
+    for field in ("names", "suffixes", "folders", "magic"):
+        known = set(getattr(shipped, field))
+        if unknown := sorted(set(getattr(less, field)) - known):
+            raise _unusable(path, f"without.{field}: the built-in list has no {', '.join(unknown)[:200]}")
+    return CommitPolicy(
+        names=(shipped.names - less.names) | {name.lower() for name in own.names},
+        suffixes=(*(s for s in shipped.suffixes if s not in less.suffixes), *(s.lower() for s in own.suffixes)),
+        folders=(shipped.folders - less.folders) | {name.lower() for name in own.folders},
+        magic={**{what: start for what, start in shipped.magic.items() if what not in less.magic}, **own.magic},
+    )
+
+
+def read_own(path: Path) -> OwnCommitPolicy:
+    """What an operator's file says. Raises: as `with_own`."""
+    try:
+        own = OwnCommitPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise _unusable(path, mistakes(error)) from error
+    for what, start in own.magic.items():
+        if not _HEX.fullmatch(start):
+            raise _unusable(path, f"magic.{what[:100]}: should be bytes in hex")
+    if "" in own.suffixes:
+        raise _unusable(path, "suffixes: an empty one would be every file's")
+    return own
+
+
+def _unusable(path: Path, details: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"The commit policy {path} cannot be used",
+        details=details,
+        hint="docs/configuration.md tells what it may say.",
+    )
 
 
 def require_sources(

@@ -1,17 +1,49 @@
-"""The container policy: what every guest gets, whatever its profile asks for. Source: `policies/container.toml`."""
+"""The container policy: what every guest gets, whatever its profile asks for. Source: `policies/container.toml`.
+
+An operator's file narrows it, and widens some of it. What holds for every guest on every host has no key there: naming
+it is `policy_violation`. A repository has no say in either.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StringConstraints, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.mistakes import mistakes
 from sandbox.models import Limits
+
+FIXED = {
+    "user": "a guest's uid owns nothing on any host",
+    "mounts": "guests, profiles and verdicts rely on these places",
+    "seccomp": "the filter is ours; `seccomp_deny` takes calls out of it",
+    "ulimits.core": "dumps of a guest's memory reach the host's handlers",
+    "ulimits.msgqueue_bytes": "it is counted by uid, across guests",
+    "ulimits.rtprio": "a guest with real-time priority starves the host",
+}
+"""Keys of the shipped file that no operator's file may have, and why."""
+
+NEVER = {
+    name: "no guest may ever have it"
+    for name in (
+        "cap_add", "capabilities", "devices", "gpus", "host", "ipc", "network", "pid", "ports", "privileged",
+        "seccomp_allow", "userns", "uts", "volumes", "binds",
+    )
+} | {
+    name: "it holds for every guest"
+    for name in ("apparmor", "cap_drop", "masked_paths", "no_new_privileges", "read_only", "read_only_root", "readonly")
+}  # fmt: skip
+"""What a file may not say either way; other unknown keys are mistakes."""
+
+RuntimeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HINT = "docs/configuration.md tells what an operator's container policy may say."
 
 
 class _Policy(BaseModel):
@@ -45,8 +77,9 @@ class Ulimits(_Policy):
 class ContainerPolicy(_Policy):
     """Hardening of every container. There is no switch for what no guest may ever have."""
 
-    runtimes: tuple[str, ...] = ("runc", "runsc")
+    runtimes: tuple[RuntimeName, ...] = Field(default=("runc", "runsc"), min_length=1)
     seccomp: str = "seccomp.json"
+    seccomp_deny: tuple[str, ...] = ()
     tmp_inodes: PositiveInt = 65536
     shm_bytes: PositiveInt = 64 * 1024**2
     cpu_shares: int = Field(default=512, ge=2, le=1024)
@@ -57,9 +90,14 @@ class ContainerPolicy(_Policy):
     ceiling: Limits = Limits()
     env: dict[str, str] = Field(default_factory=dict)
 
+    def within_ceiling(self, limits: Limits) -> Limits:
+        """The limits, none above the ceiling: for our own tools, which take what there is. A check's are refused."""
+        most = {name: min(value, getattr(self.ceiling, name)) for name, value in limits.model_dump().items()}
+        return limits.model_copy(update=most)
+
 
 class ShippedPolicy(_Policy):
-    """A policy with the text of its seccomp profile, which the engine wants inline."""
+    """The policy in force with the text of its seccomp profile, which the engine wants inline."""
 
     container: ContainerPolicy
     seccomp_json: str
@@ -86,3 +124,73 @@ def load_container_policy(folder: Path) -> ShippedPolicy:
             ErrorCode.POLICY_VIOLATION, "The seccomp profile must deny by default", details=str(policy.seccomp)
         )
     return ShippedPolicy(container=policy, seccomp_json=json.dumps(seccomp, separators=(",", ":")))
+
+
+def with_own(shipped: ShippedPolicy, path: Path, protected: Callable[[str], bool]) -> ShippedPolicy:
+    """The shipped policy with an operator's file on top. `protected`: names of the environment that it may not set.
+
+    Raises: `invalid_input` for a file that cannot be used, `policy_violation` for one that would loosen what is fixed.
+    """
+    own = read_own(path)
+    env = own.get("env")
+    for name in env if isinstance(env, dict) else ():
+        if not _ENV_NAME.fullmatch(name) or protected(name):
+            raise _refused(path, f"env.{name}", "only the sandbox decides about this variable")
+    try:
+        merged = ContainerPolicy.model_validate(_merged(shipped.container.model_dump(), own))
+    except ValidationError as error:
+        raise _unusable(path, mistakes(error)) from error
+    profile = _without(json.loads(shipped.seccomp_json), merged.seccomp_deny, path)
+    return ShippedPolicy(container=merged, seccomp_json=json.dumps(profile, separators=(",", ":")))
+
+
+def read_own(path: Path) -> dict[str, Any]:
+    """What an operator's file says. Raises: as `with_own`, except for values."""
+    try:
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unusable(path, mistakes(error)) from error
+    for key, value in own.items():
+        names = [key, *(f"{key}.{inner}" for inner in (value if isinstance(value, dict) else ()))]
+        for name in names:
+            why = FIXED.get(name) or NEVER.get(name.lower().replace("-", "_"))
+            if why is not None:
+                raise _refused(path, name, why)
+    return own
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """By key, one level of tables deep."""
+    found = dict(below)
+    for key, value in above.items():
+        before = found.get(key)
+        found[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+    return found
+
+
+def _without(profile: dict[str, Any], denied: tuple[str, ...], path: Path) -> dict[str, Any]:
+    """The filter without calls that it allows."""
+    allowed = {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
+    if unknown := sorted(set(denied) - allowed):
+        raise _unusable(path, f"seccomp_deny: the filter allows no {', '.join(unknown)[:200]}")
+    rules = []
+    for rule in profile["syscalls"]:
+        kept = [name for name in rule["names"] if rule["action"] != "SCMP_ACT_ALLOW" or name not in denied]
+        if kept:
+            rules.append({**rule, "names": kept})
+    return {**profile, "syscalls": rules}
+
+
+def _unusable(path: Path, details: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT, f"The container policy {path} cannot be used", details=details, hint=_HINT
+    )
+
+
+def _refused(path: Path, key: str, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION,
+        f"The container policy {path} may not say '{key}'",
+        details=f"{key}: {why}",
+        hint=_HINT,
+    )

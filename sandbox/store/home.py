@@ -166,8 +166,19 @@ class Home:
         """What a clean room said, by all that it is bound to; can be found again by running it."""
         return self.repositories / f"verdicts/{key}.json"
 
-    def journal(self, task_id: str) -> Path:
-        return self.repositories / f"journal/{task_id}.jsonl"
+    def journal(self, name: str) -> Path:
+        """Of a task by its id, or the home's own."""
+        return self.repositories / f"journal/{name}.jsonl"
+
+    @property
+    def journal_head(self) -> Path:
+        """Which entry is the last of the home's journal, as far as it is known to be on disk."""
+        return self.repositories / "journal/home.head"
+
+    @property
+    def policy_digests(self) -> Path:
+        """Digests of the policies and settings that were in force when a controller last looked."""
+        return self.repositories / "policies.json"
 
     @property
     def approvals(self) -> Path:

@@ -1,76 +1,114 @@
-"""The journal of a task: one JSON line an operation, only ever appended.
+"""The journals: of each task, and of the home; one JSON line an operation, only ever appended.
 
-A line is one write to a file opened with O_APPEND, so several processes can share it. It is fsynced with all before it,
-or left to the next that is (docs/adr/0013). What a crash tore is skipped when read, and the next append starts on a
-line of its own.
+A line is one write to a file opened with O_APPEND, under the file's lock, so several processes can share it; it is
+chained to what is before it (`sandbox.store.chain`). It is fsynced with all before it, or left to the next that is
+(docs/adr/0013). What a crash tore is skipped when read, and the next append starts on a line of its own.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import JournalEntry
+from sandbox.store.chain import Head, find_tail, sha256
 from sandbox.store.home import SCHEMA_VERSION, Home, sync_folder
 
+HOME = "home"
+"""Name of the home's own journal, for what happens outside tasks."""
+
 RECENT_BYTES = 1024**2
-"""About 3,000 entries."""
+"""About 2,000 entries."""
+
+LOCK_S = 10.0
+"""How long an append waits for others, who need less than a millisecond each."""
 
 _log = logging.getLogger(__name__)
 
 
-def append(home: Home, task_id: str, entry: JournalEntry, *, synced: bool = True) -> None:
-    """Add one entry; with `synced` it outlives a power failure. The caller has checked the task id.
+def append(home: Home, name: str, entry: JournalEntry, *, synced: bool = True) -> Head:
+    """Add one entry to a task's journal or the home's, and say where it is in the chain.
 
-    Raises: `internal` when it cannot be written.
+    With `synced` it outlives a power failure. The caller has checked the task id. Raises: `internal` when it cannot be
+    written.
     """
-    document = {"schema_version": SCHEMA_VERSION, **entry.model_dump(mode="json", exclude_defaults=True)}
-    line = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        fd = os.open(home.journal(task_id), flags, 0o600)
+        fd = os.open(home.journal(name), flags, 0o600)
         try:
-            is_new = _write_line(fd, line)
+            with _locked(fd):
+                head = _write_line(fd, entry)
             if synced:
                 os.fsync(fd)
-            if synced and is_new:
-                sync_folder(home.journal(task_id).parent)
+            if synced and head.seq == 1:
+                sync_folder(home.journal(name).parent)
         finally:
             os.close(fd)
     except OSError as error:
         raise SandboxError(
             ErrorCode.INTERNAL,
-            f"The journal of {task_id} cannot be written",
+            f"The journal of {name} cannot be written",
             details=error.strerror or str(error),
-            hint="What was asked for is done. Is the disk of the home full? `sandbox task log` lacks this entry.",
+            hint="What was asked for is done. Is the disk of the home full? The journal lacks this entry.",
         ) from error
+    return head
 
 
-def _write_line(fd: int, line: bytes) -> bool:
-    """Whether it is the first one."""
-    size = os.fstat(fd).st_size
-    if size and os.pread(fd, 1, size - 1) != b"\n":
-        line = b"\n" + line
-    written = os.write(fd, line)
-    if written != len(line):
+@contextmanager
+def _locked(fd: int) -> Iterator[None]:
+    """Hold the file; the kernel frees it when we die. Raises: OSError when others keep it for too long."""
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.001)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _write_line(fd: int, entry: JournalEntry) -> Head:
+    tail = find_tail(fd, os.fstat(fd).st_size)
+    start = b"\n" if tail.is_torn else b""
+    prev = sha256(tail.content + start)
+    place = f'{{"schema_version":{SCHEMA_VERSION},"seq":{tail.seq + 1},"prev":"{prev}",'
+    line = place.encode() + _text_of(entry)[1:]
+    written = os.write(fd, start + line + b"\n")
+    if written != len(start) + len(line) + 1:
         raise OSError(f"only {written} of {len(line)} bytes were taken")
-    return not size
+    return Head(tail.seq + 1, sha256(line))
 
 
-def read(home: Home, task_id: str) -> tuple[JournalEntry, ...]:
+def _text_of(entry: JournalEntry) -> bytes:
+    """ASCII, so that no reader takes a character for the end of a line."""
+    text = entry.model_dump_json(exclude_defaults=True, exclude={"seq", "prev"})
+    if not text.isascii():
+        text = json.dumps(json.loads(text), ensure_ascii=True, separators=(",", ":"))
+    return text.encode()
+
+
+def read(home: Home, name: str) -> tuple[JournalEntry, ...]:
     """All entries in the order they were written; damaged lines are left out, with a warning in our log."""
     try:
-        lines = home.journal(task_id).read_bytes().split(b"\n")
+        lines = home.journal(name).read_bytes().split(b"\n")
     except FileNotFoundError:
         return ()
-    found = [_entry(line) for line in lines if line]
+    found = [entry_of(line) for line in lines if line]
     if None in found:
-        _log.warning("the journal of %s has %d damaged lines", task_id, found.count(None))
+        _log.warning("the journal of %s has %d damaged lines", name, found.count(None))
     return tuple(entry for entry in found if entry is not None)
 
 
@@ -84,11 +122,12 @@ def recent(home: Home, task_id: str) -> Iterator[JournalEntry]:
     except FileNotFoundError:
         return
     for line in reversed(lines[1:] if start else lines):  # the first may be a part of one
-        if line and (entry := _entry(line)) is not None:
+        if line and (entry := entry_of(line)) is not None:
             yield entry
 
 
-def _entry(line: bytes) -> JournalEntry | None:
+def entry_of(line: bytes) -> JournalEntry | None:
+    """What a line says; None for one that is damaged."""
     try:
         document = json.loads(line)
         if document.pop("schema_version") != SCHEMA_VERSION:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.models import (
         Approval,
+        AttackReport,
+        AuditRecord,
+        AuditReport,
         BackgroundRun,
+        Caller,
         Check,
         CheckRun,
         Cleaned,
@@ -40,6 +46,8 @@ if TYPE_CHECKING:
         ImageInfo,
         JournalEntry,
         PatchResult,
+        Permission,
+        PolicyRule,
         Probe,
         PullRequest,
         PullRequestStatus,
@@ -111,6 +119,17 @@ class Workbench:
     ) -> None:
         self._parts.close()
 
+    def acting(self, client: Caller | None = None, allowed: Permission | None = None) -> Workbench:
+        """This controller, for one call of a client: the journal says who it was, and how the call was allowed."""
+        twin = copy.copy(self)
+        twin._parts = self._parts.acting(client, allowed)
+        return twin
+
+    @property
+    def caller(self) -> Caller:
+        """For whom this controller works: the user of this process, or who `acting` named."""
+        return self._parts.caller
+
     def end_network(self) -> None:
         """Stop what git does over the network in other threads, for good; each raises `timeout`. For who ends soon."""
         self._parts.ending.come()
@@ -130,7 +149,7 @@ class Workbench:
 
         `partial`: a new clone leaves out the contents of files until a task, fetch or run needs them.
         """
-        return use.repositories.clone(self._parts, url, partial=partial)
+        return use.outside.clone(self._parts, url, partial=partial)
 
     def locate(self, url: str) -> str:
         """The URL of the repository that a directory of this host lies in, looking upwards; any other URL as it is.
@@ -141,11 +160,11 @@ class Workbench:
 
     def materialize(self, repo_id: str) -> Repository:
         """Bring everything that a partial clone left out."""
-        return use.repositories.materialize(self._parts, repo_id)
+        return use.outside.materialize(self._parts, repo_id)
 
     def fetch(self, url: str, ref: str = "HEAD", subpath: str | None = None) -> FetchResult:
         """An immutable checkout of a ref, or of one directory of it, with its envelope."""
-        return use.repositories.fetch(self._parts, url, ref, subpath)
+        return use.outside.fetch(self._parts, url, ref, subpath)
 
     def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
         """The symbols that matter most in a repository or a task's last commit."""
@@ -161,7 +180,7 @@ class Workbench:
 
     def remove_repository(self, repo_id: str, *, discard: bool = False) -> RepositoryRemoval:
         """Forget a repository and delete its cache clone; with `discard` also work that exists nowhere else."""
-        return use.removal.remove(self._parts, repo_id, discard=discard)
+        return use.outside.remove(self._parts, repo_id, discard=discard)
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name."""
@@ -177,11 +196,11 @@ class Workbench:
 
     def trust(self, repo_id: str, sha256: str, *, by: str) -> Suggestion:
         """Use the suggested checks whose file has this hash. Raises: `stale_hash` when it is another by now."""
-        return use.trusting.trust(self._parts, repo_id, sha256, by)
+        return use.outside.trust(self._parts, repo_id, sha256, by)
 
     def distrust(self, repo_id: str) -> Suggestion:
         """Use nothing that a repository suggests."""
-        return use.trusting.distrust(self._parts, repo_id)
+        return use.outside.distrust(self._parts, repo_id)
 
     def create_task(
         self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
@@ -337,7 +356,9 @@ class Workbench:
 
         Raises: `not_found`, and as `stop_checks`.
         """
-        return use.background.stop(self._parts, run_id)
+        task_id = use.background.task_of(self._parts, run_id)
+        with use.recording.recorded(self._parts, task_id, "stop", {"run_id": run_id}, names=[run_id]) as done:
+            return done(use.background.stop(self._parts, run_id))
 
     def wait_for_runs(self) -> None:
         """Wait until all background runs that this workbench started have ended, at their deadlines at the latest."""
@@ -369,7 +390,7 @@ class Workbench:
         """The main job: clone, check out, verify in clean rooms."""
         how = options or VerifyOptions()
         parts = self._parts.under(how.runtime)
-        return use.verifying.run_url(parts, (url, ref), check_ids, profile, watch or Watch(), how)
+        return use.outside.run(parts, (url, ref), check_ids, profile, watch or Watch(), how)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
         """The last runs of a task's checks, or of a repository's (`run`), newest first."""
@@ -427,7 +448,7 @@ class Workbench:
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push another."""
         with use.recording.recorded(self._parts, task_id, "push", {}) as done:
-            return done(use.delivery.push(self._parts, task_id, expected_commit))
+            return done(use.delivery.push(self._parts, task_id, expected_commit, done.send))
 
     def open_pull_request(
         self, task_id: str, title: str = "", body: str = "", *, draft: bool = True, expected_commit: str | None = None
@@ -439,7 +460,7 @@ class Workbench:
         arguments = {"title": title, "body": body, "draft": draft}
         with use.recording.recorded(self._parts, task_id, "pr-open", arguments) as done:
             wanted = use.pulls.Wanted(title, body, draft)
-            return done(use.pulls.open_pull(self._parts, task_id, wanted, expected_commit))
+            return done(use.pulls.open_pull(self._parts, task_id, wanted, expected_commit, done.send))
 
     def pull_request_status(self, task_id: str) -> PullRequestStatus:
         """The task's pull request and the verdict of its checks upstream; the task's status follows."""
@@ -462,7 +483,11 @@ class Workbench:
 
     def use_approval(self, call: Call) -> bool:
         """Whether a person's approval covers the call; one for a single call is used up by asking."""
-        return use.approving.use(self._parts, call)
+        return self.take_approval(call) is not None
+
+    def take_approval(self, call: Call) -> Approval | None:
+        """As `use_approval`; gives the approval that covers the call."""
+        return use.approving.take(self._parts, call)
 
     def request_approval(self, call: Call) -> Approval:
         """Put the question to a person, who answers with `sandbox approvals approve ID`."""
@@ -526,7 +551,8 @@ class Workbench:
         ca_file: Path | None = None,
     ) -> CredentialInfo:
         """Store how to authenticate to `host`; see docs/credentials.md."""
-        return use.keys.put(self._parts, host=host, username=username, secret=secret, ssh_key=ssh_key, ca_file=ca_file)
+        fields = {"username": username, "secret": secret, "ssh_key": ssh_key, "ca_file": ca_file}
+        return use.outside.set_credential(self._parts, host, **fields)
 
     def credentials(self) -> tuple[CredentialInfo, ...]:
         """Stored credentials, without their secrets."""
@@ -534,7 +560,7 @@ class Workbench:
 
     def remove_credential(self, host: str) -> CredentialInfo:
         """Forget a stored credential. Raises: `not_found`."""
-        return use.keys.remove(self._parts, host)
+        return use.outside.remove_credential(self._parts, host)
 
     def images(self) -> tuple[ImageInfo, ...]:
         """Our images, and whether the engine has them."""
@@ -555,12 +581,31 @@ class Workbench:
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
         """Do away with what killed controllers left; with `dry_run` only tell. Work is kept under a ref first."""
-        return use.reconciling.collect(self._parts, dry_run=dry_run)
+        return use.outside.collect(self._parts, dry_run=dry_run)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
         """Delete rescued work and snapshots of tasks without a record, by the refs that `collect` names, for good."""
-        return use.reconciling.forget(self._parts, refs)
+        return use.outside.forget(self._parts, refs)
+
+    def policy(self, name: str | None = None) -> tuple[PolicyRule, ...]:
+        """Every rule in force and where it comes from, of one policy if named. Raises: `not_found`.
+
+        Policies: container, commit, paths, approvals, and settings.
+        """
+        return use.policies.rules(self._parts, name)
+
+    def audit_verify(self) -> AuditReport:
+        """Follow the chains of all journals, and name the first entry of each that is not what was written."""
+        return use.auditing.verify(self._parts)
+
+    def audit_export(self, *, since: datetime | None = None, task_id: str | None = None) -> Iterator[AuditRecord]:
+        """Every entry of every journal, and every decided approval, by time; from `since` on, or of one task."""
+        return use.auditing.export(self._parts, since, task_id)
+
+    def record_attacks(self, report: AttackReport) -> None:
+        """Write into the home's journal how `sandbox.attack.attack` ended on this host."""
+        use.outside.note_attacks(self._parts, report)
 
     def doctor(self) -> tuple[Probe, ...]:
         """What this host offers and lacks. Never raises."""
-        return use.diagnosing.doctor(self._parts)
+        return use.outside.doctor(self._parts)

@@ -12,7 +12,7 @@ from typing import Any
 from sandbox import approvals
 from sandbox.approvals import Call
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Approval, ApprovalScope, ApprovalState
+from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState
 from sandbox.store import approvals as store
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench import asking
@@ -45,15 +45,15 @@ def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
     return Call(tool, dict(arguments), parts.approval_policy.version, task_id, repo_id, state)
 
 
-def use(parts: Parts, call: Call) -> bool:
-    """Whether an approval covers the call. One for one call is used up by this, whoever else tries at the same time."""
+def take(parts: Parts, call: Call) -> Approval | None:
+    """The approval that covers the call. One for one call is used up by this, whoever else tries at the same time."""
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)
         found = [a for a in _live(parts, now) if approvals.covers(a, call, now)]
         found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # what is not used up first
         if found and found[0].scope is ApprovalScope.ONCE:
-            store.save(parts.home, found[0].model_copy(update={"state": ApprovalState.USED}))
-        return bool(found)
+            return store.save(parts.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
+        return found[0] if found else None
 
 
 def ask(parts: Parts, call: Call) -> Approval:
@@ -82,6 +82,7 @@ def ask(parts: Parts, call: Call) -> Approval:
             question=lines,
             created_at=now,
             expires_at=now + timedelta(seconds=parts.approval_policy.expires_s),
+            asked_by=parts.caller,
         )
         return store.save(parts.home, asked)
 
@@ -125,7 +126,7 @@ def answer(
         always = parts.approval_policy.always_expires_s
         until = found.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
         state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
-        decided = {"state": state, "scope": scope, "decided_at": now, "decided_by": by, "expires_at": until}
+        decided = {"state": state, "scope": scope, "expires_at": until, **_decision(parts, now, by)}
         return store.save(parts.home, found.model_copy(update=decided))
 
 
@@ -140,8 +141,13 @@ def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
                 f"{approval_id} is {found.state.value} already",
                 hint="Nothing is left to take back.",
             )
-        update = {"state": ApprovalState.REVOKED, "decided_at": now, "decided_by": by}
+        update = {"state": ApprovalState.REVOKED, **_decision(parts, now, by)}
         return store.save(parts.home, found.model_copy(update=update))
+
+
+def _decision(parts: Parts, now: datetime, by: str) -> dict[str, object]:
+    surface = "elicitation" if parts.actor is Actor.AGENT else parts.actor.value
+    return {"decided_at": now, "decided_by": by, "decider": parts.caller, "surface": surface}
 
 
 def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:

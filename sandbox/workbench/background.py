@@ -199,6 +199,11 @@ def wait(
             thread.ended.wait(pause_s)
 
 
+def task_of(parts: Parts, run_id: str) -> str:
+    """The task that a run is about. Raises: `not_found`."""
+    return find_record(parts.home, run_id).task_id
+
+
 def stop(parts: Parts, run_id: str) -> BackgroundRun:
     """End a run: what its checks did until then is recorded as `killed`. One that has ended is left as it is."""
     record = find_record(parts.home, run_id)

@@ -44,7 +44,7 @@ def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
     profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is None or not is_trusted(parts.home, repo_id, sha256_of(suggested)):
         return profile
-    return with_suggestions(profile, suggested, PurePosixPath(parts.policy.container.mounts.workspace))
+    return with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
 
 
 def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -12,27 +13,35 @@ from sandbox.git.process import Git
 from sandbox.git.pushing import push as push_commit
 from sandbox.git.reasons import PushRejected
 from sandbox.git.transport import Access, remote_branch
-from sandbox.models import Host, PullState, PushResult, Repository, Task, TaskStatus
+from sandbox.models import Delivery, Host, PullState, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
-from sandbox.store.records import save_task
+from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.approved import require_approved
-from sandbox.workbench.gates import require_open
+from sandbox.workbench.gates import require_open, require_state, state_of
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing
 from sandbox.workbench.upstream import forge_of, project_of
 
+Tell = Callable[[Delivery], None]
+"""Hears what is about to leave this host, and what the gate says of it: also of what is refused or fails."""
 
-def push(parts: Parts, task_id: str, expected_commit: str | None = None) -> PushResult:
+
+def push(parts: Parts, task_id: str, expected_commit: str | None = None, tell: Tell | None = None) -> PushResult:
     """Send the task's commit to its branch on the remote and verify it arrived. `expected_commit`: the approved one.
 
     Raises: `conflict`, `policy_violation`, `nothing_to_commit` and `gate_closed` before the remote hears of anything.
     """
-    return push_and_hear(parts, task_id, expected_commit)[0]
+    return push_and_hear(parts, task_id, expected_commit, tell)[0]
 
 
 def push_and_hear(
-    parts: Parts, task_id: str, expected_commit: str | None, *, for_pull_request: bool = False
+    parts: Parts,
+    task_id: str,
+    expected_commit: str | None,
+    tell: Tell | None = None,
+    *,
+    for_pull_request: bool = False,
 ) -> tuple[PushResult, str | None]:
     """As `push`; with the page on the remote's host where its server says that a pull request can be opened.
 
@@ -44,13 +53,29 @@ def push_and_hear(
         remote = parts.remote(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
-        require_open(parts, task, Step.PUSH)
+        _require_gate(parts, task, tell)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
             _require_open_if_ready(parts, task, remote)
         before, page = _sent(parts, remote, git, task)
         _record(parts, task)
         forced = _forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
+
+
+def _require_gate(parts: Parts, task: Task, tell: Tell | None) -> None:
+    """Raises: as the gate."""
+    if tell is None:
+        require_open(parts, task, Step.PUSH)
+        return
+    sent = delivery_of(parts, task, Step.PUSH)
+    tell(sent)
+    require_state(parts, task, sent.gate)
+
+
+def delivery_of(parts: Parts, task: Task, step: Step) -> Delivery:
+    """What a step would send, and what the gate says of it. Raises: as `gates.state_of`."""
+    remote = find_repository(parts.home, task.repo_id).remote_url
+    return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=state_of(parts, task, step))
 
 
 def _sent(parts: Parts, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:

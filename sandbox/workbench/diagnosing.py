@@ -6,7 +6,8 @@ from sandbox import capabilities, images
 from sandbox.engine.connection import Engine
 from sandbox.errors import SandboxError
 from sandbox.git import process, userconfig
-from sandbox.models import ImageInfo, Probe
+from sandbox.models import ImageInfo, Probe, ProbeLevel
+from sandbox.policy.container import ContainerPolicy
 from sandbox.workbench.parts import Parts
 
 
@@ -18,11 +19,35 @@ def doctor(parts: Parts) -> tuple[Probe, ...]:
         engine,
         parts.settings,
         parts.home.root,
-        policy=parts.policy.container,
+        policy=_container_policy(parts),
         images=found,
         git_version=process.git_version(parts.home.root, git),
     )
-    return (*probes, capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git)))
+    return (
+        *probes,
+        *_bad_policies(parts),
+        capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git)),
+    )
+
+
+def _container_policy(parts: Parts) -> ContainerPolicy:
+    """In force; where the operator's cannot be used, no check runs, and the other lines are about the shipped one."""
+    try:
+        return parts.policy.container
+    except SandboxError:
+        return parts.shipped_policy.container
+
+
+def _bad_policies(parts: Parts) -> tuple[Probe, ...]:
+    """A line for each operator's file that cannot be used."""
+    found = []
+    for name in ("policy", "commit_policy", "paths", "approval_policy"):
+        try:
+            getattr(parts, name)
+        except SandboxError as error:
+            value = f"{error.brief}\n{error.details}"
+            found.append(Probe(name="policy file", level=ProbeLevel.FAIL, value=value, hint=error.hint))
+    return tuple(found)
 
 
 def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:

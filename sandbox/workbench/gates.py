@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import Step, refusal, required
 from sandbox.git.objects import tree_of
-from sandbox.models import CheckRun, Task, Verdict
+from sandbox.models import CheckRun, GateState, Task, Verdict
 from sandbox.profiles import Profile
+from sandbox.store import journal
 from sandbox.store.verdicts import find_verdict
 from sandbox.workbench import running
 from sandbox.workbench.chains import chains_of
@@ -24,19 +26,48 @@ def require_open(parts: Parts, task: Task, step: Step) -> None:
     the image, checks, limits, policy and runtime of now; what asking the engine for the image raises. The caller holds
     the task, so that the tree stays the one that leaves.
     """
-    if not required(step, parts.settings.gate.require):
+    if required(step, parts.settings.gate.require):
+        require_state(parts, task, state_of(parts, task, step))
+
+
+def state_of(parts: Parts, task: Task, step: Step) -> GateState:
+    """What the gate says about a step. One that needs nothing asks no engine: then the task's last verification of
+    this tree is repeated. Raises: as `require_open` where the step needs a verified tree, except `gate_closed`.
+    """
+    require = parts.settings.gate.require
+    tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
+    if not required(step, require):
+        verified = _last_verified(parts, task.id, tree)
+        unknown = "not_asked" if verified is None else ""
+        return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
+    found = known(parts, task_profile(parts, task), tree)
+    return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.unverified)
+
+
+def _last_verified(parts: Parts, task_id: str, tree: str) -> bool | None:
+    """Whether all checks passed when the task was last verified on this tree, by the end of its journal."""
+    for entry in islice(journal.recent(parts.home, task_id), LOOKED_AT):
+        if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
+            return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
+    return None
+
+
+def require_state(parts: Parts, task: Task, state: GateState) -> None:
+    """Raises: `gate_closed` where the step needs a verified tree and has none."""
+    if not state.needed or state.verified:
         return
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
     profile = task_profile(parts, task)
-    found = known(parts, profile, tree)
-    if not found.verified:
-        raise SandboxError(
-            ErrorCode.GATE_CLOSED,
-            refusal(step, tree, found.unverified, profile.name),
-            details=f"gate.require = {parts.settings.gate.require!r}; tree {tree}",
-            hint=_hint(task) if profile.checks else _NO_CHECKS,
-        )
+    raise SandboxError(
+        ErrorCode.GATE_CLOSED,
+        refusal(Step(state.step), tree, state.missing, profile.name),
+        details=f"gate.require = {state.require!r}; tree {tree}",
+        hint=_hint(task) if profile.checks else _NO_CHECKS,
+    )
 
+
+LOOKED_AT = 500
+"""Entries of a journal that are looked at for a verification."""
 
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 

@@ -12,7 +12,8 @@ _ValueT = TypeVar("_ValueT")
 class Once(Generic[_ValueT]):
     """Used as `functools.cached_property`, which has no lock any more since Python 3.12.
 
-    The object keeps its lock in `first_uses`: one for all its properties, for they are made of each other.
+    The object keeps its lock in `first_uses`: one for all its properties, for they are made of each other. Where it has
+    another object in `shares`, that one keeps the values, for both.
     """
 
     def __init__(self, make: Callable[[Any], _ValueT]) -> None:
@@ -32,7 +33,8 @@ class Once(Generic[_ValueT]):
             return self
         lock: RLock = instance.first_uses
         with lock:
-            values: dict[str, _ValueT] = vars(instance)
+            keeper = getattr(instance, "shares", None) or instance
+            values: dict[str, _ValueT] = vars(keeper)
             if self._name not in values:
-                values[self._name] = self._make(instance)
+                values[self._name] = self._make(keeper)
             return values[self._name]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sandbox.engine import connection, options
     from sandbox.git import helper, known, transport, userconfig
     from sandbox.git.known import Known
+    from sandbox.models import Caller, Permission
     from sandbox.policy import approvals, commit, container, writes
     from sandbox.policy.approvals import ApprovalPolicy
     from sandbox.policy.commit import CommitPolicy
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sandbox.store.keyring import Keyring
     from sandbox.store.presence import Presence
     from sandbox.store.turns import Turns
+    from sandbox.workbench import callers
 else:  # a listing needs none of them (docs/adr/0003)
     config = Lazy("sandbox.config")
     credentials = Lazy("sandbox.credentials")
@@ -57,8 +59,16 @@ else:  # a listing needs none of them (docs/adr/0003)
     presence = Lazy("sandbox.store.presence")
     quarantine = Lazy("sandbox.store.quarantine")
     turns = Lazy("sandbox.store.turns")
+    callers = Lazy("sandbox.workbench.callers")
 
 _ResultT = TypeVar("_ResultT")
+
+
+@dataclass
+class Look:
+    """Whether something that is looked at once was looked at."""
+
+    is_done: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,10 @@ class Parts:
     progress: Callable[[str], None] | None = None
     actor: Actor = Actor.PYTHON
     runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
+    client: Caller | None = None  # for whom this call is; None: for the user of this process
+    allowed: Permission | None = None  # how this call of an agent came to be allowed
+    shares: Parts | None = None  # the controller whose collaborators these are
+    first_look: Look = field(default_factory=Look)  # at policies and settings that may have changed
     first_uses: threading.RLock = field(default_factory=threading.RLock)
     ending: Ending = field(default_factory=Ending)
     threads: BackgroundThreads = field(default_factory=BackgroundThreads)
@@ -85,9 +99,15 @@ class Parts:
         return config.load_settings(self.home.root, self.environ, self.flags)
 
     @Once
-    def policy(self) -> ShippedPolicy:
-        """The container policy as shipped."""
+    def shipped_policy(self) -> ShippedPolicy:
+        """The container policy as shipped: for what no operator's file changes, which is then of no importance here."""
         return container.load_container_policy(config.resources("policies"))
+
+    @Once
+    def policy(self) -> ShippedPolicy:
+        """The container policy in force: as shipped, with `$SANDBOX_HOME/policies/container.toml` on top."""
+        own = self.home.root / "policies" / "container.toml"
+        return container.with_own(self.shipped_policy, own, options.protected) if own.exists() else self.shipped_policy
 
     @Once
     def paths(self) -> PathPolicy:
@@ -108,13 +128,14 @@ class Parts:
 
     @Once
     def commit_policy(self) -> CommitPolicy:
-        """What a commit does not take in unasked."""
-        return commit.load_commit_policy(config.resources("policies"))
+        """What a commit does not take in unasked: as shipped, with the operator's on top."""
+        shipped, own = commit.load_commit_policy(config.resources("policies")), self.home.root / "policies/commit.toml"
+        return commit.with_own(shipped, own) if own.exists() else shipped
 
     @Once
     def profiles(self) -> dict[str, Profile]:
         """Shipped profiles, replaced by name by those in `$SANDBOX_HOME/profiles/`."""
-        workspace = PurePosixPath(self.policy.container.mounts.workspace)
+        workspace = PurePosixPath(self.shipped_policy.container.mounts.workspace)
         return profiles.load_profiles(
             (config.resources("policies") / "profiles", self.home.root / "profiles"), workspace
         )
@@ -155,6 +176,20 @@ class Parts:
         twin.__dict__.update(ours)  # one of each
         return twin
 
+    def acting(self, client: Caller | None, allowed: Permission | None) -> Parts:
+        """The same controller, for one call of a client; the journal says who it was, and how it was allowed."""
+        return replace(self, client=client, allowed=allowed, shares=self.shares or self)
+
+    @Once
+    def user(self) -> Caller:
+        """For whom this process works."""
+        return callers.default_caller(self.actor, self.environ)
+
+    @property
+    def caller(self) -> Caller:
+        """For whom this call is."""
+        return self.client or self.user
+
     @Once
     def turns(self) -> Turns:
         """The line of checks that wait in this home."""
@@ -179,7 +214,7 @@ class Parts:
     @property
     def guest_user(self) -> tuple[int, int]:
         """Who the guest is: a uid that owns nothing here when we are root, else ourselves (doctor says so)."""
-        user = self.policy.container.user
+        user = self.shipped_policy.container.user
         return (user.uid, user.gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
     @property

@@ -41,8 +41,15 @@ class Wanted:
     body: str = ""
     draft: bool = True
 
+    @property
+    def step(self) -> Step:
+        """What the gate is asked about."""
+        return Step.DRAFT_PR if self.draft else Step.READY_PR
 
-def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None) -> PullRequest:
+
+def open_pull(
+    parts: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None, tell: delivery.Tell | None = None
+) -> PullRequest:
     """Push the task's last commit and open a pull request for its branch, or bring the one that is there up to date.
 
     All of it is about one commit; one that comes meanwhile is `conflict`. `expected_commit`: the approved one. Raises:
@@ -54,6 +61,8 @@ def open_pull(parts: Parts, task_id: str, wanted: Wanted, expected_commit: str |
     project = project_of(parts, remote) if remote.host is not Host.UNKNOWN else None
     if project is not None:
         _require_base(parts, task)
+    if tell is not None:
+        tell(delivery.delivery_of(parts, task, wanted.step))
     proposal = _proposal(parts, task, wanted, project)  # the gate and the texts: before anything leaves this host
     pushed, page = delivery.push_and_hear(parts, task_id, task.head_commit, for_pull_request=True)
     if project is None:
@@ -82,7 +91,7 @@ def _proposal(parts: Parts, task: Task, wanted: Wanted, project: Project | None)
     """
     facts = describing.facts(parts, task, wanted.body or None, trusted=parts.actor is not Actor.AGENT)
     if not facts.verified:  # else nobody has to be asked again
-        require_open(parts, task, Step.DRAFT_PR if wanted.draft else Step.READY_PR)
+        require_open(parts, task, wanted.step)
     first = facts.commits[0][1] if facts.commits else None
     title = body.title_of(wanted.title or None, first, task.prompt, trusted=facts.trusted)
     text = body.compose(facts)

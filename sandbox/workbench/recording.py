@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from sandbox.models import (
     CheckRun,
     Cleaned,
     CommitResult,
+    Delivery,
     JournalEntry,
     PatchedFile,
     PatchResult,
@@ -36,11 +37,13 @@ from sandbox.models import (
 )
 from sandbox.store import journal
 from sandbox.store.records import find_task
+from sandbox.workbench import anchors, changes
+from sandbox.workbench.callers import clipped
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.starting import at_work
 
-NAMES, NAME_LENGTH, FILES = 20, 200, 200
-UNSYNCED = frozenset({"patch", "edit", "write", "check"})
+NAMES, FILES = 20, 200
+UNSYNCED = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
 """Left to the next entry or the kernel: the files of edits are fsynced, and a check decides nothing (docs/adr/0013)."""
 
 _ResultT = TypeVar("_ResultT")
@@ -57,39 +60,80 @@ class Evidence:
 
 
 @dataclass
-class _Operation:
-    """One operation while it runs. `task_ids`: whose journals it belongs into; a task that it makes comes to them."""
+class Operation:
+    """One operation while it runs. `task_ids`: whose journals it belongs into; a task that it makes comes to them.
+
+    Called with a result it takes the evidence of it, and passes it on.
+    """
 
     task_ids: list[str]
     name: str
     arguments: str
     names: tuple[str, ...]
+    facts: dict[str, str] = field(default_factory=dict)
+    at_home: bool = False
+    sent: Delivery | None = None
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=time.monotonic)
     evidence: Evidence = Evidence()
 
-    def done(self, result: _ResultT) -> _ResultT:
-        """Take the evidence of a result, and pass it on."""
+    def __call__(self, result: _ResultT) -> _ResultT:
         self.evidence = evidence_of(result)
         if isinstance(result, Task) and result.id not in self.task_ids:
             self.task_ids.append(result.id)
         return result
 
+    def note(self, *names: str, **facts: str) -> None:
+        """Add what a result says, for the home's journal."""
+        self.names, self.facts = (*self.names, *names), {**self.facts, **facts}
+
+    def send(self, delivery: Delivery) -> None:
+        """Note what is about to leave this host, so that the journal has it also when that fails."""
+        self.sent = delivery
+
+    @property
+    def journals(self) -> tuple[str, ...]:
+        """Names of the journals it is written to."""
+        return (journal.HOME,) if self.at_home and not self.task_ids else tuple(self.task_ids)
+
 
 @contextmanager
 def recorded(
     parts: Parts, task_id: str | None, name: str, arguments: Mapping[str, Any], *, names: Iterable[str] = ()
-) -> Iterator[Callable[[_ResultT], _ResultT]]:
+) -> Iterator[Operation]:
     """Journal the body, however it ends. It passes its result through what this yields.
 
+    `task_id`: None for an operation that makes a task, or is about none: without a task the home's journal has it.
     `names`: paths or ids among the arguments that may be written as they are. Raises: `internal` when the operation
     worked and the journal cannot be written.
     """
     at_work(parts)
     known = [task_id] if task_id is not None and _is_ours(parts, task_id) else []
-    operation = _Operation(known, name, digest(arguments), _short(names))
+    operation = Operation(known, name, digest(arguments), short(names), at_home=task_id is None)
+    with _journalled(parts, operation):
+        yield operation
+
+
+@contextmanager
+def recorded_at_home(
+    parts: Parts,
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    names: Iterable[str] = (),
+    facts: Mapping[str, str] | None = None,
+) -> Iterator[Operation]:
+    """As `recorded`, for what happens outside tasks. Unlike that it tidies nothing up behind others first."""
+    operation = Operation([], name, digest(arguments), short(names), dict(facts or {}), at_home=True)
+    with _journalled(parts, operation):
+        yield operation
+
+
+@contextmanager
+def _journalled(parts: Parts, operation: Operation) -> Iterator[None]:
+    changes.note_changes(parts)
     try:
-        yield operation.done
+        yield
     except BaseException as error:
         with suppress(SandboxError):  # why the operation failed matters more
             _write(parts, operation, _outcome(error))
@@ -103,32 +147,38 @@ def _outcome(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "internal"
 
 
-def _write(parts: Parts, operation: _Operation, result: str) -> None:
+def _write(parts: Parts, operation: Operation, result: str) -> None:
     found = operation.evidence
     entry = JournalEntry(
         at=operation.at,
         actor=parts.actor,
+        by=parts.caller,
         operation=operation.name,
         arguments=operation.arguments,
-        names=_short((*operation.names, *found.names)),
+        names=short((*operation.names, *found.names)),
         before=found.before,
         after=found.after,
         files=found.files[:FILES],
+        allowed=parts.allowed,
+        sent=operation.sent,
+        facts=operation.facts,
         result=result,
         duration_s=round(time.monotonic() - operation.started, 4),
     )
-    for task_id in operation.task_ids:
-        journal.append(parts.home, task_id, entry, synced=operation.name not in UNSYNCED)
+    synced = operation.name not in UNSYNCED
+    for name in operation.journals:
+        head = journal.append(parts.home, name, entry, synced=synced)
+        if synced:
+            anchors.anchor(parts, name, head)
 
 
 def _is_ours(parts: Parts, task_id: str) -> bool:
     return re.fullmatch(TASK_ID_PATTERN, task_id) is not None and parts.home.task(task_id).exists()
 
 
-def _short(names: Iterable[str]) -> tuple[str, ...]:
+def short(names: Iterable[str]) -> tuple[str, ...]:
     """Callers' words: any text, also such that no file could hold."""
-    clipped = (name[:NAME_LENGTH].encode("utf-8", "backslashreplace").decode() for name in names if name)
-    return tuple(dict.fromkeys(clipped))[:NAMES]
+    return tuple(dict.fromkeys(clipped(name) for name in names if name))[:NAMES]
 
 
 def digest(arguments: Mapping[str, Any]) -> str:

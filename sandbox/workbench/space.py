@@ -41,7 +41,7 @@ def watch_disk(parts: Parts, place: Place, limits: Limits) -> DiskWatch:
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
-    mounted_at = PurePosixPath(parts.policy.container.mounts.workspace)
+    mounted_at = PurePosixPath(parts.shipped_policy.container.mounts.workspace)
     held = partial(held_open, place.workspace, mounted_at, devices)
     return DiskWatch(Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _floor(parts))
 

@@ -24,7 +24,7 @@ def suggestion(parts: Parts, repo_id: str) -> Suggestion:
         return Suggestion(
             repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()
         )
-    found = with_suggestions(profile, content, PurePosixPath(parts.policy.container.mounts.workspace))
+    found = with_suggestions(profile, content, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
     sha256 = sha256_of(content)
     return Suggestion(
         repo_id=repo_id,

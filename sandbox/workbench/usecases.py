@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a new use-case is one more name
     from sandbox.workbench import approving as approving
+    from sandbox.workbench import auditing as auditing
     from sandbox.workbench import background as background
     from sandbox.workbench import checking as checking
     from sandbox.workbench import checklist as checklist
@@ -19,6 +20,8 @@ if TYPE_CHECKING:  # a new use-case is one more name
     from sandbox.workbench import history as history
     from sandbox.workbench import keys as keys
     from sandbox.workbench import mapping as mapping
+    from sandbox.workbench import outside as outside
+    from sandbox.workbench import policies as policies
     from sandbox.workbench import pulls as pulls
     from sandbox.workbench import reading as reading
     from sandbox.workbench import reconciling as reconciling

@@ -108,7 +108,7 @@ def test_a_new_journal_is_on_disk_with_its_name(home: Home, synced: list[str]) -
     assert synced == [f"{TASK}.jsonl", "journal", f"{TASK}.jsonl"]
 
 
-@pytest.mark.parametrize(("most_bytes", "most"), [(1, 0), (500, 2), (10_000, 9)])
+@pytest.mark.parametrize(("most_bytes", "most"), [(1, 0), (900, 2), (10_000, 9)])
 def test_recent_entries_are_the_last_ones_newest_first(
     home: Home, monkeypatch: pytest.MonkeyPatch, most_bytes: int, most: int
 ) -> None:
@@ -219,7 +219,9 @@ def test_each_operation_is_one_line_with_its_states(desk: Desk) -> None:
     assert push.commit in by_name["push"].names
     assert {e.actor for e in log} == {Actor.PYTHON}
     assert [e.at for e in log] == sorted(e.at for e in log)
-    assert workbench.log(forked.id) == (by_name["fork"],)
+    (first,) = workbench.log(forked.id)
+    assert (first.seq, by_name["fork"].seq) == (1, 7), "each journal has a chain of its own"
+    assert first.model_copy(update={"seq": 7, "prev": by_name["fork"].prev}) == by_name["fork"]
 
 
 def test_the_command_line_is_another_actor(desk: Desk) -> None:

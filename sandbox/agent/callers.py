@@ -1,0 +1,29 @@
+"""Who calls: what a client says of itself, beside the user of this process. Nothing proves it; it is written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+
+from sandbox.models import Caller
+from sandbox.text import one_line
+from sandbox.workbench.callers import clipped
+
+_SESSION_HEADER = "mcp-session-id"
+
+
+def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str) -> Caller:
+    """`server`: names this process, where the client has no session."""
+    params = context.session.client_params
+    info = params.client_info if params is not None else None
+    request = context.request
+    session = request.headers.get(_SESSION_HEADER, "") if request is not None else ""
+    return user.model_copy(
+        update={
+            "client": clipped(one_line(info.name)) if info else "",
+            "client_version": clipped(one_line(info.version)) if info else "",
+            "transport": "stdio" if request is None else "http",
+            "session": clipped(one_line(session)) or server,
+        }
+    )
