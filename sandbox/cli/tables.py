@@ -28,7 +28,9 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         kept = number == 0 or header in _JUDGED
         shown.add_column(header, no_wrap=kept, overflow="fold" if number == 0 else "ellipsis")
     for row in rows:
-        shown.add_row(*(_cell(header, text) for header, text in zip(headers, row, strict=True)))
+        first, *others = map(_cell, headers, row)
+        first.no_wrap, first.overflow = False, "fold"
+        shown.add_row(first, *others)
     color_system: Literal["auto"] | None = "auto" if uses_color() else None
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=color_system)
     console.print(shown)

@@ -8,7 +8,6 @@ Where there is no terminal, on a dumb one and under CI no line is rewritten.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import unicodedata
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import TextIO
 _ERASE = "\r\x1b[K"
 _ERRORS = 2
 _NARROWEST = 20
+_USUAL = 80
 
 
 def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
@@ -70,10 +70,9 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Write it anew; the text has no control characters."""
         if self.live:
-            columns = shutil.get_terminal_size().columns
             with self._lock:
                 self._shown = True
-                _write(_ERASE + cut(text, max(columns - 1, _NARROWEST)))
+                _write(_ERASE + cut(text, max(_columns() - 1, _NARROWEST)))
 
     def clear(self) -> None:
         """Erase it, if it is there."""
@@ -81,6 +80,14 @@ class StatusLine:
             with self._lock:
                 self._shown = False
                 _write(_ERASE)
+
+
+def _columns() -> int:
+    """Of the terminal behind stderr: stdout may be a pipe."""
+    try:
+        return os.get_terminal_size(_ERRORS).columns or _USUAL
+    except OSError:
+        return _USUAL
 
 
 def _write(text: str) -> None:
