@@ -125,6 +125,14 @@ class RunCheck(Input):
     check_id: Line = Field(description="From space_repo_list_checks.")
 
 
+class ReadLog(Input):
+    run_id: Line = Field(description="From space_repo_run_check or space_repo_verify.")
+    stream: Literal["stdout", "stderr"] = "stdout"
+    pattern: Line | None = Field(None, description="Perl-compatible regular expression: answers the lines that match.")
+    start_line: int | None = Field(None, ge=1, description="From 1. Without it: the last lines.")
+    end_line: int | None = Field(None, ge=1, description="Inclusive.")
+
+
 class Commit(Input):
     task_id: Task
     message: Annotated[str, Field(max_length=64 * 1024)]

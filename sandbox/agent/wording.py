@@ -23,6 +23,7 @@ _TOOLS = {
     "file write": "space_repo_write_file",
     "check list": "space_repo_list_checks",
     "check run": "space_repo_run_check",
+    "check log": "space_repo_read_log",
     "status": "space_repo_status",
     "diff": "space_repo_diff",
     "commit": "space_repo_commit",

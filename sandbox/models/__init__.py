@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import JournalEntry
     from sandbox.models.leftovers import Leftover, Reconciliation, Tidying
-    from sandbox.models.model import Model
+    from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
+    from sandbox.models.model import Model, Sparse
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
     from sandbox.models.runs import (
         CheckRun,
         Report,
-        RunLog,
         RunSummary,
         Stopped,
         StoppedCheck,
-        StreamName,
         TestFailure,
         Usage,
         Verdict,
@@ -82,6 +81,9 @@ __all__ = [
     "JournalEntry",
     "Leftover",
     "Limits",
+    "LogLines",
+    "LogMatch",
+    "LogQuery",
     "Model",
     "ObjectId",
     "PatchResult",
@@ -111,6 +113,7 @@ __all__ = [
     "Signals",
     "Snapshot",
     "SnapshotId",
+    "Sparse",
     "Status",
     "Stopped",
     "StoppedCheck",
@@ -138,10 +141,11 @@ _MODULES = {
     "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
     "journal": "JournalEntry",
     "leftovers": "Leftover Reconciliation Tidying",
-    "model": "Model",
+    "logs": "LogLines LogMatch LogQuery RunLog StreamName",
+    "model": "Model Sparse",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RepositoryRemoval",
-    "runs": "CheckRun Report RunLog RunSummary Stopped StoppedCheck StreamName TestFailure Usage Verdict Verification",
+    "runs": "CheckRun Report RunSummary Stopped StoppedCheck TestFailure Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "Cleaned Restored Snapshot",
     "tasks": "Task WorkspaceKind",

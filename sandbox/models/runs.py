@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
 
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
@@ -98,24 +97,6 @@ class Stopped(Model):
 
     task_id: TaskId
     stopped: tuple[StoppedCheck, ...]
-
-
-StreamName = Literal["stdout", "stderr"]
-
-
-class RunLog(Model):
-    """What is kept of one stream of a run. `content`: safe to show, or with encoding `base64` the exact bytes.
-
-    `total_bytes`: what the run wrote. `truncated`: the middle was not kept; a line in its place says how much.
-    """
-
-    run_id: str
-    check_id: CheckId
-    stream: StreamName
-    content: str
-    encoding: Literal["utf-8", "base64"]
-    total_bytes: int
-    truncated: bool
 
 
 class Verification(Model):

@@ -32,8 +32,8 @@ AGREED = BOOTSTRAP | {
     f"space_repo_{name}"
     for name in (
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
-        "edit_file", "write_file", "list_checks", "run_check", "verify", "commit", "push", "snapshot", "restore",
-        "fork_task", "clean", "open_pr", "pr_status",
+        "edit_file", "write_file", "list_checks", "run_check", "verify", "read_log", "commit", "push", "snapshot",
+        "restore", "fork_task", "clean", "open_pr", "pr_status",
     )
 }  # fmt: skip
 """Section 9 of the design, and the way out of a disk limit."""
