@@ -227,9 +227,7 @@ def test_matches_are_bounded_and_a_range_narrows_them(bench: Bench) -> None:
     narrowed = bench.read(pattern="line", start_line=995)
     assert [m.line for m in narrowed.matches or ()] == list(range(995, 1001))
     assert not narrowed.truncated
-    assert bench.read(pattern="line", start_line=3, end_line=3).matches == narrowed.matches[:0] + tuple(
-        bench.read(pattern="^line 3$").matches or ()
-    )
+    assert bench.read(pattern="line", start_line=3, end_line=3).matches == bench.read(pattern="^line 3$").matches
 
 
 def test_i07_a_pattern_that_backtracks_ends(bench: Bench) -> None:
