@@ -42,7 +42,8 @@ The flow
    file. stale_hash: somebody changed the file since; read it again and edit that. patch_rejected shows the lines
    that are closest to what you gave.
 4. space_repo_list_checks, space_repo_run_check. When it did not pass, look at its failures and the ends of its
-   output; space_repo_read_log finds what is in between, by a pattern and by lines. Go back to 2. No checks at all: nothing can be verified. Say so, commit, and open a draft.
+   output; space_repo_read_log finds what is in between, by a pattern and by lines. Go back to 2. No checks at all:
+   nothing can be verified. Say so, commit, and open a draft.
 5. space_repo_diff: is this what was asked for, and nothing else?
 6. space_repo_commit, then space_repo_verify: of what is committed, so this order. Failed: repair, commit, verify.
 7. space_repo_push. push_rejected: its details begin with the reason. For branch_exists and branch_moved fork the
