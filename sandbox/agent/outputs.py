@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sandbox.models import ApprovalState, Check, Model, Repository, Task
+from datetime import datetime
+from typing import Any, Literal
+
+from sandbox.models import ApprovalState, Check, FailedTest, Model, Repository, Sparse, Task, Verdict
 
 
 class Repositories(Model):
@@ -22,6 +25,73 @@ class Tasks(Model):
 
 class Checks(Model):
     checks: tuple[Check, ...]
+
+
+class RunUsage(Sparse):
+    """What a check used, as far as this host measures it. The limits are those of the check."""
+
+    cpu_time_s: float | None = None
+    memory_peak_bytes: int | None = None
+    pids_peak: int | None = None
+    oom_kills: int | None = None
+    forks_refused: int | None = None
+    disk_written_bytes: int | None = None
+    disk_used_bytes: int | None = None
+    disk_used_files: int | None = None
+    leftover_processes: int | None = None
+
+
+class TestCounts(Model):
+    """The sum of the reports that a check left."""
+
+    __test__ = False  # not a pytest class
+
+    tests: int
+    failures: int
+    errors: int
+    skipped: int
+
+
+class RunResult(Sparse):
+    """A run as an agent reads it: what matters first, and nothing that it would not use.
+
+    Tails and `truncated` are absent when it passed; `space_repo_read_log` has what is not in a tail.
+    """
+
+    verdict: Verdict | None = None
+    cause: Any | None = None
+    failures: tuple[FailedTest, ...] | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    stdout_tail: str | None = None
+    stderr_tail: str | None = None
+    stdout_shown_from_byte: int | None = None
+    stderr_shown_from_byte: int | None = None
+    truncated: bool | None = None
+    state: Literal["finished"] = "finished"
+    stdout_bytes: int | None = None
+    stderr_bytes: int | None = None
+    report: TestCounts | None = None
+    run_id: str
+    check_id: str
+    task_id: str | None = None
+    started_at: datetime | None = None
+    wall_time_s: float | None = None
+    usage: RunUsage | None = None
+    tree: str | None = None
+    clean_room: bool | None = None
+    cached: bool | None = None
+    image_digest: str | None = None
+    runtime: str | None = None
+
+
+class VerifyResult(Sparse):
+    """The answer of a verification: whether every required check passed on `tree`, and the runs in their order."""
+
+    verified: bool
+    runs: tuple[RunResult, ...]
+    tree: str
+    differences: tuple[str, ...] | None = None
 
 
 class RequestedApproval(Model):

@@ -35,6 +35,7 @@ from sandbox.agent import approval, prompt, resources
 from sandbox.agent.announcing import Announcer
 from sandbox.agent.outputs import RequestedApproval
 from sandbox.agent.results import BUDGET_BYTES, failure, success
+from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, CheckRun, Risk
@@ -100,7 +101,7 @@ def make_server(agent: Agent) -> Server[Any]:
         version=__version__,
         title="Space Sandbox",
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=lambda name: _schema(TOOLS[name].takes) if name in TOOLS else None,
+        get_tool_input_schema=lambda name: input_schema(TOOLS[name].takes) if name in TOOLS else None,
         on_list_tools=partial(_list_tools, agent),
         on_call_tool=partial(_call_tool, agent),
         on_list_prompts=prompt.list_prompts,
@@ -127,20 +128,15 @@ def _described(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description,
-        input_schema=_schema(tool.takes),
-        output_schema=_schema(tool.returns, "serialization"),
+        input_schema=input_schema(tool.takes),
+        output_schema=result_schema(tool.returns),
         annotations=types.ToolAnnotations(
             read_only_hint=tool.read_only,
             destructive_hint=tool.destructive,
-            idempotent_hint=tool.read_only,
             open_world_hint=tool.open_world,
         ),
         _meta={"preset": tool.preset.value, "risk": tool.risk.value},
     )
-
-
-def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation") -> dict[str, Any]:
-    return model.model_json_schema(mode=mode)
 
 
 async def _call_tool(

@@ -159,8 +159,17 @@ class Spool:
     @property
     def tail_text(self) -> str:
         """The same, safe to show, from the first whole character on."""
+        return shown(self._whole_tail)
+
+    @property
+    def tail_from_byte(self) -> int:
+        """Where in the stream `tail_text` begins."""
+        return self.total_bytes - len(self._whole_tail)
+
+    @property
+    def _whole_tail(self) -> bytes:
         tail = self.tail
-        return shown(tail.lstrip(CONTINUATION) if len(tail) < self.total_bytes else tail)
+        return tail.lstrip(CONTINUATION) if len(tail) < self.total_bytes else tail
 
     @property
     def dropped_bytes(self) -> int:

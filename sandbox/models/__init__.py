@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
     from sandbox.models.runs import (
         CheckRun,
+        FailedTest,
         Report,
         RunSummary,
         Stopped,
@@ -74,6 +75,7 @@ __all__ = [
     "Diff",
     "DiffFile",
     "Entrypoint",
+    "FailedTest",
     "FetchResult",
     "FileContent",
     "Host",
@@ -145,7 +147,7 @@ _MODULES = {
     "model": "Model Sparse",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RepositoryRemoval",
-    "runs": "CheckRun Report RunSummary Stopped StoppedCheck TestFailure Usage Verdict Verification",
+    "runs": "CheckRun FailedTest Report RunSummary Stopped StoppedCheck TestFailure Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "Cleaned Restored Snapshot",
     "tasks": "Task WorkspaceKind",

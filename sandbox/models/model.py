@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
 
 class Model(BaseModel):
@@ -13,18 +18,25 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-def _without_null(schema: dict[str, Any]) -> None:
-    for field in schema.get("properties", {}).values():
-        options = [option for option in field.pop("anyOf", ()) if option != {"type": "null"}]
-        field.pop("default", None)
-        field.update(options[0] if len(options) == 1 else {"anyOf": options} if options else {})
-
-
 class Sparse(Model):
     """A shape with fields that are left out of its JSON, and are never null there, where there is nothing to say."""
-
-    model_config = ConfigDict(json_schema_extra=_without_null)
 
     @model_serializer(mode="wrap")
     def _without_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {name: value for name, value in serialize(self).items() if value is not None}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """That of its fields, not of the function that serializes them."""
+        plain: Any = {name: value for name, value in schema.items() if name != "serialization"}
+        found = handler(plain)
+        for field in handler.resolve_ref_schema(found).get("properties", {}).values():
+            _leave_null_out(field)
+        return found
+
+
+def _leave_null_out(field: dict[str, Any]) -> None:
+    options = [option for option in field.pop("anyOf", ()) if option != {"type": "null"}]
+    if field.get("default", "") is None:
+        del field["default"]
+    field.update(options[0] if len(options) == 1 else {"anyOf": options} if options else {})

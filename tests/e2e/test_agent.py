@@ -139,6 +139,9 @@ def test_an_agent_takes_a_failing_project_to_a_pushed_verified_branch(
 
 LOUD = """\
 test:
+\t@echo '<testsuite tests="9" failures="1"><testcase classname="test_sums" name="test_adds">' >/report/junit.xml
+\t@echo '<failure message="assert 3 == 4">test_sums.py:7: AssertionError</failure></testcase></testsuite>' \\
+\t\t>>/report/junit.xml
 \tseq -f 'checking part %.0f of the whole' 1 35000
 \t@echo 'FAILED test_sums.py::test_adds - assert 3 == 4'
 \t@echo 'E   left: 3'
@@ -165,7 +168,16 @@ def test_an_agent_finds_a_failure_in_the_middle_of_a_long_log(
     async def session(client: Client) -> None:
         run = await ok(client, "space_repo_run_check", task_id=task, check_id="test")
         assert run["verdict"] == "failed"
+        assert next(iter(run)) == "verdict"
+        (failure,) = run["failures"]
+        assert (failure["test"], failure["path"], failure["line"]) == ("test_sums::test_adds", "test_sums.py", 7)
         assert "FAILED test_sums" not in json.dumps(run)
+        assert run["truncated"]
+        assert run["stdout_shown_from_byte"] == run["stdout_bytes"] - 8192
+        assert None not in run.values()
+        assert "limits" not in run["usage"]
+        passed = await ok(client, "space_repo_run_check", task_id=task, check_id="build")
+        assert (passed["verdict"], "stdout_tail" in passed, "failures" in passed) == ("passed", False, False)
         assert run["stdout_bytes"] > 2 * 10**6
         log = {"run_id": run["run_id"]}
         last = await ok(client, "space_repo_read_log", **log)
