@@ -138,6 +138,8 @@ def test_an_agent_takes_a_failing_project_to_a_pushed_verified_branch(
 
 
 LOUD = """\
+build:
+\ttrue
 test:
 \t@echo '<testsuite tests="9" failures="1"><testcase classname="test_sums" name="test_adds">' >/report/junit.xml
 \t@echo '<failure message="assert 3 == 4">test_sums.py:7: AssertionError</failure></testcase></testsuite>' \\
@@ -147,8 +149,6 @@ test:
 \t@echo 'E   left: 3'
 \tseq -f 'checking another part %.0f of it' 1 35000
 \tfalse
-build:
-\ttrue
 .PHONY: build test
 """
 

@@ -365,8 +365,8 @@ def test_i12_what_a_report_says_is_bounded_and_neutral(tmp_path: Path) -> None:
 
 
 CASES = {
-    "pytest": ('<testcase classname="tests.test_sum" name="test_add"><failure message="no">def test_add():\n'
-               '&gt;       assert add(1, 2) == 4\nE       assert 3 == 4\n\ntests/test_sum.py:5: AssertionError</failure>',
+    "pytest": ('<testcase classname="tests.test_sum" name="test_add"><failure message="no">def f():\n'
+               '&gt;       assert add(1, 2) == 4\nE    assert 3 == 4\n\ntests/test_sum.py:5: AssertionError</failure>',
                "tests/test_sum.py", 5),
     "pytest-frames": ('<testcase name="t"><failure message="m">tests/test_a.py:9: \nsrc/a.py:77: ValueError</failure>',
                       "src/a.py", 77),
