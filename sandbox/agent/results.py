@@ -77,7 +77,8 @@ def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> tu
         kept = _cut(holder[name], excess, tail=name.endswith("_tail"))
         omitted[name] = omitted.get(name, 0) + len(holder[name]) - len(kept)
         holder[name] = kept
-        holder.pop(name.replace("_tail", "_shown_from_byte") if name.endswith("_tail") else "", None)
+        if name.endswith("_tail"):  # where it begins now is not known: what is shown is not what the guest wrote
+            holder.pop(f"{name.removesuffix('_tail')}_shown_from_byte", None)
         if "truncated" in holder:
             holder["truncated"] = True
     return text, omitted

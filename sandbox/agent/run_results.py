@@ -1,4 +1,4 @@
-"""What an agent is told of runs: the verdict and the failing tests first, no nulls, no tails of what passed."""
+"""Runs as an agent reads them: the verdict and the failing tests first, no nulls, no tails of what passed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_result(run: CheckRun) -> RunResult:
         **plain,
         **({} if run.verdict is Verdict.PASSED else _what_went_wrong(run)),
         report=_counts(run.report),
-        usage=_used(run.usage),
+        usage=_usage_of(run.usage),
     )
 
 
@@ -51,5 +51,5 @@ def _counts(report: Report | None) -> TestCounts | None:
     return None if report is None else TestCounts(**report.model_dump(exclude={"failed"}))
 
 
-def _used(usage: Usage) -> RunUsage | None:
+def _usage_of(usage: Usage) -> RunUsage:
     return RunUsage(**usage.model_dump(exclude={"limits"}))

@@ -43,12 +43,12 @@ def read_lines(parts: Parts, run_id: str, wanted: LogQuery | None = None) -> Log
     with runs.open_log(parts.home, owner, run_id, query.stream) as file:
         log = LogFile(file)
         first, last = _range(query, log.lines)
-        kept = _kept(log, record, query)
+        kept = _find_gap(log, record, query)
         found = _answer(run_id, query, log, kept)
         if query.pattern is None:
             return _with_content(found, query, log, (first, last), kept)
         path = runs.log_path(parts.home, owner, run_id, query.stream)
-        searched = _searched(parts, path, query, range(first, last + 1))
+        searched = _search(parts, path, query, range(first, last + 1))
         return found.model_copy(update=searched | {"truncated": kept.dropped > 0 or searched["stopped_by"] is not None})
 
 
@@ -99,7 +99,7 @@ class _Kept:
         return offset if offset <= self.gap else max(self.gap, offset - self.mark) + self.dropped
 
 
-def _kept(log: LogFile, run: CheckRun | None, query: LogQuery) -> _Kept:
+def _find_gap(log: LogFile, run: CheckRun | None, query: LogQuery) -> _Kept:
     if run is None:
         return _Kept(None, log.size, log.size)
     total = run.stdout_bytes if query.stream == "stdout" else run.stderr_bytes
@@ -128,11 +128,11 @@ def _with_content(found: LogLines, query: LogQuery, log: LogFile, wanted: tuple[
     first, last = wanted
     backwards = query.start_line is None
     read = log.backward(last, query.max_bytes) if backwards else log.forward(first, last, query.max_bytes)
-    piece = fitted(read, query.max_bytes, backwards=backwards)
+    piece = fit_piece(read, query.max_bytes, backwards=backwards)
     whole = (piece.offset, piece.end) == (log.start_of(first), log.start_of(last + 1))
     spans_gap = kept.dropped > 0 and piece.offset <= kept.gap <= piece.end
     given = {
-        "content": "".join(f"{shown_line(line)}\n" for line in piece.lines),
+        "content": "".join(f"{show_line(line)}\n" for line in piece.lines),
         "start_line": piece.first if piece.lines else None,
         "end_line": piece.first + len(piece.lines) - 1 if piece.lines else None,
         "truncated": spans_gap or not whole,
@@ -141,7 +141,7 @@ def _with_content(found: LogLines, query: LogQuery, log: LogFile, wanted: tuple[
     return found.model_copy(update=given)
 
 
-def fitted(piece: Piece, most: int, *, backwards: bool) -> Piece:
+def fit_piece(piece: Piece, most: int, *, backwards: bool) -> Piece:
     """The lines of a piece whose text fits `most` bytes of JSON, from the start or from the end; at least one, cut."""
     ordered = piece.lines[::-1] if backwards else piece.lines
     fitting = sum(1 for left in accumulate(map(_cost, ordered), sub, initial=most) if left >= 0) - 1
@@ -162,10 +162,10 @@ def _cut(line: bytes, most: int, *, backwards: bool) -> bytes:
 
 
 def _cost(line: bytes) -> int:
-    return len(json.dumps(shown_line(line)))
+    return len(json.dumps(show_line(line)))
 
 
-def shown_line(line: bytes) -> str:
+def show_line(line: bytes) -> str:
     """One line of a log, safe to show. Pure."""
     return one_line(line.removesuffix(b"\r").decode("utf-8", errors="replace"))
 
@@ -173,7 +173,7 @@ def shown_line(line: bytes) -> str:
 # --- a search
 
 
-def _searched(parts: Parts, path: Path, query: LogQuery, wanted: range) -> dict[str, object]:
+def _search(parts: Parts, path: Path, query: LogQuery, wanted: range) -> dict[str, object]:
     """Fields of the answer: matches in the lines wanted, and what ended the search early."""
     matches: list[LogMatch] = []
     stopped_by: Stop | None = None

@@ -32,7 +32,7 @@ def read_file(
     task = find_task(parts.home, task_id)
     checked = check_path(path)
     with (
-        _telling_what_is_there(parts, task, checked),
+        _with_what_is_there(parts, task, checked),
         files_of(parts, task) as files,
         closing(files.stream(checked)) as chunks,
     ):
@@ -43,7 +43,7 @@ def read_file(
 
 
 @contextmanager
-def _telling_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
+def _with_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
     try:
         yield
     except SandboxError as error:

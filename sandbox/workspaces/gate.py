@@ -87,7 +87,7 @@ class Gate:
         who = f"another edit: {edit}" if edit else "no edit of this task: its container, a restore, or the repository"
         if state.content is None:
             absence = self.absence(path)
-            raise _deleted(path, expected, who) if edit or absence.was_there else no_such_file(path, absence)
+            raise _deletion_error(path, expected, who) if edit or absence.was_there else no_such_file(path, absence)
         raise SandboxError(
             ErrorCode.STALE_HASH,
             f"{path} is not what you last read",
@@ -98,7 +98,7 @@ class Gate:
         )
 
 
-def _deleted(path: RepoPath, expected: str | None, who: str) -> SandboxError:
+def _deletion_error(path: RepoPath, expected: str | None, who: str) -> SandboxError:
     return SandboxError(
         ErrorCode.STALE_HASH,
         f"{path} was deleted since you read it",

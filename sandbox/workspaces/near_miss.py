@@ -52,7 +52,7 @@ class NearMiss:
 
     def describe(self) -> str:
         """For people: each place with its line numbers. Empty when there is none."""
-        return "\n".join(f"{self._heading(place)}\n{_numbered(place)}" for place in self.places)
+        return "\n".join(f"{self._heading(place)}\n{_number_lines(place)}" for place in self.places)
 
     def data(self) -> list[dict[str, object]]:
         """The same for programs."""
@@ -71,7 +71,7 @@ def find_near(content: bytes, wanted: bytes) -> NearMiss:
     return NearMiss(tuple(_alike(content[:SEARCHED_BYTES], wanted[:WANTED_BYTES])))
 
 
-def _numbered(place: Place) -> str:
+def _number_lines(place: Place) -> str:
     return "\n".join(f"{number} | {line}" for number, line in enumerate(place.text.split("\n"), place.first))
 
 
@@ -81,11 +81,11 @@ def _place(lines: Sequence[bytes], first: int, last: int) -> Place:
     texts = (
         shown(line[: 4 * _LINE].removesuffix(b"\r")).replace("\n", " ")[:_LINE] for line in lines[first : last + 1]
     )
-    kept = [text for text, size in _sized(texts) if size <= _TEXT]
+    kept = [text for text, size in _with_sizes(texts) if size <= _TEXT]
     return Place(first + 1, first + max(len(kept), 1), "\n".join(kept))
 
 
-def _sized(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
+def _with_sizes(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
     size = 0
     for text in texts:
         size += len(text) + 1
@@ -120,7 +120,7 @@ def _alike(content: bytes, wanted: bytes) -> Iterator[Place]:
             return
         if all(abs(start - other) >= len(looked_for) for other in taken):
             taken.append(start)
-            yield _place(lines, *_shown_part(plain, start, looked_for))
+            yield _place(lines, *_part_to_show(plain, start, looked_for))
 
 
 def _plain(line: bytes) -> bytes:
@@ -163,7 +163,7 @@ def _likeness(plain: Sequence[bytes], start: int, wanted: Sequence[bytes], piece
     return sum(len(wanted[n]) * (wanted[n] == line or _part(pieces[n], line)) for n, line in pairs) / total
 
 
-def _shown_part(plain: Sequence[bytes], start: int, wanted: Sequence[bytes]) -> tuple[int, int]:
+def _part_to_show(plain: Sequence[bytes], start: int, wanted: Sequence[bytes]) -> tuple[int, int]:
     """The first and the last line of a place, by index; of a long one from just before the first that differs."""
     first, last = max(0, start), min(len(plain), start + len(wanted)) - 1
     if last - first < _LINES:

@@ -10,7 +10,7 @@ from sandbox.text import one_line
 
 _NEAR = 3
 _COMPARED = 100
-_LENGTH = 200  # characters of a path that is compared; a longer one is nobody's slip
+_LENGTH = 200  # characters of a path that is compared; a longer one is no slip of the keyboard
 _PIECES = 24
 _ALIKE = 0.6
 

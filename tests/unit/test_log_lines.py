@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,8 +22,9 @@ from sandbox.models import CheckRun, Limits, LogLines, LogQuery, Usage, Verdict
 from sandbox.store.home import Home
 from sandbox.store.log_file import LogFile, Piece
 from sandbox.store.records import save_run
+from sandbox.text import shown
 from sandbox.workbench import Workbench
-from sandbox.workbench.log_lines import fitted
+from sandbox.workbench.log_lines import fit_piece
 from tests.unit.conftest import refused
 
 OWNER = "task-00000000-0000-0000-0000-000000000000"
@@ -119,7 +122,7 @@ def test_pieces_are_the_lines_that_git_and_editors_count(
 def test_a_fitted_piece_is_within_its_budget_and_never_empty(lines: list[bytes], most: int, backwards: bool) -> None:
     size = sum(len(line) + 1 for line in lines)
     piece = Piece(5, tuple(lines), 100, 100 + size)
-    found = fitted(piece, most, backwards=backwards)
+    found = fit_piece(piece, most, backwards=backwards)
     assert 1 <= len(found.lines) <= len(lines)
     if len(found.lines) > 1:
         assert (found.lines == tuple(lines[-len(found.lines) :])) if backwards else (found.offset == 100)
@@ -180,7 +183,9 @@ def test_a_guest_cannot_forge_a_gap(bench: Bench) -> None:
 
 
 def test_i09_no_sequence_hides_a_line_and_each_is_one(bench: Bench) -> None:
-    bench.spool(b"\x1b]0;start\nhidden?\n10%\r20%\r\n\xe2\x80\xaeevil\x07\n\xff\n")
+    output = b"\x1b]0;start\nhidden?\n10%\r20%\r\n\xe2\x80\xaeevil\x07\n\xff\n"
+    assert "hidden?" not in shown(output), "the control did not hide it: this proves nothing"
+    bench.spool(output)
     found = bench.read()
     assert found.content == "\nhidden?\n10%\N{SYMBOL FOR NEWLINE}20%\n\\u202eevil\ufffd\n\ufffd\n"
     assert (found.start_line, found.end_line, found.total_lines) == (1, 5, 5)
@@ -239,6 +244,9 @@ def test_i07_a_pattern_that_backtracks_ends(bench: Bench) -> None:
     assert found.stopped_by in {None, "pattern", "time"}
     huge = b"a" * 200_000 + b"!\n"
     bench.spool(huge, run_id=f"run-{8:032x}")
+    naive = [sys.executable, "-c", f"import re; re.search({BACKTRACKS!r}, 'a' * 60 + '!')"]
+    with pytest.raises(subprocess.TimeoutExpired):  # the control: a matcher without limits
+        subprocess.run(naive, timeout=2, check=False)
     found = bench.workbench.read_log(f"run-{8:032x}", LogQuery(pattern=BACKTRACKS, timeout_s=5))
     assert found.stopped_by in {"pattern", "time"}
     assert found.truncated

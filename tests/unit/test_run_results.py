@@ -1,4 +1,4 @@
-"""What an agent is told of runs, and what `tools/list` costs it."""
+"""Runs as an agent reads them, and what `tools/list` costs it."""
 
 from __future__ import annotations
 
