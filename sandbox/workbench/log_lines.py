@@ -147,14 +147,14 @@ def fit_piece(piece: Piece, most: int, *, backwards: bool) -> Piece:
     fitting = sum(1 for left in accumulate(map(_cost, ordered), sub, initial=most) if left >= 0) - 1
     if fitting == len(ordered):
         return piece
+    given, left_out = ordered[: max(fitting, 1)], ordered[max(fitting, 1) :]
+    skipped = sum(len(line) + 1 for line in left_out)
     if fitting == 0:
-        ordered, fitting = (_cut(ordered[0], max(1, most // _MOST_COST), backwards=backwards),), 1
-    given = ordered[:fitting]
-    size = sum(len(line) + 1 for line in given)
+        given = (_cut(ordered[0], max(1, most // _MOST_COST), backwards=backwards),)
+        skipped += len(ordered[0]) - len(given[0])
     if not backwards:
-        return Piece(piece.first, given, piece.offset, piece.offset + size)
-    last = piece.first + len(piece.lines)
-    return Piece(last - fitting, given[::-1], max(piece.offset, piece.end - size), piece.end)
+        return Piece(piece.first, given, piece.offset, piece.end - skipped)
+    return Piece(piece.first + len(left_out), given[::-1], piece.offset + skipped, piece.end)
 
 
 def _cut(line: bytes, most: int, *, backwards: bool) -> bytes:

@@ -128,6 +128,16 @@ def test_a_fitted_piece_is_within_its_budget_and_never_empty(lines: list[bytes],
         assert (found.lines == tuple(lines[-len(found.lines) :])) if backwards else (found.offset == 100)
         assert sum(len(line) + 1 for line in found.lines) == found.end - found.offset
     assert (found.first + len(found.lines) == 5 + len(lines)) if backwards else (found.first == 5)
+    assert (found.end == piece.end) if backwards else (found.offset == piece.offset)
+
+
+def test_where_it_begins_is_exact_without_a_last_newline(bench: Bench) -> None:
+    output = numbered(1000) + b"the end"
+    bench.spool(output)
+    for most in (20, 100, 7):
+        found = bench.read(max_bytes=most)
+        assert found.shown_from_byte is not None
+        assert found.content == output[found.shown_from_byte :].decode() + "\n"
 
 
 # --- ranges
