@@ -34,7 +34,7 @@ class Ended:
         """The error document; nothing else may be on stdout, and no traceback anywhere."""
         assert "Traceback" not in self.stderr + self.stdout
         error = self.json["error"]
-        assert set(error) == {"code", "brief", "details", "hint"}
+        assert set(error) - {"reason", "data"} == {"code", "brief", "details", "hint"}
         return dict(error)
 
 

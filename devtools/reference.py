@@ -73,6 +73,8 @@ def _tools() -> str:
             f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.returns.__name__}`.\n"
         )
         parts.append(_schema_table(tool.takes))
+        if tool.returns.__name__ not in models.__all__:
+            parts.append(f"\n{inspect.cleandoc(tool.returns.__doc__ or '')}\n{_fields(tool.returns)}")
     return "".join(parts)
 
 
@@ -142,7 +144,7 @@ def _models() -> str:
     parts = ["# Models\n\nWhat methods and tools take and return, and what `--json` prints. Every one is frozen.\n"]
     for name in sorted(models.__all__):
         member = getattr(models, name)
-        if inspect.isclass(member) and issubclass(member, models.Model) and member is not models.Model:
+        if inspect.isclass(member) and issubclass(member, models.Model) and member not in {models.Model, models.Sparse}:
             parts.append(f"\n## `{name}`\n\n{inspect.getdoc(member)}\n{_fields(member)}")
     return "".join(parts)
 

@@ -6,7 +6,9 @@ What the guest did is never an exception (see `sandbox.models.Verdict`); what we
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class ErrorCode(StrEnum):
@@ -43,24 +45,38 @@ class SandboxError(Exception):
     """Something on our side failed; nothing can be said about the guest.
 
     `brief`: what failed and on which task, image or ref. `details`: evidence, scrubbed of credentials.
-    `hint`: what the reader can do next.
+    `hint`: what the reader can do next. `reason`, `data`: the same for programs, where there is more to say than the
+    code: a word, and JSON values.
     """
 
-    def __init__(self, code: ErrorCode, brief: str, *, details: str = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        code: ErrorCode,
+        brief: str,
+        *,
+        details: str = "",
+        hint: str = "",
+        reason: str | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(brief)
         self.code = code
         self.brief = brief
         self.details = details
         self.hint = hint
+        self.reason = reason
+        self.data = data
 
-    def payload(self) -> dict[str, dict[str, str]]:
-        """The JSON shape shared by every surface: `{"error": {code, brief, details, hint}}`."""
+    def payload(self) -> dict[str, dict[str, Any]]:
+        """The JSON shape shared by every surface: `{"error": {code, brief, details, hint}}`, more where set."""
+        more = {"reason": self.reason, "data": self.data}
         return {
             "error": {
                 "code": self.code.value,
                 "brief": self.brief,
                 "details": self.details,
                 "hint": self.hint,
+                **{name: value for name, value in more.items() if value is not None},
             }
         }
 

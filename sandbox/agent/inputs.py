@@ -15,8 +15,6 @@ Prompt = Annotated[str, Field(max_length=4000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Line = Annotated[str, Field(max_length=4096)]
 Path = Annotated[str, Field(max_length=4096, description="Relative to the repository's root, with / between names.")]
-Task = Annotated[TaskId, Field(description="The id of a task, from space_repo_create_task or space_repo_list_tasks.")]
-Repository = Annotated[RepoId, Field(description="The id of a repository, from space_repo_list.")]
 
 
 class Input(BaseModel):
@@ -40,14 +38,14 @@ class Fetch(Input):
 
 
 class Map(Input):
-    repo_id: Repository | None = Field(None, description="Either this or task_id.")
-    task_id: Task | None = Field(None, description="Either this or repo_id.")
+    repo_id: RepoId | None = Field(None, description="Either this or task_id.")
+    task_id: TaskId | None = Field(None, description="Either this or repo_id.")
     token_budget: int = Field(1500, ge=1, le=100_000, description="Most tokens of the map, at 4 characters a token.")
     include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False, description="Only these paths.")
 
 
 class CreateTask(Input):
-    repo_id: Repository
+    repo_id: RepoId
     prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
     workspace_kind: Literal["worktree"] = "worktree"
@@ -57,33 +55,33 @@ class CreateTask(Input):
 
 
 class ListTasks(Input):
-    repo_id: Repository | None = None
+    repo_id: RepoId | None = None
 
 
 class CloseTask(Input):
-    task_id: Task
+    task_id: TaskId
     delete_worktree: bool = Field(False, description="Remove its files too; refused while they have changes.")
     discard: bool = Field(False, description="With delete_worktree: lose uncommitted changes.")
 
 
 class OfTask(Input):
-    task_id: Task
+    task_id: TaskId
 
 
 class Diff(Input):
-    task_id: Task
+    task_id: TaskId
     against: Literal["base", "head"] = Field("base", description="The task's base commit, or its last one.")
 
 
 class ReadFile(Input):
-    task_id: Task
+    task_id: TaskId
     path: Path
     start_line: int | None = Field(None, ge=1, description="From 1.")
     end_line: int | None = Field(None, ge=1, description="Inclusive.")
 
 
 class Search(Input):
-    task_id: Task
+    task_id: TaskId
     pattern: Line | None = Field(None, description="Text, or a regular expression with regex=true.")
     glob: Line | None = Field(None, description="Only these paths; alone: list them.")
     regex: bool = False
@@ -91,7 +89,7 @@ class Search(Input):
 
 
 class ApplyPatch(Input):
-    task_id: Task
+    task_id: TaskId
     patch: Text = Field(description="A unified diff, one or several files, with a/ and b/ prefixes.")
     expected_hashes: dict[Path, Sha256 | None] = Field(
         description="For every file the patch touches: the sha256 it was read with, null for a new file."
@@ -99,7 +97,7 @@ class ApplyPatch(Input):
 
 
 class EditFile(Input):
-    task_id: Task
+    task_id: TaskId
     path: Path
     old: Text = Field(description="Exact text that occurs exactly once in the file, with its white space.")
     new: Text
@@ -107,7 +105,7 @@ class EditFile(Input):
 
 
 class WriteFile(Input):
-    task_id: Task
+    task_id: TaskId
     path: Path
     content: Text
     expected_sha256: Sha256 | None = Field(
@@ -116,8 +114,8 @@ class WriteFile(Input):
 
 
 class ListChecks(Input):
-    repo_id: Repository | None = Field(None, description="Either this or task_id.")
-    task_id: Task | None = Field(None, description="Either this or repo_id.")
+    repo_id: RepoId | None = Field(None, description="Either this or task_id.")
+    task_id: TaskId | None = Field(None, description="Either this or repo_id.")
 
 
 WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run goes on after.")]
@@ -125,13 +123,13 @@ Run = Annotated[Line, Field(description="run_id of a run, from space_repo_run_ch
 
 
 class RunCheck(Input):
-    task_id: Task
+    task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
     wait_s: WaitS = 45.0
 
 
 class Verify(Input):
-    task_id: Task
+    task_id: TaskId
     wait_s: WaitS = 45.0
 
 
@@ -144,13 +142,21 @@ class StopRun(Input):
     run_id: Run
 
 
+class ReadLog(Input):
+    run_id: Line = Field(description="From space_repo_run_check or space_repo_verify.")
+    stream: Literal["stdout", "stderr"] = "stdout"
+    pattern: Line | None = Field(None, description="Perl-compatible regular expression: answers the lines that match.")
+    start_line: int | None = Field(None, ge=1, description="From 1. Without it: the last lines.")
+    end_line: int | None = Field(None, ge=1, description="Inclusive.")
+
+
 class Commit(Input):
-    task_id: Task
+    task_id: TaskId
     message: Annotated[str, Field(max_length=64 * 1024)]
 
 
 class OpenPullRequest(Input):
-    task_id: Task
+    task_id: TaskId
     title: Annotated[str, Field(max_length=1000)] = Field(
         description="At most 200 characters, empty: the first commit's first line. `draft` makes a draft, no word here."
     )
@@ -161,22 +167,22 @@ class OpenPullRequest(Input):
 
 
 class TakeSnapshot(Input):
-    task_id: Task
+    task_id: TaskId
     label: Annotated[str, Field(max_length=200)] = ""
 
 
 class Clean(Input):
-    task_id: Task
+    task_id: TaskId
     without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New files or folders to lose too.")
 
 
 class Restore(Input):
-    task_id: Task
+    task_id: TaskId
     snapshot: Line = Field(description="The id of a snapshot, or 'head' or 'base'.")
 
 
 class Fork(Input):
-    task_id: Task
+    task_id: TaskId
     snapshot: Line | None = Field(None, description="Default: the working state of now.")
     prompt: Prompt | None = None
 

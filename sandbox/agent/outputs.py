@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
-from sandbox.models import (
-    ApprovalState,
-    BackgroundRun,
-    Check,
-    CheckId,
-    CheckRun,
-    Model,
-    ObjectId,
-    Report,
-    Repository,
-    Task,
-    TaskId,
-    Usage,
-    Verdict,
-)
+from sandbox.models import ApprovalState, Check, FailedTest, Model, Repository, Sparse, Task, Verdict
 
 
 class Repositories(Model):
@@ -41,57 +27,102 @@ class Checks(Model):
     checks: tuple[Check, ...]
 
 
+RunState = Literal["running", "finished"]
+
+
+class RunUsage(Sparse):
+    """What a check used, as far as this host measures it. The limits are those of the check."""
+
+    cpu_time_s: float | None = None
+    memory_peak_bytes: int | None = None
+    pids_peak: int | None = None
+    oom_kills: int | None = None
+    forks_refused: int | None = None
+    disk_written_bytes: int | None = None
+    disk_used_bytes: int | None = None
+    disk_used_files: int | None = None
+    leftover_processes: int | None = None
+
+
+class TestCounts(Model):
+    """The sum of the reports that a check left."""
+
+    __test__ = False  # not a pytest class
+
+    tests: int
+    failures: int
+    errors: int
+    skipped: int
+
+
+class RunResult(Sparse):
+    """A run as an agent reads it: what matters first, and nothing that it would not use.
+
+    Tails and `truncated` are absent when it passed; `space_repo_read_log` has what is not in a tail. While `state` is
+    `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` in place of a verdict.
+    """
+
+    verdict: Verdict | None = None
+    cause: Any | None = None
+    failures: tuple[FailedTest, ...] | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    stdout_tail: str | None = None
+    stderr_tail: str | None = None
+    stdout_shown_from_byte: int | None = None
+    stderr_shown_from_byte: int | None = None
+    truncated: bool | None = None
+    state: RunState | None = None
+    elapsed_s: float | None = None
+    deadline_s: float | None = None
+    queue_position: int | None = None
+    last_lines: tuple[str, ...] | None = None
+    stdout_bytes: int | None = None
+    stderr_bytes: int | None = None
+    report: TestCounts | None = None
+    run_id: str
+    check_id: str | None = None
+    task_id: str | None = None
+    started_at: datetime | None = None
+    wall_time_s: float | None = None
+    usage: RunUsage | None = None
+    tree: str | None = None
+    clean_room: bool | None = None
+    cached: bool | None = None
+    image_digest: str | None = None
+    runtime: str | None = None
+
+
+class VerifyResult(Sparse):
+    """The answer of a verification: whether every required check passed on `tree`, and the runs in their order.
+
+    While `state` is `running`: how far it is, as in a `RunResult`.
+    """
+
+    verified: bool | None = None
+    runs: tuple[RunResult, ...] | None = None
+    tree: str | None = None
+    differences: tuple[str, ...] | None = None
+    run_id: str
+    task_id: str | None = None
+    state: RunState
+    check_id: str | None = None
+    elapsed_s: float | None = None
+    deadline_s: float | None = None
+    queue_position: int | None = None
+    last_lines: tuple[str, ...] | None = None
+
+
+class WaitedRun(RunResult):
+    """A `RunResult`, or the fields of a `VerifyResult`: as what was started."""
+
+    verified: bool | None = None
+    runs: tuple[RunResult, ...] | None = None
+    differences: tuple[str, ...] | None = None
+
+
 class RequestedApproval(Model):
     """`state` is `approved` when no person needs to be asked."""
 
     id: str
     state: ApprovalState
-
-
-class RunAnswer(Model):
-    """A run of checks. `running`: ask again with space_repo_wait_run. `finished`: its result is here.
-
-    Of a check: the run of the last check that ran. Of a verification: `runs`, `verified`, `tree`, `differences`.
-    """
-
-    run_id: str
-    state: Literal["running", "finished"]
-    task_id: TaskId | None = None
-    elapsed_s: float | None = None
-    deadline_s: float | None = None
-    queue_position: int | None = None
-    last_lines: tuple[str, ...] = ()
-    check_id: CheckId | None = None
-    verdict: Verdict | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    started_at: datetime | None = None
-    wall_time_s: float | None = None
-    usage: Usage | None = None
-    stdout_tail: str | None = None
-    stderr_tail: str | None = None
-    stdout_bytes: int | None = None
-    stderr_bytes: int | None = None
-    truncated: bool | None = None
-    tree: ObjectId | None = None
-    clean_room: bool | None = None
-    cached: bool | None = None
-    image_digest: str | None = None
-    runtime: str | None = None
-    report: Report | None = None
-    runs: tuple[CheckRun, ...] | None = None
-    verified: bool | None = None
-    differences: tuple[str, ...] = ()
-
-
-def answer_of(found: BackgroundRun) -> RunAnswer:
-    """What a tool says of a run."""
-    if found.state == "running":
-        fields = ("run_id", "task_id", "state", "elapsed_s", "deadline_s", "queue_position", "last_lines", "check_id")
-        return RunAnswer.model_validate({name: getattr(found, name) for name in fields})
-    if found.verification is not None:
-        result: Model = found.verification
-    else:
-        result = found.runs[-1]
-    document = {name: getattr(result, name) for name in type(result).model_fields}
-    return RunAnswer.model_validate({**document, "run_id": found.run_id, "state": "finished", "task_id": found.task_id})

@@ -39,10 +39,12 @@ The flow
 2. Look: space_repo_map, space_repo_search, space_repo_read_file. Keep the sha256 of what you read.
 3. Edit: space_repo_edit_file for one place, space_repo_apply_patch for several, space_repo_write_file for new
    files (null in place of a hash). Each wants the sha256 you read, or the sha256_after of your last edit of that
-   file. stale_hash: somebody changed the file since; read it again and edit that.
-4. space_repo_list_checks, space_repo_run_check. State 'running': space_repo_wait_run, until it has ended; edits wait
-   for it as well. When it did not pass, read the ends of its output and its report,
-   and go back to 2. No checks at all: nothing can be verified. Say so, commit, and open a draft.
+   file. stale_hash: somebody changed the file since; read it again and edit that. patch_rejected shows the lines
+   that are closest to what you gave.
+4. space_repo_list_checks, space_repo_run_check. State 'running': space_repo_wait_run until it has ended; edits wait
+   for it too. When it did not pass, look at its failures and the ends of its
+   output; space_repo_read_log finds what is in between, by a pattern and by lines. Go back to 2. No checks at all:
+   nothing can be verified. Say so, commit, and open a draft.
 5. space_repo_diff: is this what was asked for, and nothing else?
 6. space_repo_commit, then space_repo_verify: of what is committed, so this order. Failed: repair, commit, verify.
 7. space_repo_push. push_rejected: its details begin with the reason. For branch_exists and branch_moved fork the

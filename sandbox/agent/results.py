@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +65,32 @@ def _safe(value: Any, name: str = "") -> Any:
 
 
 def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> tuple[str, dict[str, int]]:
-    """Cut the longest of the fields until the JSON fits; it, and how much of each is gone: characters, or entries."""
+    """Cut the longest of the fields until the JSON fits; it, and how much of each is gone: characters, or entries.
+
+    `runs.stdout_tail` is that field in each of the runs; these are cut before any whole entry is left out.
+    """
     omitted: dict[str, int] = {}
     while (excess := len(text := _json(document)) - most) > 0:
-        field = max(fields, key=lambda f: len(_json(document.get(f))), default=None)
-        if field is None or not document.get(field):
+        holder, name = _longest(document, [f for f in fields if "." in f]) or _longest(document, fields) or ({}, "")
+        if not name:
             break
-        kept = _cut(document[field], excess, tail=field.endswith("_tail"))
-        omitted[field] = omitted.get(field, 0) + len(document[field]) - len(kept)
-        document[field] = kept
-        if "truncated" in document:
-            document["truncated"] = True
+        kept = _cut(holder[name], excess, tail=name.endswith("_tail"))
+        omitted[name] = omitted.get(name, 0) + len(holder[name]) - len(kept)
+        holder[name] = kept
+        if name.endswith("_tail"):  # where it begins now is not known: what is shown is not what the guest wrote
+            holder.pop(f"{name.removesuffix('_tail')}_shown_from_byte", None)
+        if "truncated" in holder:
+            holder["truncated"] = True
     return text, omitted
+
+
+def _longest(document: dict[str, Any], fields: Iterable[str]) -> tuple[dict[str, Any], str] | None:
+    """Where the longest of the fields is, and its name; None when all of them are empty."""
+    found: list[tuple[dict[str, Any], str]] = []
+    for field in fields:
+        owner, _, name = field.rpartition(".")
+        found += [(holder, name) for holder in (document.get(owner, ()) if owner else [document]) if holder.get(name)]
+    return max(found, key=lambda one: len(_json(one[0][one[1]])), default=None)
 
 
 def _cut(value: Any, excess: int, *, tail: bool) -> Any:

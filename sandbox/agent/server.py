@@ -35,8 +35,10 @@ from sandbox import __version__
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.announcing import Announcer
 from sandbox.agent.callers import caller_of
-from sandbox.agent.outputs import RequestedApproval, answer_of
+from sandbox.agent.outputs import RequestedApproval, WaitedRun
 from sandbox.agent.results import BUDGET_BYTES, failure, success
+from sandbox.agent.run_results import answer_of
+from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Caller, Check, CheckRun, Permission
@@ -119,7 +121,7 @@ def make_server(agent: Agent) -> Server[Any]:
         version=__version__,
         title="Space Sandbox",
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=lambda name: _schema(TOOLS[name].takes) if name in TOOLS else None,
+        get_tool_input_schema=lambda name: input_schema(TOOLS[name].takes) if name in TOOLS else None,
         on_list_tools=partial(_list_tools, agent),
         on_call_tool=partial(_call_tool, agent),  # type: ignore[arg-type]  # the SDK passes a claimed result on
         on_list_prompts=prompt.list_prompts,
@@ -138,7 +140,7 @@ def make_server(agent: Agent) -> Server[Any]:
 
 async def _get_task(agent: Agent, _context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
     def answer(run: BackgroundRun) -> types.CallToolResult:
-        return success(TOOLS["space_repo_wait_run"], answer_of(run), agent.budget_bytes)
+        return success(TOOLS["space_repo_wait_run"], answer_of(run, WaitedRun), agent.budget_bytes)
 
     work = partial(mcp_tasks.get_task, agent.workbench, params.task_id, answer, partial(failure, home=agent.home))
     return await anyio.to_thread.run_sync(work, limiter=agent.threads)
@@ -168,20 +170,15 @@ def _described(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description,
-        input_schema=_schema(tool.takes),
-        output_schema=_schema(tool.returns, "serialization"),
+        input_schema=input_schema(tool.takes),
+        output_schema=result_schema(tool.returns),
         annotations=types.ToolAnnotations(
             read_only_hint=tool.read_only,
             destructive_hint=tool.destructive,
-            idempotent_hint=tool.read_only,
             open_world_hint=tool.open_world,
         ),
         _meta={"preset": tool.preset.value, "risk": tool.risk.value},
     )
-
-
-def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation") -> dict[str, Any]:
-    return model.model_json_schema(mode=mode)
 
 
 async def _call_tool(
@@ -206,7 +203,7 @@ async def _call_tool(
         if isinstance(found, BackgroundRun):
             if found.state == "running" and tool.name in mcp_tasks.STARTS_A_TASK and mcp_tasks.takes_tasks(context):
                 return mcp_tasks.make_handle(found)
-            found = answer_of(found)
+            found = answer_of(found, tool.returns)
         return success(tool, found, agent.budget_bytes)
     except SandboxError as error:
         return failure(error, agent.home)

@@ -25,6 +25,7 @@ _TOOLS = {
     "check run": "space_repo_run_check",
     "check wait": "space_repo_wait_run",
     "check stop": "space_repo_stop_run",
+    "check log": "space_repo_read_log",
     "status": "space_repo_status",
     "diff": "space_repo_diff",
     "commit": "space_repo_commit",

@@ -19,7 +19,7 @@ from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import Ending, Streams, WhyStop, nothing_stops
 from sandbox.engine.options import Supervisor
-from sandbox.models import Check, CheckRun, Usage, Verdict
+from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before anybody looked
             verdict = past_output(check.limits.output_total_bytes, out, err)() or verdict
+        report = read_report(place.report)
         return CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -128,14 +129,23 @@ class Recorder:
             stderr_tail=err.tail_text,
             stdout_bytes=out.total_bytes,
             stderr_bytes=err.total_bytes,
-            truncated=bool(out.dropped_bytes or err.dropped_bytes),
+            stdout_shown_from_byte=out.tail_from_byte,
+            stderr_shown_from_byte=err.tail_from_byte,
+            truncated=any((out.tail_from_byte, err.tail_from_byte, out.dropped_bytes, err.dropped_bytes)),
             tree=place.tree,
             clean_room=place.clean_room,
             cached=False,
             image_digest=self.guest.image_digest,
             runtime=self.guest.runtime,
-            report=read_report(place.report),
+            report=report,
+            failures=failures_of(report),
         )
+
+
+def failures_of(report: Report | None) -> tuple[FailedTest, ...]:
+    """The tests that failed, as a run names them. Pure."""
+    failed = report.failed if report else ()
+    return tuple(FailedTest(test=f.name, message=f.message, path=f.path, line=f.line) for f in failed)
 
 
 def _tee(name: str, spool: Spool, follower: Follower | None) -> Callable[[bytes], None]:

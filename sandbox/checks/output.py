@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import re
 import threading
 import time
 from collections import Counter
@@ -23,13 +24,29 @@ TAIL_BYTES = 8 * 1024
 DROPPED = b"\n[... %d bytes dropped here ...]\n"
 """Stands in a log between its head and its tail."""
 
-_CONTINUATION = bytes(range(0x80, 0xC0))  # of a UTF-8 character
+_MARK = re.compile(re.escape(DROPPED).replace(b"%d", rb"(\d{1,20})"))
+MARK_BYTES = len(DROPPED) + 20
+CONTINUATION = bytes(range(0x80, 0xC0))
+"""Bytes of a UTF-8 character after its first."""
+
 _RECENT_BYTES = 8 * TAIL_BYTES
 _COPY_BYTES = 1 << 16
 _PENDING_CHUNKS = 256
 _LAST_WORDS_S = 5.0
 
 _log = logging.getLogger(__name__)
+
+
+def head_bytes(limit: int) -> int:
+    """How much of the beginning of a stream is kept where `limit` bytes of it are."""
+    return limit - limit // 2
+
+
+def read_mark(content: bytes) -> tuple[int, int] | None:
+    """How many bytes were dropped, and the length of the mark, where one begins this part of a log."""
+    found = _MARK.match(content)
+    return (int(found[1]), len(found[0])) if found else None
+
 
 Follow = Callable[[str, bytes], None]
 """Called with ('stdout' or 'stderr', chunk) as output arrives."""
@@ -97,7 +114,7 @@ class Spool:
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
-        self._head_limit = limit - limit // 2
+        self._head_limit = head_bytes(limit)
         self._tail_limit = limit // 2
         self._head_bytes = 0
         self._past_head = 0
@@ -142,8 +159,17 @@ class Spool:
     @property
     def tail_text(self) -> str:
         """The same, safe to show, from the first whole character on."""
+        return shown(self._whole_tail)
+
+    @property
+    def tail_from_byte(self) -> int:
+        """Where in the stream `tail_text` begins."""
+        return self.total_bytes - len(self._whole_tail)
+
+    @property
+    def _whole_tail(self) -> bytes:
         tail = self.tail
-        return shown(tail.lstrip(_CONTINUATION) if len(tail) < self.total_bytes else tail)
+        return tail.lstrip(CONTINUATION) if len(tail) < self.total_bytes else tail
 
     @property
     def dropped_bytes(self) -> int:

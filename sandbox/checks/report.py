@@ -12,6 +12,7 @@ from xml.etree.ElementTree import ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import XMLParser
 
+from sandbox.checks.location import TEXT, find_location
 from sandbox.errors import SandboxError
 from sandbox.files.entries import Entry, EntryKind
 from sandbox.files.tree import WorktreeFiles
@@ -77,8 +78,10 @@ class _Suites:
         self.failed: list[TestFailure] = []
         self._depth = 0
         self._suite_depth = 0
-        self._case: str | None = None
+        self._case: dict[str, str] | None = None
         self._message = ""
+        self._pieces: list[str] = []
+        self._size = 0
         self._collecting = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -89,26 +92,40 @@ class _Suites:
             self.suites += 1
             self.counts.update({name: _count(attributes.get(name, "0")) for name in _COUNTS})
         elif tag == "testcase":
-            self._case = f"{attributes.get('classname', '')}::{attributes.get('name', '')}".removeprefix("::")
+            self._case = attributes
         elif tag in {"failure", "error"} and self._case is not None:
             self._message = attributes.get("message", "")
-            self._collecting = not self._message
+            self._pieces, self._size = [], 0
+            self._collecting = len(self.failed) < _FAILURES
 
     def data(self, text: str) -> None:
-        if self._collecting and len(self._message) < _TEXT:
-            self._message += text[:_TEXT]
+        """Of a failure's text the beginning and the end are kept."""
+        if not self._collecting:
+            return
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._size > 4 * TEXT:
+            whole = "".join(self._pieces)
+            self._pieces = [whole[:_TEXT], whole[-TEXT:]]
+            self._size = _TEXT + TEXT
 
     def end(self, tag: str) -> None:
         self._depth -= 1
         if tag == "testcase":
             self._case = None
         elif tag in {"failure", "error"} and self._case is not None:
-            if len(self.failed) < _FAILURES:
-                self.failed.append(TestFailure(name=_shown(self._case), message=_shown(self._message)))
+            if self._collecting:
+                self.failed.append(_failure(self._case, self._message, "".join(self._pieces)))
             self._case, self._collecting = None, False  # one a case
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+def _failure(case: dict[str, str], message: str, text: str) -> TestFailure:
+    name = f"{case.get('classname', '')}::{case.get('name', '')}".removeprefix("::")
+    path, line = find_location(text or message, case.get("file", ""), case.get("line", ""))
+    return TestFailure(name=_shown(name), message=_shown(message or text), path=path, line=line)
 
 
 def _shown(text: str) -> str:

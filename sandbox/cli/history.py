@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import re
 import sys
+from typing import Any
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.cli.times import format_for_listing
-from sandbox.models import CheckRun, RunLog, StreamName
+from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName
 
 
 @click.command()
@@ -37,24 +39,79 @@ def _row(run: CheckRun) -> list[str]:
     ]
 
 
+def _line_range(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
+    """`A:B`, `A:`, `:B` or `A` as first and last line; None where the range is open."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,15})?(:)?([0-9]{1,15})?", value)
+    if found is None or not (found[1] or found[3]):
+        raise click.BadParameter(f"{value!r} is no range of lines: A:B, A: or :B", param=param)
+    first, last = (int(part) if part else None for part in (found[1], found[3]))
+    return first, last if found[2] else first
+
+
 @click.command()
 @click.argument("owner_id", metavar="TASK")
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True)
+@click.option("--pattern", metavar="REGEX", help="Only lines that match this Perl-compatible regular expression.")
+@click.option("--lines", metavar="A:B", callback=_line_range, help="Only these lines, counted from 1: A:B, A: or :B.")
 @click.option("--raw", is_flag=True, help="Exact bytes, terminal sequences and all; with --json as base64.")
 @global_options
 @click.pass_obj
-def log(invocation: Invocation, owner_id: str, run_id: str | None, stream: StreamName, raw: bool) -> None:
+def log(
+    invocation: Invocation, /, owner_id: str, run_id: str | None, stream: StreamName, raw: bool, **part: Any
+) -> None:
     """Print what a run of TASK's checks, or of a repository's, wrote; without RUN the newest one.
 
-    Terminal sequences and control characters are taken out unless --raw is given.
+    The id of a run may stand in place of TASK. Terminal sequences and control characters are taken out unless --raw
+    is given. With --pattern each line has its number, for --lines.
     """
+    if part["pattern"] is not None or part["lines"] is not None:
+        _print_lines(invocation, (owner_id, run_id), stream, raw, part)
+        return
     with invocation.workbench() as workbench:
         found = workbench.run_log(owner_id, run_id, stream, raw=raw)
     invocation.emit(found, lambda: _show(found))
     if found.stream == "stdout" and not found.total_bytes:
         other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"
         note(f"It wrote nothing to stdout; the other stream: {invocation.copyable(other)}")
+
+
+def _print_lines(
+    invocation: Invocation, run: tuple[str, str | None], stream: StreamName, raw: bool, part: dict[str, Any]
+) -> None:
+    if raw:
+        raise click.UsageError("--raw prints the whole log: leave out --pattern and --lines.")
+    first, last = part["lines"] or (None, None)
+    limits = {"max_bytes": _MOST_BYTES, "max_results": _MOST_MATCHES}
+    query = LogQuery(stream=stream, pattern=part["pattern"], start_line=first, end_line=last, **limits)
+    with invocation.workbench() as workbench:
+        found = workbench.read_log(workbench.find_run(*run), query)
+    invocation.emit(found, lambda: _show_lines(found))
+
+
+def _show_lines(found: LogLines) -> None:
+    click.echo(found.content or "", nl=False)
+    for match in found.matches or ():
+        click.echo(f"{match.line}: {match.text}{' [cut]' if match.cut else ''}")
+    if found.matches is not None:
+        number = len(found.matches)
+        note(f"{number:,} of {found.total_lines:,} lines match{_STOPPED.get(found.stopped_by or '', '')}")
+    if found.truncated and found.content is not None:
+        note(f"Lines {found.start_line} to {found.end_line} of {found.total_lines:,}; not all that was asked for.")
+    if found.dropped_bytes:
+        note(f"The run wrote {found.total_bytes:,} bytes; {found.dropped_bytes:,} in the middle were not kept.")
+    if not found.finished:
+        note("The check has not ended: there may be more.")
+
+
+_MOST_BYTES, _MOST_MATCHES = 8 * 1024**2, 10_000
+_STOPPED = {
+    "max_results": "; there are more: search in a part of the log with --lines",
+    "time": "; the time was up before all lines were searched",
+    "pattern": "; the pattern takes too many steps on a line, so the rest was not searched",
+}
 
 
 def _show(found: RunLog) -> None:

@@ -13,7 +13,7 @@ from sandbox.cli.clock import Clock
 from sandbox.cli.endings import amount, explain
 from sandbox.cli.invocation import Invocation, copyable, note
 from sandbox.cli.terminal import StatusLine
-from sandbox.models import Check, CheckRun, Verdict
+from sandbox.models import Check, CheckRun, TestFailure, Verdict
 from sandbox.text import Shower, one_line
 from sandbox.workbench import Watch
 
@@ -116,11 +116,18 @@ def _show_failure(run: CheckRun) -> None:
     if run.report is not None and run.report.failed:
         for failure in run.report.failed[:10]:
             lines = failure.message.splitlines()
-            click.echo(f"      {click.style('x', fg='red')} {one_line(failure.name)}: {lines[0] if lines else ''}")
+            name = f"{one_line(failure.name)}{_location(failure)}"
+            click.echo(f"      {click.style('x', fg='red')} {name}: {lines[0] if lines else ''}")
         return
     for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
         for line in text.splitlines()[-_TAIL_LINES:]:
             click.echo(f"      {name} | {line}")
+
+
+def _location(failure: TestFailure) -> str:
+    if failure.path is None:
+        return ""
+    return f" ({one_line(failure.path)}{'' if failure.line is None else f':{failure.line}'})"
 
 
 def _show_where(run: CheckRun, owner_id: str | None) -> None:

@@ -111,6 +111,23 @@ def grep_checkout(
         raise SandboxError(ErrorCode.CONFLICT, "The worktree was removed while it was searched")
 
 
+def grep_log(git: Git, path: Path, query: Query, deadline_s: float) -> Generator[LineMatch]:
+    """Matches in one file that only we write, in order; whatever it holds, it is text. `git` needs no repository.
+
+    Raises: as `grep`. A file that is not there has no match.
+    """
+    there = replace(git, directory=str(path.parent))
+    nothing = ("--no-index", "--no-exclude-standard", "--")
+    with there.stream(
+        "grep", "--text", *query.flags, *nothing, path.name, env={"LC_ALL": "C.UTF-8"}, deadline_s=deadline_s
+    ) as process:
+        answer = _Answer(process.stdout)
+        while (found := _line(answer)) is not None:
+            yield found
+    if process.code not in {0, 1} or _UNREAD.search(process.stderr):
+        raise _failure(there, query, (*nothing, "none"), scrub(process.stderr)[:2000])
+
+
 def _answers(
     git: Git, query: Query, where: Sequence[str], ours: bytes, *, literal: bool, deadline_s: float
 ) -> Generator[LineMatch | BinaryMatch]:
@@ -121,12 +138,12 @@ def _answers(
     with git.stream("grep", *query.flags, *where, env=env, deadline_s=deadline_s) as process:
         yield from _matches(_Answer(process.stdout), ours)
     if process.code not in {0, 1} or _UNREAD.search(process.stderr):
-        raise _failure(git, query, empty_tree, scrub(process.stderr)[:2000])
+        raise _failure(git, query, (empty_tree, "--"), scrub(process.stderr)[:2000])
 
 
-def _failure(git: Git, query: Query, empty_tree: str, stderr: str) -> SandboxError:
-    """git has one exit code for all: what fails on nothing as well is the pattern itself."""
-    if git.attempt("grep", *query.flags, empty_tree, "--", env={"LC_ALL": "C.UTF-8"}, deadline_s=_PROBE_S).code != 1:
+def _failure(git: Git, query: Query, nothing: Sequence[str], stderr: str) -> SandboxError:
+    """git has one exit code for all: what fails on `nothing` as well is the pattern itself."""
+    if git.attempt("grep", *query.flags, *nothing, env={"LC_ALL": "C.UTF-8"}, deadline_s=_PROBE_S).code != 1:
         return SandboxError(
             ErrorCode.INVALID_INPUT,
             "This regular expression cannot be used",

@@ -86,6 +86,8 @@ _TOLD = {
 class PushRejected(SandboxError):
     """The remote did not take the push: `push_rejected`. The first line of `details` is `reason: ` and its word."""
 
+    reason: PushReason
+
     def __init__(self, reason: PushReason, *, said: str = "") -> None:
         """`said`: what git and the server printed, safe to show."""
         told, advice = _TOLD[reason]

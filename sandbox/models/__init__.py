@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.leftovers import Leftover, Reconciliation, Tidying
-    from sandbox.models.model import Model
+    from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
+    from sandbox.models.model import Model, Sparse
     from sandbox.models.policies import PolicyRule
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
     from sandbox.models.runs import (
         CheckRun,
+        FailedTest,
         Report,
-        RunLog,
         RunSummary,
         Stopped,
         StoppedCheck,
-        StreamName,
         TestFailure,
         Uncommitted,
         UncommittedChange,
@@ -89,6 +89,7 @@ __all__ = [
     "Diff",
     "DiffFile",
     "Entrypoint",
+    "FailedTest",
     "FetchResult",
     "FileContent",
     "GateState",
@@ -98,6 +99,9 @@ __all__ = [
     "JournalState",
     "Leftover",
     "Limits",
+    "LogLines",
+    "LogMatch",
+    "LogQuery",
     "Model",
     "ObjectId",
     "PatchResult",
@@ -129,6 +133,7 @@ __all__ = [
     "Signals",
     "Snapshot",
     "SnapshotId",
+    "Sparse",
     "Status",
     "Stopped",
     "StoppedCheck",
@@ -163,11 +168,12 @@ _MODULES = {
     "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
     "leftovers": "Leftover Reconciliation Tidying",
-    "model": "Model",
+    "logs": "LogLines LogMatch LogQuery RunLog StreamName",
+    "model": "Model Sparse",
     "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RepositoryRemoval",
-    "runs": "CheckRun Report RunLog RunSummary Stopped StoppedCheck StreamName TestFailure Uncommitted "
+    "runs": "CheckRun FailedTest Report RunSummary Stopped StoppedCheck TestFailure Uncommitted "
     "UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "Cleaned Restored Snapshot",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
 
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
-from sandbox.models.model import Model
+from sandbox.models.model import Model, Sparse
 from sandbox.models.repositories import Repository
 
 
@@ -43,13 +42,24 @@ class Usage(Model):
     limits: Limits
 
 
-class TestFailure(Model):
-    """One failing case of a JUnit report. Guest text: shown, never interpreted."""
+class TestFailure(Sparse):
+    """One failing case of a JUnit report. Guest text: shown, never interpreted. `path`, `line`: where it says so."""
 
     __test__ = False  # not a pytest class
 
     name: str
     message: str
+    path: str | None = None
+    line: int | None = None
+
+
+class FailedTest(Sparse):
+    """The same in the run itself: what failed, why, and where as far as the report says."""
+
+    test: str
+    message: str
+    path: str | None = None
+    line: int | None = None
 
 
 class Report(Model):
@@ -63,7 +73,11 @@ class Report(Model):
 
 
 class CheckRun(Model):
-    """One execution of a check, bound to the tree and image it ran on."""
+    """One execution of a check, bound to the tree and image it ran on.
+
+    `failures`: the tests that failed, at most 50, where it left a report. `truncated`: the tails are not all that it
+    printed; `..._shown_from_byte`: where in the stream each begins, None in records of older versions.
+    """
 
     run_id: str
     check_id: CheckId
@@ -78,6 +92,8 @@ class CheckRun(Model):
     stderr_tail: str
     stdout_bytes: int
     stderr_bytes: int
+    stdout_shown_from_byte: int | None = None
+    stderr_shown_from_byte: int | None = None
     truncated: bool
     tree: ObjectId
     clean_room: bool
@@ -85,6 +101,7 @@ class CheckRun(Model):
     image_digest: str
     runtime: str
     report: Report | None
+    failures: tuple[FailedTest, ...] = ()
 
 
 class StoppedCheck(Model):
@@ -99,24 +116,6 @@ class Stopped(Model):
 
     task_id: TaskId
     stopped: tuple[StoppedCheck, ...]
-
-
-StreamName = Literal["stdout", "stderr"]
-
-
-class RunLog(Model):
-    """What is kept of one stream of a run. `content`: safe to show, or with encoding `base64` the exact bytes.
-
-    `total_bytes`: what the run wrote. `truncated`: the middle was not kept; a line in its place says how much.
-    """
-
-    run_id: str
-    check_id: CheckId
-    stream: StreamName
-    content: str
-    encoding: Literal["utf-8", "base64"]
-    total_bytes: int
-    truncated: bool
 
 
 class Verification(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,6 +161,10 @@ class Home:
     def logs(self, owner_id: str) -> Path:
         """Logs of a task, or of a repository for runs without one."""
         return self.repositories / f"logs/{owner_id}"
+
+    def all_logs(self) -> Iterable[Path]:
+        """The folders that `logs` names, as many as there are."""
+        return (self.repositories / "logs").glob("*")
 
     def verdict(self, key: str) -> Path:
         """What a clean room said, by all that it is bound to; can be found again by running it."""

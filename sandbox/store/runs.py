@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from pydantic import ValidationError
 
@@ -31,18 +34,16 @@ def list_runs(home: Home, owner_id: str, most: int) -> tuple[CheckRun, ...]:
 
 def find_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
     """Raises: `not_found` with the newest ones, also for what is no id; `internal` for a damaged record."""
-    known = {path.stem: path for path in home.logs(owner_id).glob("run-*.json")}
-    path = known.get(run_id) if re.fullmatch(RUN_ID_PATTERN, run_id) else None
-    document = read_json(path) if path is not None else None
-    if path is None or document is None:
-        raise _unknown(home, owner_id, run_id)
-    try:
-        return CheckRun.model_validate(document)
-    except ValidationError as error:
-        raise damaged(path, mistakes(error)) from error
+    known = {path.stem for path in home.logs(owner_id).glob("run-*.json")}
+    is_known = is_run_id(run_id) and run_id in known
+    run = find_record(home, owner_id, run_id) if is_known else None
+    if run is None:
+        raise unknown(home, owner_id, run_id)
+    return run
 
 
-def _unknown(home: Home, owner_id: str, run_id: str) -> SandboxError:
+def unknown(home: Home, owner_id: str, run_id: str) -> SandboxError:
+    """`not_found` with the newest runs of a task or repository."""
     newest = [f"{run.run_id}  {run.check_id} {run.verdict.value}" for run in list_runs(home, owner_id, _NAMED)]
     return SandboxError(
         ErrorCode.NOT_FOUND,
@@ -52,14 +53,61 @@ def _unknown(home: Home, owner_id: str, run_id: str) -> SandboxError:
     )
 
 
+def is_run_id(text: str) -> bool:
+    """Whether it looks like the id of a run."""
+    return re.fullmatch(RUN_ID_PATTERN, text) is not None
+
+
+def find_owner(home: Home, run_id: str) -> str:
+    """The task or repository that a run belongs to, also one that still runs. Raises: `not_found`."""
+    for folder in home.all_logs():
+        if has_log(home, folder.name, run_id):
+            return folder.name
+    raise SandboxError(
+        ErrorCode.NOT_FOUND,
+        f"There is no run '{run_id[:100]}'",
+        hint="The answer of a check names its run; `sandbox check runs TASK` lists all of a task.",
+    )
+
+
+def has_log(home: Home, owner_id: str, run_id: str) -> bool:
+    """Whether a run is one of this task or repository, also while it runs."""
+    folder = home.logs(owner_id)
+    return is_run_id(run_id) and any((folder / f"{run_id}.{kind}").exists() for kind in ("json", "stdout", "stderr"))
+
+
+def find_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
+    """The record of a run that `find_owner` found; None while it runs, or where it was killed."""
+    path = home.logs(owner_id) / f"{run_id}.json"
+    document = read_json(path)
+    try:
+        return None if document is None else CheckRun.model_validate(document)
+    except ValidationError as error:
+        raise damaged(path, mistakes(error)) from error
+
+
+def log_path(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Path:
+    """Where what is kept of one stream of a run lies."""
+    return home.logs(owner_id) / f"{run_id}.{stream}"
+
+
 def read_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> bytes:
     """What is kept of one stream of a run that `find_run` found, byte for byte. Raises: `not_found`."""
+    with open_log(home, owner_id, run_id, stream) as file:
+        return file.read()
+
+
+@contextmanager
+def open_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Iterator[IO[bytes]]:
+    """The same, to read from. Raises: `not_found`."""
     try:
-        return (home.logs(owner_id) / f"{run_id}.{stream}").read_bytes()
+        file = log_path(home, owner_id, run_id, stream).open("rb")
     except FileNotFoundError as error:
         raise SandboxError(
             ErrorCode.NOT_FOUND, f"There is no log of {run_id} any more", details=f"{run_id}.{stream}"
         ) from error
+    with file:
+        yield file
 
 
 def _ended_ns(path: Path) -> int:

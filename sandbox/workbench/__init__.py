@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         FileContent,
         ImageInfo,
         JournalEntry,
+        LogLines,
+        LogQuery,
         PatchResult,
         Permission,
         PolicyRule,
@@ -399,8 +401,22 @@ class Workbench:
     def run_log(
         self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
     ) -> RunLog:
-        """What a run wrote to one stream, safe to show or `raw` as base64; without an id the newest run's."""
+        """What a run wrote to one stream, safe to show or `raw` as base64; without an id the newest run's.
+
+        The id of a run may stand in place of `owner_id`.
+        """
         return use.history.read_log(self._parts, owner_id, run_id, stream, raw=raw)
+
+    def find_run(self, owner_id: str, run_id: str | None = None) -> str:
+        """Id of a run: the newest one of a task or a repository if none is named. Raises: `not_found`."""
+        return use.history.find_run_id(self._parts, owner_id, run_id)
+
+    def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
+        """Lines of one stream of a run, by number or by a pattern; the last ones by default. Also while it runs.
+
+        Raises: `not_found`, `invalid_input`.
+        """
+        return use.log_lines.read_lines(self._parts, run_id, query)
 
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None

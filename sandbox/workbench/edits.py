@@ -13,6 +13,7 @@ from sandbox.policy.paths import check_path, path_bytes
 from sandbox.policy.writes import check_writable
 from sandbox.store import journal
 from sandbox.store.records import find_task
+from sandbox.workbench.absent_files import absence_of
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.tasks import editing
@@ -53,7 +54,7 @@ def base_hash(parts: Parts, task_id: str, path: str) -> str | None:
 def _edit(parts: Parts, task_id: str, decide: Callable[[Gate], Outcome]) -> PatchResult:
     with editing(parts, task_id) as task, files_of(parts, task) as files:
         allowed = partial(check_writable, policy=parts.paths, repo_id=task.repo_id)
-        gate = Gate(files, allowed, partial(_left_by, parts, task.id))
+        gate = Gate(files, allowed, partial(_left_by, parts, task.id), partial(absence_of, parts, task))
         return publish(files, decide(gate), parts.file_owner)
 
 

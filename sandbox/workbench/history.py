@@ -8,6 +8,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, RunLog, StreamName
 from sandbox.store import runs
 from sandbox.store.records import find_repository, find_task
+from sandbox.store.runs import is_run_id
 from sandbox.text import Shower
 from sandbox.workbench.parts import Parts
 
@@ -22,11 +23,25 @@ def list_runs(parts: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
     return runs.list_runs(parts.home, owner_id, most)
 
 
+def find_run_id(parts: Parts, owner_id: str, run_id: str | None) -> str:
+    """The id of a run of a task or repository, of the newest one if none is named. `owner_id` may be a run's."""
+    if run_id is None:
+        return owner_id if is_run_id(owner_id) else _newest(parts, owner_id).run_id
+    _require_owner(parts, owner_id)
+    if not runs.has_log(parts.home, owner_id, run_id):
+        raise runs.unknown(parts.home, owner_id, run_id)
+    return run_id
+
+
 def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
-    """What one stream of a run printed, of the newest run when none is named."""
+    """What one stream of a run printed, of the newest run when none is named. `owner_id` may be a run's."""
     if stream not in {"stdout", "stderr"}:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: it is stdout or stderr")
-    run = _newest(parts, owner_id) if run_id is None else _named(parts, owner_id, run_id)
+    if run_id is None and is_run_id(owner_id):
+        owner_id, run_id = runs.find_owner(parts.home, owner_id), owner_id
+        run = runs.find_run(parts.home, owner_id, run_id)
+    else:
+        run = _newest(parts, owner_id) if run_id is None else _named(parts, owner_id, run_id)
     content = runs.read_log(parts.home, owner_id, run.run_id, stream)
     total = run.stdout_bytes if stream == "stdout" else run.stderr_bytes
     return RunLog(

@@ -9,11 +9,13 @@ from contextlib import closing, contextmanager
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP, STREAM_CAP
 from sandbox.files.window import Lines, Window, read_window
-from sandbox.models import FileContent
+from sandbox.models import FileContent, Task
 from sandbox.policy.paths import LISTED, check_path
 from sandbox.store.records import find_task
+from sandbox.workbench.absent_files import absence_of
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.worktrees import files_of
+from sandbox.workspaces.gate import no_such_file
 
 
 def read_file(
@@ -29,7 +31,11 @@ def read_file(
         raise SandboxError(ErrorCode.INVALID_INPUT, f"The most bytes to read are 1 to {STREAM_CAP}")
     task = find_task(parts.home, task_id)
     checked = check_path(path)
-    with _telling_how_to_list(task_id), files_of(parts, task) as files, closing(files.stream(checked)) as chunks:
+    with (
+        _with_what_is_there(parts, task, checked),
+        files_of(parts, task) as files,
+        closing(files.stream(checked)) as chunks,
+    ):
         window = read_window(chunks, lines, max_bytes)
     if lines != Lines():
         _require_lines(checked, lines, window.total_lines)
@@ -37,13 +43,17 @@ def read_file(
 
 
 @contextmanager
-def _telling_how_to_list(task_id: str) -> Iterator[None]:
+def _with_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
     try:
         yield
     except SandboxError as error:
-        if error.code in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} and error.hint in {"", LISTED}:
-            error.hint = f"Search for a glob to list paths: `sandbox file search {task_id} --glob 'src/*'`."
-        raise
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} or error.hint not in {"", LISTED}:
+            raise
+        hint = f"Search for a glob to list paths: `sandbox file search {task.id} --glob 'src/*'`."
+        if error.code is ErrorCode.UNSAFE_PATH:
+            error.hint = hint
+            raise
+        raise no_such_file(path, absence_of(parts, task, path), hint) from error
 
 
 def _lines(start: int | None, end: int | None) -> Lines:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # a new use-case is one more name
     from sandbox.workbench import following as following
     from sandbox.workbench import history as history
     from sandbox.workbench import keys as keys
+    from sandbox.workbench import log_lines as log_lines
     from sandbox.workbench import mapping as mapping
     from sandbox.workbench import outside as outside
     from sandbox.workbench import policies as policies

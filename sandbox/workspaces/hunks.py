@@ -17,6 +17,7 @@ from itertools import accumulate
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import shown
 from sandbox.workspaces.gate import rejected
+from sandbox.workspaces.near_miss import find_near
 from sandbox.workspaces.unified import Hunk
 
 WORK_BYTES = 2 * 1024**3
@@ -168,15 +169,18 @@ class _Target:
         return f"header {named}, its lines are at line {self._line(offset)}"
 
     def _ambiguous(self, hunk: Hunk, number: int, places: Sequence[int]) -> SandboxError:
-        lines = ", ".join(str(self._line(p)) for p in places) + (" and more" if len(places) == _PLACES else "")
+        lines = [self._line(p) for p in places]
+        shown_lines = ", ".join(map(str, lines)) + (" and more" if len(places) == _PLACES else "")
         return rejected(
             f"Hunk {number} fits at several places and its header names none of them",
-            f"line {hunk.line} of the patch; it fits at lines {lines}",
+            f"line {hunk.line} of the patch; it fits at lines {shown_lines}",
             "Nothing was written. Give more context, or the right line in the hunk's header.",
+            reason="several_matches",
+            data={"hunk": number, "lines": lines},
         )
 
     def _misfit(self, hunk: Hunk, number: int) -> SandboxError:
-        """Shows the first line that differs at the place the header names."""
+        """Shows the first line that differs at the place the header names, and the places that are like the hunk."""
         details = f"line {hunk.line} of the patch"
         offset = self._header_offset(hunk)
         for line in hunk.old if offset >= 0 else ():
@@ -188,7 +192,13 @@ class _Target:
                 )
                 break
             offset += len(line)
-        return rejected(f"The patch does not fit the content of the file: hunk {number} fits nowhere", details)
+        near = find_near(self._content, b"".join(hunk.old))
+        return rejected(
+            f"The patch does not fit the content of the file: hunk {number} fits nowhere",
+            f"{details}\n{near.describe()}".rstrip("\n"),
+            reason="white_space" if near.white_space else "no_match",
+            data={"hunk": number, "closest": near.data()},
+        )
 
 
 def _quoted(line: bytes) -> str:

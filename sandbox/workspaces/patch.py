@@ -27,7 +27,8 @@ RESULT_BYTES = 256 * 1024**2
 def apply_patch(gate: Gate, patch: bytes, expected: Mapping[str, str | None]) -> Outcome:
     """The effect of a unified diff. `expected`: the hash of each file it touches; None: the file must not exist.
 
-    Raises: `stale_hash` with the current hash, `patch_rejected`, `unsafe_path`, `invalid_input`, `quota_exceeded`.
+    Raises: `stale_hash` with the current hash, `not_found`, `patch_rejected`, `unsafe_path`, `invalid_input`,
+    `quota_exceeded`.
     """
     if len(patch) > PATCH_BYTES:
         raise SandboxError(
@@ -180,7 +181,11 @@ class _Scratch:
         try:
             return apply_hunks(content, section.hunks, self._work, crlf=section.crlf)
         except SandboxError as error:
-            raise SandboxError(error.code, error.brief, details=f"{path}: {error.details}", hint=error.hint) from error
+            data = None if error.data is None else {"path": path, **error.data}
+            details = f"{path}: {error.details}"
+            raise SandboxError(
+                error.code, error.brief, details=details, hint=error.hint, reason=error.reason, data=data
+            ) from error
 
     def _binary(self, section: Section, binary: BinaryContent, path: RepoPath, content: bytes) -> bytes:
         self._work.spend(len(content))

@@ -137,6 +137,69 @@ def test_an_agent_takes_a_failing_project_to_a_pushed_verified_branch(
     assert git_server.branches("acme", name)[pushed["branch"]] == pushed["commit"]
 
 
+# --- long logs
+
+
+LOUD = """\
+build:
+\ttrue
+test:
+\t@echo '<testsuite tests="9" failures="1"><testcase classname="test_sums" name="test_adds">' >/report/junit.xml
+\t@echo '<failure message="assert 3 == 4">test_sums.py:7: AssertionError</failure></testcase></testsuite>' \\
+\t\t>>/report/junit.xml
+\tseq -f 'checking part %.0f of the whole' 1 35000
+\t@echo 'FAILED test_sums.py::test_adds - assert 3 == 4'
+\t@echo 'E   left: 3'
+\tseq -f 'checking another part %.0f of it' 1 35000
+\tfalse
+.PHONY: build test
+"""
+
+
+def test_an_agent_finds_a_failure_in_the_middle_of_a_long_log(
+    server: AgentServer, home: Path, git_server: GitServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "loud"
+    folder.mkdir()
+    (folder / "Makefile").write_text(LOUD)
+    name = f"loud-{uuid.uuid4().hex[:8]}"
+    git_server.seed("acme", name, folder)
+    person = Command(home)
+    repository = person.ok("repo", "clone", git_server.https_url("acme", name))["repository"]["id"]
+    task = person.ok("task", "create", repository)["task"]["id"]
+
+    async def session(client: Client) -> None:
+        run = await ok(client, "space_repo_run_check", task_id=task, check_id="test")
+        assert run["verdict"] == "failed"
+        assert next(iter(run)) == "verdict"
+        (failure,) = run["failures"]
+        assert (failure["test"], failure["path"], failure["line"]) == ("test_sums::test_adds", "test_sums.py", 7)
+        assert "FAILED test_sums" not in json.dumps(run)
+        assert run["truncated"]
+        assert run["stdout_shown_from_byte"] == run["stdout_bytes"] - 8192
+        assert None not in run.values()
+        assert "limits" not in run["usage"]
+        passed = await ok(client, "space_repo_run_check", task_id=task, check_id="build")
+        assert (passed["verdict"], "stdout_tail" in passed, "failures" in passed) == ("passed", False, False)
+        assert run["stdout_bytes"] > 2 * 10**6
+        log = {"run_id": run["run_id"]}
+        last = await ok(client, "space_repo_read_log", **log)
+        assert "another part 35000" in last["content"]
+        assert last["truncated"]
+        found = await ok(client, "space_repo_read_log", **log, pattern=r"^(FAILED|ERROR)\b")
+        (match,) = found["matches"]
+        assert match["text"] == "FAILED test_sums.py::test_adds - assert 3 == 4"
+        assert not found["truncated"]
+        line = match["line"]
+        around = await ok(client, "space_repo_read_log", **log, start_line=line - 1, end_line=line + 1)
+        assert around["content"] == f"checking part 35000 of the whole\n{match['text']}\nE   left: 3\n"
+        assert around["total_lines"] > 70_000
+        await failed(client, "space_repo_read_log", "invalid_input", **log, pattern="(")
+        await failed(client, "space_repo_read_log", "not_found", run_id="run-" + "0" * 32)
+
+    talk(server, session)
+
+
 # --- concurrency and abuse
 
 

@@ -57,12 +57,12 @@ async def find_fault(client: Client, task: str) -> dict[str, Any]:
     """From the failing test to the function it calls; the file that has it, and the line it begins at."""
     run = await ok(client, "space_repo_run_check", task_id=task, check_id="test")
     assert (run["verdict"], run["report"]["failures"]) == ("failed", 1)
-    (broken,) = run["report"]["failed"]
+    (broken,) = run["failures"]
     log = await client.read_resource(f"sandbox://tasks/{task}/runs/{run['run_id']}/stdout")
     text = log.contents[0].model_dump()["text"]
     called = re.search(r"got = (\w+)\(", text)
     assert called is not None, text
-    assert broken["name"].split("::")[1].split("[")[0] in text
+    assert broken["test"].split("::")[1].split("[")[0] in text
     search = {"task_id": task, "pattern": f"def {called[1]}(", "glob": "src/**"}
     (hit,) = (await ok(client, "space_repo_search", **search))["hits"]
     return dict(hit)

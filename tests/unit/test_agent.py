@@ -20,6 +20,7 @@ from sandbox.agent.results import failure, success
 from sandbox.agent.server import Agent, make_server
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import sha256_of
 from sandbox.models import FileContent, SearchHit, SearchResult, SearchSkipped
 from sandbox.workbench import Workbench, asking
 from tests.unit.conftest import Upstream
@@ -31,8 +32,8 @@ AGREED = BOOTSTRAP | {
     f"space_repo_{name}"
     for name in (
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
-        "edit_file", "write_file", "list_checks", "run_check", "verify", "wait_run", "stop_run", "commit", "push",
-        "snapshot", "restore", "fork_task", "clean", "open_pr", "pr_status",
+        "edit_file", "write_file", "list_checks", "run_check", "verify", "read_log", "wait_run", "stop_run", "commit",
+        "push", "snapshot", "restore", "fork_task", "clean", "open_pr", "pr_status",
     )
 }  # fmt: skip
 """Section 9 of the design, and the way out of a disk limit."""
@@ -58,12 +59,12 @@ def agent_of(desk: Desk, **options: Any) -> Agent:
     return Agent(desk.workbench, desk.home, **{"approvals": "auto", **options})
 
 
-async def failed(client: Client, name: str, /, **arguments: Any) -> dict[str, str]:
+async def failed(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool(name, arguments)
     assert result.is_error
     assert set(result.structured_content) == {"error"}
-    found: dict[str, str] = result.structured_content["error"]
-    assert set(found) == {"code", "brief", "details", "hint"}
+    found: dict[str, Any] = result.structured_content["error"]
+    assert set(found) - {"reason", "data"} == {"code", "brief", "details", "hint"}
     return found
 
 
@@ -225,6 +226,23 @@ def test_read_edit_and_stale_hash(desk: Desk, mode: str) -> None:
         assert len((await ok(client, "space_repo_list_tasks"))["tasks"]) == 3
         closed = await ok(client, "space_repo_close_task", task_id=fork["task"]["id"])
         assert closed["task"]["status"] == "closed"
+
+    talk(agent_of(desk), session, mode)
+
+
+@GENERATIONS
+def test_a_near_miss_is_structured_for_the_agent(desk: Desk, mode: str) -> None:
+    async def session(client: Client) -> None:
+        edit = {"task_id": desk.task.id, "path": "d/e/x", "new": "", "expected_sha256": sha256_of(b"x\n" * 50)}
+        several = await failed(client, "space_repo_edit_file", **edit, old="x\nx")
+        assert (several["code"], several["reason"]) == ("patch_rejected", "several_matches")
+        assert several["data"]["lines"][:3] == [1, 2, 3]
+        edit |= {"path": "f", "expected_sha256": sha256_of(b"one\ntwo\n")}
+        missed = await failed(client, "space_repo_edit_file", **edit, old="  one\n  two\n")
+        assert (missed["code"], missed["reason"]) == ("patch_rejected", "white_space")
+        assert missed["data"]["closest"] == [{"start_line": 1, "end_line": 2, "text": "one\ntwo"}]
+        absent = await failed(client, "space_repo_edit_file", **edit | {"path": "x"}, old="one")
+        assert (absent["code"], absent["data"]["did_you_mean"]) == ("not_found", ["d/e/x"])
 
     talk(agent_of(desk), session, mode)
 

@@ -364,6 +364,53 @@ def test_i12_what_a_report_says_is_bounded_and_neutral(tmp_path: Path) -> None:
     assert found.failed[0].message.startswith("xm")
 
 
+CASES = {
+    "pytest": ('<testcase classname="tests.test_sum" name="test_add"><failure message="no">def f():\n'
+               '&gt;       assert add(1, 2) == 4\nE    assert 3 == 4\n\ntests/test_sum.py:5: AssertionError</failure>',
+               "tests/test_sum.py", 5),
+    "pytest-frames": ('<testcase name="t"><failure message="m">tests/test_a.py:9: \nsrc/a.py:77: ValueError</failure>',
+                      "src/a.py", 77),
+    "pytest-xunit1": ('<testcase file="tests/test_a.py" line="8" name="t"><failure message="m">tests/test_a.py:9: \n'
+                      'src/a.py:77: ValueError</failure>', "tests/test_a.py", 9),
+    "go": ('<testcase name="TestAdd"><failure message="Failed">    sum_test.go:12: got 3</failure>', "sum_test.go", 12),
+    "rust": ('<testcase name="adds"><failure message="m">thread panicked at src/lib.rs:10:5:\nboom</failure>',
+             "src/lib.rs", 10),
+    "jest": ('<testcase name="adds"><failure>Error: x\n    at Object.&lt;x&gt; (/workspace/src/sum.test.js:3:17)\n'
+             '    at run (/workspace/node_modules/jest/run.js:9:1)\n    at lib/other.js:4:1</failure>',
+             "src/sum.test.js", 3),
+    "attributes": ('<testcase file="/workspace/spec/a_spec.rb" line="4" name="t"><failure message="expected 4"/>',
+                   "spec/a_spec.rb", 4),
+    "system": ('<testcase name="t"><error message="m">/usr/lib/python3.11/json.py:3: E</error>', None, None),
+    "a-time": ('<testcase name="t"><error message="at 12:30, v1.5:3, http://host:80">x</error>', None, None),
+    "line-0": ('<testcase file="a.py" line="0" name="t"><error>a.py:0: x</error>', "a.py", None),
+    "hostile": ('<testcase file="a&#x202e;&#10;b" line="٣" name="t"><error/>', "a\\u202e\N{SYMBOL FOR NEWLINE}b", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "path", "line"), CASES.values(), ids=CASES)
+def test_where_a_test_failed_is_read_as_far_as_it_is_said(
+    case: str, path: str | None, line: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "junit.xml").write_text(f'<testsuite tests="1" failures="1">{case}</testcase></testsuite>')
+    found = read_report(tmp_path)
+    assert found is not None
+    (failure,) = found.failed
+    assert (failure.path, failure.line) == (path, line)
+
+
+def test_a_failure_is_located_at_the_end_of_a_long_text_in_bounded_time(tmp_path: Path) -> None:
+    text = "a.b/" * 10**6 + "&#97;" * 10**6 + "\ntests/test_long.py:7: AssertionError"
+    (tmp_path / "junit.xml").write_text(
+        f'<testsuite tests="1"><testcase name="t"><failure>{text}</failure></testcase></testsuite>'
+    )
+    started = time.process_time()
+    found = read_report(tmp_path)
+    assert time.process_time() - started < 5
+    assert found is not None
+    assert (found.failed[0].path, found.failed[0].line) == ("tests/test_long.py", 7)
+    assert len(found.failed[0].message) <= 500
+
+
 def test_only_so_many_report_files_are_read(tmp_path: Path) -> None:
     for n in range(25):
         (tmp_path / f"{n:02}.xml").write_bytes(b'<testsuite tests="1"/>')
@@ -470,6 +517,8 @@ def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     assert (run.stdout_bytes, run.stderr_bytes, run.truncated) == (226, 8, True)
     assert (run.tree, run.image_digest, run.clean_room, run.cached) == ("a" * 40, GUEST.image_digest, True, False)
     assert run.report is not None
+    assert (run.stdout_shown_from_byte, run.stderr_shown_from_byte) == (0, 0)
+    assert [(f.test, f.message) for f in run.failures] == [("pkg.T::bad", "assert 1 == 2"), ("worse", "boom")]
     assert heard == [("stdout", executor.out), ("stderr", b"warning\n")]
     assert executor.calls == 1
     assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"

@@ -164,6 +164,33 @@ def test_what_could_not_be_read_back_is_not_written(work: Work) -> None:
     assert work.content() == F
 
 
+def test_a_near_miss_shows_the_lines_that_are_meant(work: Work) -> None:
+    before = b"def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n\treturn a - b\n"
+    work.write("m.py", before)
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        work.edit("def sub(a, b):\n    return a - b\n", "x", before, "m.py")
+    error = caught.value
+    assert error.brief == "The text to replace is in the file with other white space only"
+    assert "lines 5 to 6 of the file\n5 | def sub(a, b):\n6 | \treturn a - b" in error.details
+    assert error.reason == "white_space"
+    closest = [{"start_line": 5, "end_line": 6, "text": "def sub(a, b):\n\treturn a - b"}]
+    assert error.data == {"path": "m.py", "closest": closest}
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        work.edit("    return a+ b - 1\n", "x", before, "m.py")
+    assert caught.value.reason == "no_match"
+    assert "close to it: line 2 of the file\n2 |     return a + b" in caught.value.details
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        work.edit("(a, b)", "x", before, "m.py")
+    assert caught.value.data == {"path": "m.py", "matches": 2, "lines": [1, 5]}
+    hunk = b"--- m.py\n+++ m.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-  return a + b\n+  return b\n"
+    with refused(ErrorCode.PATCH_REJECTED) as caught:
+        work.workbench.apply_patch(work.task_id, hunk, {"m.py": sha(before)})
+    assert (caught.value.reason, "1 | def add(a, b):" in caught.value.details) == ("white_space", True)
+    assert caught.value.data is not None
+    assert (caught.value.data["path"], caught.value.data["hunk"]) == ("m.py", 1)
+    assert work.content("m.py") == before
+
+
 PATHS: dict[str, tuple[str, bytes | None, ErrorCode]] = {
     "escape": ("../x", None, ErrorCode.UNSAFE_PATH),
     "absolute": ("/etc/x", None, ErrorCode.UNSAFE_PATH),
@@ -172,7 +199,7 @@ PATHS: dict[str, tuple[str, bytes | None, ErrorCode]] = {
     "below-a-link": ("link/x", None, ErrorCode.UNSAFE_PATH),
     "control-file": (".github/workflows/ci.yml", None, ErrorCode.UNSAFE_PATH),
     "there": ("f.txt", None, ErrorCode.STALE_HASH),
-    "not-there": ("none", F, ErrorCode.STALE_HASH),
+    "not-there": ("none", F, ErrorCode.NOT_FOUND),
     "other-content": ("f.txt", b"old", ErrorCode.STALE_HASH),
 }
 
@@ -230,6 +257,36 @@ def test_a_stale_hash_tells_the_current_one_and_who_left_it(work: Work) -> None:
     (work.root / "f.txt").write_bytes(b"the guest's\n")
     assert "by no edit" in stale().details
     assert sha(b"the guest's\n") in stale().details
+
+
+def test_a_path_that_never_was_is_not_found_and_says_which_is_meant(work: Work) -> None:
+    work.write("src/lib/parser.py", "x")
+    acts: tuple[tuple[str, Callable[[str], object]], ...] = (
+        ("edit", lambda path: work.edit("one more", "x", path=path)),
+        ("write", lambda path: work.write(path, "x", F)),
+        ("patch", lambda path: work.workbench.apply_patch(work.task_id, HUNK.encode(), {path: sha(F)})),
+        ("read", lambda path: work.workbench.read_file(work.task_id, path)),
+    )
+    for name, act in acts:
+        for path, meant in (("parser.py", "src/lib/parser.py"), ("f.tx", "f.txt"), ("src/lib/F.TXT", "f.txt")):
+            with refused(ErrorCode.NOT_FOUND) as caught:
+                act(path)
+            assert meant in caught.value.details, name
+            assert caught.value.reason == "no_such_file"
+            assert caught.value.data is not None
+            assert meant in caught.value.data["did_you_mean"]
+    assert not (work.root / "f.tx").exists()
+
+
+def test_a_file_that_a_guest_removed_is_told_apart_from_one_that_never_was(work: Work) -> None:
+    (work.root / "f.txt").unlink()
+    with refused(ErrorCode.STALE_HASH) as caught:
+        work.edit("one more", "x")
+    assert caught.value.brief == "f.txt was deleted since you read it"
+    assert (caught.value.reason, "by no edit" in caught.value.details) == ("deleted", True)
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        work.workbench.read_file(work.task_id, "f.txt")
+    assert (caught.value.reason, "last commit" in caught.value.details) == ("deleted", True)
 
 
 def test_a_removed_file_is_told_too(work: Work) -> None:

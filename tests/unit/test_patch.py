@@ -315,7 +315,7 @@ GATES: dict[str, tuple[dict[str, str | None], tuple[ErrorCode, ...]]] = {
     "missing": ({}, REJECTED),
     "of-other-content": ({"f.txt": sha(b"old")}, (ErrorCode.STALE_HASH,)),
     "absent-but-there": ({"f.txt": None}, (ErrorCode.STALE_HASH,)),
-    "there-but-absent": ({**GATE, "none": sha(b"x")}, (ErrorCode.STALE_HASH,)),
+    "there-but-absent": ({**GATE, "none": sha(b"x")}, (ErrorCode.NOT_FOUND,)),
     "extra": ({**GATE, "g.txt": sha(G)}, REJECTED),
     "extra-absent": ({**GATE, "none": None}, REJECTED),
     "of-another-path": ({"g.txt": sha(F)}, (ErrorCode.STALE_HASH,)),

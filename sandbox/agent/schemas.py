@@ -1,0 +1,59 @@
+"""The schemas that `tools/list` shows: every client pays for them in every session, so they say what is needed.
+
+Pydantic writes a title for each field and a docstring for each shape. An agent has the names, and the server checks
+what comes in against the model itself. Of what goes out the first level is named, with its types; what is nested there
+is in the reference (docs/reference/models.md), and in the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+_NEEDLESS = frozenset({"title", "format", "pattern", "minLength", "maxLength", "maxItems", "propertyNames"})
+_OUTLINE = ("type", "enum", "const")
+_NULL = {"type": "null"}
+
+
+def input_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """What a tool takes, with the descriptions that help."""
+    schema = model.model_json_schema()
+    fields = {name: _plain(field) for name, field in schema.pop("properties", {}).items()}
+    return {**_plain(schema), "properties": fields}
+
+
+def result_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """What a tool answers: the names and types of the first level."""
+    schema = model.model_json_schema(mode="serialization")
+    shapes = schema.get("$defs", {})
+    fields = {name: _outline(field, shapes) for name, field in schema.get("properties", {}).items()}
+    return {"type": "object", "properties": fields, "required": schema.get("required", [])}
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without what an agent does not need; nullable is one more type, and the default of what is left out."""
+    found = {key: value for key, value in schema.items() if key not in _NEEDLESS | {"description", "anyOf"}}
+    options = [_plain(option) for option in schema.get("anyOf", ()) if option != _NULL]
+    if len(options) == 1:
+        found = {**options[0], **found, "type": [options[0]["type"], "null"]}
+    if "default" in found and found["default"] is None:
+        del found["default"]
+    if isinstance(more := found.get("additionalProperties"), dict):
+        found["additionalProperties"] = _plain(more)
+    if isinstance(items := found.get("items"), dict):
+        found["items"] = _plain(items)
+    return found | ({"description": schema["description"]} if "description" in schema else {})
+
+
+def _outline(schema: dict[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        return _outline(shapes[schema["$ref"].rpartition("/")[2]], shapes)
+    if options := [_outline(option, shapes) for option in schema.get("anyOf", ())]:
+        types = [option["type"] for option in options if "type" in option]
+        return {"type": types} if len(types) == len(options) else {}
+    found = {key: schema[key] for key in _OUTLINE if key in schema}
+    if "items" in schema:
+        found["items"] = {key: value for key, value in _outline(schema["items"], shapes).items() if key == "type"}
+    return found

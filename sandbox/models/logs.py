@@ -1,0 +1,74 @@
+"""What is kept of the output of a run, read by lines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sandbox.models.ids import CheckId
+from sandbox.models.model import Model, Sparse
+
+StreamName = Literal["stdout", "stderr"]
+
+
+class RunLog(Model):
+    """What is kept of one stream of a run. `content`: safe to show, or with encoding `base64` the exact bytes.
+
+    `total_bytes`: what the run wrote. `truncated`: the middle was not kept; a line in its place says how much.
+    """
+
+    run_id: str
+    check_id: CheckId
+    stream: StreamName
+    content: str
+    encoding: Literal["utf-8", "base64"]
+    total_bytes: int
+    truncated: bool
+
+
+class LogQuery(Model):
+    """What to read of one stream of a run: the lines that match `pattern`, else the lines themselves.
+
+    `pattern`: a Perl-compatible regular expression. `start_line`, `end_line`: from 1, inclusive; only these lines are
+    read or searched. Without a start the last lines are read, without an end the first from the start on, at most
+    `max_bytes` of them as JSON. `max_results`, `timeout_s`: of a search.
+    """
+
+    stream: StreamName = "stdout"
+    pattern: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+    max_bytes: int = 32 * 1024
+    max_results: int = 200
+    timeout_s: float = 10.0
+
+
+class LogMatch(Sparse):
+    """One line with a match. `cut`: the line is longer, `text` is the part around the match; absent: it is whole."""
+
+    line: int
+    text: str
+    cut: Literal[True] | None = None
+
+
+class LogLines(Sparse):
+    """Lines of one stream of a run, numbered as they were kept; text of the guest, safe to show.
+
+    `content`: lines `start_line` to `end_line`; absent after a search, which gives `matches`. `finished`: False while
+    the check runs, or when the process that ran it was killed: there may be more. `truncated`: something that was
+    asked for is not in the answer; `stopped_by`: what ended a search early. `shown_from_byte`: where in the stream
+    `content` begins. `total_bytes`: what the run wrote, `dropped_bytes`: how much of it, in the middle, was not kept.
+    """
+
+    run_id: str
+    stream: StreamName
+    finished: bool
+    matches: tuple[LogMatch, ...] | None = None
+    content: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+    total_lines: int
+    truncated: bool
+    stopped_by: Literal["max_results", "time", "pattern"] | None = None
+    shown_from_byte: int | None = None
+    total_bytes: int
+    dropped_bytes: int

@@ -1,0 +1,81 @@
+"""The lines of one log, by number: where they begin, and their bytes, without holding more than was asked for.
+
+A line ends at LF and nowhere else, as for `git grep`. The log of a check that runs grows: only what was there at first
+is seen, so that line numbers, offsets and content belong together.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import IO
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Lines from number `first` on, without their LF. `offset`: of the first byte; `end`: behind the last one.
+
+    Only the first line of a piece that was read backwards, and the last of another, may be a part of a line.
+    """
+
+    first: int
+    lines: tuple[bytes, ...]
+    offset: int
+    end: int
+
+
+class LogFile:
+    """A log of `size` bytes and `lines` lines; the last one need not end. Reads it once, to know where they begin."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._fd = file.fileno()
+        self._counts = array("Q", [0])  # of LFs before each chunk
+        self.size = os.fstat(self._fd).st_size
+        last = b""
+        for offset in range(0, self.size, _CHUNK):
+            last = self.read(offset, min(_CHUNK, self.size - offset))
+            self._counts.append(self._counts[-1] + last.count(b"\n"))
+        self.lines = self._counts[-1] + (not last.endswith(b"\n") and last != b"")
+
+    def read(self, offset: int, size: int) -> bytes:
+        """So many bytes from an offset on; less at the end."""
+        return os.pread(self._fd, size, offset)
+
+    def start_of(self, line: int) -> int:
+        """Offset of a line's first byte; the size for one that is not there."""
+        before = line - 1  # LFs
+        if before <= 0:
+            return 0
+        chunk = bisect_left(self._counts, before) - 1
+        if chunk + 1 >= len(self._counts):
+            return self.size
+        content, at = self.read(chunk * _CHUNK, _CHUNK), -1
+        for _ in range(before - self._counts[chunk]):
+            at = content.index(b"\n", at + 1)
+        return chunk * _CHUNK + at + 1
+
+    def forward(self, first: int, last: int, most: int) -> Piece:
+        """Lines `first` to `last`, as many whole ones as `most` bytes hold, else a part of the first."""
+        start, end = self.start_of(first), self.start_of(last + 1)
+        content = self.read(start, min(most, end - start))
+        if start + len(content) < end and (whole := content.rfind(b"\n") + 1):
+            content = content[:whole]
+        return Piece(first, _lines(content), start, start + len(content))
+
+    def backward(self, last: int, most: int) -> Piece:
+        """The lines that end with `last`, as many whole ones as `most` bytes hold, else the end of that one."""
+        end = self.start_of(last + 1)
+        start = max(0, end - most)
+        content = self.read(start, end - start)
+        if start and self.read(start - 1, 1) != b"\n" and (whole := content.find(b"\n", 0, -1) + 1):
+            start, content = start + whole, content[whole:]
+        lines = _lines(content)
+        return Piece(last + 1 - len(lines), lines, start, end)
+
+
+def _lines(content: bytes) -> tuple[bytes, ...]:
+    return tuple(content.removesuffix(b"\n").split(b"\n")) if content else ()

@@ -1,0 +1,172 @@
+"""Where a text that is not in a file may have been meant. Pure, and linear in what it looks at.
+
+Theory. Who edits from memory gets white space wrong, or a word. Without its white space a text is found as it is, which
+costs two copies of the file. Else the places are those where whole lines are the same, or where a line has many of the
+three-byte pieces of the longest line wanted; each is then compared line by line. That is no measure of edit distance,
+but it takes no time that a hostile file could stretch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import accumulate, islice
+
+from sandbox.text import shown
+
+SEARCHED_BYTES = 1024**2
+"""How much of a file is looked at for lines that are alike."""
+
+WANTED_BYTES = 16 * 1024
+"""How much of the text wanted is looked for there."""
+
+_MOST_LINES, _MOST_WANTED, _COMPARED = 20_000, 200, 1000  # lines of both, and bytes of each, that are compared
+_PLACES = 3
+_CANDIDATES = 20
+_LEAST_ALIKE, _OF_BEST = 0.5, 0.9
+_PIECES = 64
+_LINES, _LINE, _TEXT = 12, 160, 600  # of one place that is shown
+_BEFORE = 2  # lines shown before the first that differs
+_TRIVIAL = 3  # bytes of a line that is in too many places
+_BLANK = b" \t\r\n\f\v"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Lines `first` to `last` of a file, from 1, and their text."""
+
+    first: int
+    last: int
+    text: str
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """At most three places, the closest first. `white_space`: there is the text, but for its white space."""
+
+    places: tuple[Place, ...] = ()
+    white_space: bool = False
+
+    def describe(self) -> str:
+        """For people: each place with its line numbers. Empty when there is none."""
+        return "\n".join(f"{self._heading(place)}\n{_number_lines(place)}" for place in self.places)
+
+    def data(self) -> list[dict[str, object]]:
+        """The same for programs."""
+        return [{"start_line": p.first, "end_line": p.last, "text": p.text} for p in self.places]
+
+    def _heading(self, place: Place) -> str:
+        where = f"line {place.first}" if place.first == place.last else f"lines {place.first} to {place.last}"
+        return f"{'only its white space differs from' if self.white_space else 'close to it:'} {where} of the file"
+
+
+def find_near(content: bytes, wanted: bytes) -> NearMiss:
+    """The places of a file where a text that is not in it may have been meant."""
+    places = tuple(islice(_without_blanks(content, wanted), _PLACES))
+    if places:
+        return NearMiss(places, white_space=True)
+    return NearMiss(tuple(_alike(content[:SEARCHED_BYTES], wanted[:WANTED_BYTES])))
+
+
+def _number_lines(place: Place) -> str:
+    return "\n".join(f"{number} | {line}" for number, line in enumerate(place.text.split("\n"), place.first))
+
+
+def _place(lines: Sequence[bytes], first: int, last: int) -> Place:
+    """Lines by index, both included, as many as are shown."""
+    last = min(last, first + _LINES - 1)
+    texts = (
+        shown(line[: 4 * _LINE].removesuffix(b"\r")).replace("\n", " ")[:_LINE] for line in lines[first : last + 1]
+    )
+    kept = [text for text, size in _with_sizes(texts) if size <= _TEXT]
+    return Place(first + 1, first + max(len(kept), 1), "\n".join(kept))
+
+
+def _with_sizes(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
+    size = 0
+    for text in texts:
+        size += len(text) + 1
+        yield text, size
+
+
+def _without_blanks(content: bytes, wanted: bytes) -> Iterator[Place]:
+    bare, whole = wanted.translate(None, _BLANK), content.translate(None, _BLANK)
+    at = whole.find(bare) if bare else -1
+    if at < 0:
+        return
+    lines = content.split(b"\n")
+    ends = list(accumulate(len(line.translate(None, _BLANK)) for line in lines))
+    while at >= 0:
+        yield _place(lines, bisect_right(ends, at), bisect_left(ends, at + len(bare)))
+        at = whole.find(bare, at + len(bare))
+
+
+# --- lines that are alike
+
+
+def _alike(content: bytes, wanted: bytes) -> Iterator[Place]:
+    lines = content.split(b"\n", _MOST_LINES)[:_MOST_LINES]
+    plain = [_plain(line) for line in lines]
+    looked_for = [_plain(line) for line in wanted.strip(b"\r\n").split(b"\n")[:_MOST_WANTED]]
+    pieces = [_pieces(line) for line in looked_for]
+    starts = {*_starts_by_equal_lines(plain, looked_for), *_starts_by_pieces(plain, looked_for)}
+    scored = sorted((-_likeness(plain, start, looked_for, pieces), start) for start in starts)
+    taken: list[int] = []
+    for score, start in scored:
+        if -score < max(_LEAST_ALIKE, -_OF_BEST * scored[0][0]) or len(taken) == _PLACES:
+            return
+        if all(abs(start - other) >= len(looked_for) for other in taken):
+            taken.append(start)
+            yield _place(lines, *_part_to_show(plain, start, looked_for))
+
+
+def _plain(line: bytes) -> bytes:
+    return b" ".join(line[:_COMPARED].split())
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    """Some of the three-byte pieces of a line, spread over it."""
+    found = [line[at : at + 3] for at in range(max(1, len(line) - 2))]
+    return found[:: -(-len(found) // _PIECES)]
+
+
+def _starts_by_equal_lines(plain: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
+    """Where the text would begin if lines that are the same are meant: what most of them agree on."""
+    where = defaultdict[bytes, list[int]](list)
+    for number, line in enumerate(wanted):
+        if len(line) >= _TRIVIAL and len(where[line]) < _PLACES:
+            where[line].append(number)
+    votes = Counter(index - number for index, line in enumerate(plain) for number in where.get(line, ()))
+    return [start for start, _ in votes.most_common(_CANDIDATES)]
+
+
+def _starts_by_pieces(plain: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
+    """The same by the longest line wanted, and how much of it is in a line."""
+    number = max(range(len(wanted)), key=lambda n: len(wanted[n]))
+    pieces = _pieces(wanted[number])
+    found = ((_part(pieces, line), index) for index, line in enumerate(plain))
+    best = nlargest(_CANDIDATES, found, key=lambda f: (f[0], -f[1]))
+    return [index - number for part, index in best if part]
+
+
+def _part(pieces: Sequence[bytes], line: bytes) -> float:
+    return sum(piece in line for piece in pieces) / len(pieces)
+
+
+def _likeness(plain: Sequence[bytes], start: int, wanted: Sequence[bytes], pieces: Sequence[list[bytes]]) -> float:
+    """From 0 to 1: how much of each line wanted, by its length, is in the line that would be its own."""
+    total = sum(map(len, wanted)) or 1
+    pairs = ((n, plain[start + n]) for n in range(len(wanted)) if 0 <= start + n < len(plain))
+    return sum(len(wanted[n]) * (wanted[n] == line or _part(pieces[n], line)) for n, line in pairs) / total
+
+
+def _part_to_show(plain: Sequence[bytes], start: int, wanted: Sequence[bytes]) -> tuple[int, int]:
+    """The first and the last line of a place, by index; of a long one from just before the first that differs."""
+    first, last = max(0, start), min(len(plain), start + len(wanted)) - 1
+    if last - first < _LINES:
+        return first, last
+    differs = next((i for i in range(first, last + 1) if plain[i] != wanted[i - start]), first)
+    return max(first, min(differs - _BEFORE, last + 1 - _LINES)), last

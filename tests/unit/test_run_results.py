@@ -1,0 +1,208 @@
+"""Runs as an agent reads them, and what `tools/list` costs it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import BaseModel
+
+from sandbox.agent.outputs import RunResult, VerifyResult, WaitedRun
+from sandbox.agent.results import BUDGET_BYTES, success
+from sandbox.agent.run_results import answer_of, run_result
+from sandbox.agent.schemas import input_schema, result_schema
+from sandbox.agent.server import _described
+from sandbox.agent.tools import TOOLS
+from sandbox.models import (
+    BackgroundRun,
+    CheckRun,
+    FailedTest,
+    Limits,
+    LogLines,
+    Model,
+    Report,
+    TestFailure,
+    Usage,
+    Verdict,
+    Verification,
+)
+
+TOKENS = 8_100
+"""`tools/list`: 9,000 at most (DESIGN, section 9), less what the next tools need."""
+
+FIRST = ["verdict", "failures", "exit_code", "stdout_tail", "stdout_shown_from_byte"]
+
+
+def run_of(verdict: Verdict = Verdict.FAILED, **changed: Any) -> CheckRun:
+    fields: dict[str, Any] = {
+        "run_id": f"run-{1:032x}",
+        "check_id": "test",
+        "task_id": None,
+        "verdict": verdict,
+        "exit_code": 0 if verdict is Verdict.PASSED else 1,
+        "signal": None,
+        "started_at": datetime(2026, 1, 2, tzinfo=UTC),
+        "wall_time_s": 1.5,
+        "usage": Usage(cpu_time_s=1.0, limits=Limits()),
+        "stdout_tail": "the end\n",
+        "stderr_tail": "",
+        "stdout_bytes": 10_000,
+        "stderr_bytes": 0,
+        "stdout_shown_from_byte": 9_992,
+        "stderr_shown_from_byte": 0,
+        "truncated": True,
+        "tree": "a" * 40,
+        "clean_room": False,
+        "cached": False,
+        "image_digest": "sha256:" + "0" * 64,
+        "runtime": "runc",
+        "report": Report(
+            tests=9, failures=1, errors=0, skipped=0, failed=(TestFailure(name="t", message="m", path="a.py", line=3),)
+        ),
+        "failures": (FailedTest(test="t", message="m", path="a.py", line=3),),
+    }
+    return CheckRun(**{**fields, **changed})
+
+
+def document(found: BaseModel, tool: str = "space_repo_run_check", budget: int = BUDGET_BYTES) -> dict[str, Any]:
+    answer: dict[str, Any] = success(TOOLS[tool], found, budget).structured_content
+    jsonschema.validate(answer, dict(_described(TOOLS[tool]).output_schema or {}))
+    return answer
+
+
+def background(**changed: Any) -> BackgroundRun:
+    fields: dict[str, Any] = {
+        "run_id": f"run-{'0' * 32}",
+        "task_id": f"task-{uuid.UUID(int=1)}",
+        "operation": "verify" if "verification" in changed else "check",
+        "state": "finished",
+        "started_at": datetime(2026, 11, 22, tzinfo=UTC),
+        "elapsed_s": 3.0,
+    }
+    return BackgroundRun(**{**fields, **changed})
+
+
+@pytest.mark.parametrize(
+    ("tool", "shape"),
+    [
+        ("space_repo_run_check", RunResult),
+        ("space_repo_verify", VerifyResult),
+        ("space_repo_wait_run", WaitedRun),
+        ("space_repo_stop_run", WaitedRun),
+    ],
+)
+def test_a_run_that_goes_on_says_how_far_it_is(tool: str, shape: type[RunResult]) -> None:
+    run = background(state="running", check_id="test", deadline_s=600.0, last_lines=("one", "two"))
+    found = document(answer_of(run, shape), tool)
+    assert found == {
+        "run_id": run.run_id,
+        "task_id": run.task_id,
+        "state": "running",
+        "check_id": "test",
+        "elapsed_s": 3.0,
+        "deadline_s": 600.0,
+        "last_lines": ["one", "two"],
+    }
+
+
+def holds_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(holds_null, value.values()))
+    return value is None or (isinstance(value, list) and any(map(holds_null, value)))
+
+
+def test_what_went_wrong_comes_first_and_nothing_is_null() -> None:
+    found = document(run_result(run_of()))
+    assert [key for key in found if key in FIRST] == FIRST
+    assert next(iter(found)) == "verdict"
+    assert found["failures"] == [{"test": "t", "message": "m", "path": "a.py", "line": 3}]
+    assert (found["truncated"], found["stdout_shown_from_byte"]) == (True, 9_992)
+    assert "stderr_tail" not in found
+    assert found["report"] == {"tests": 9, "failures": 1, "errors": 0, "skipped": 0}
+    assert found["usage"] == {"cpu_time_s": 1.0}
+    assert not holds_null(found)
+
+
+def test_a_run_that_passed_has_no_tails() -> None:
+    passed = run_of(Verdict.PASSED, report=None, failures=())
+    found = document(answer_of(background(runs=(passed,)), RunResult))
+    assert not {"stdout_tail", "stderr_tail", "truncated", "failures", "report", "cause"} & set(found)
+    assert (found["verdict"], found["exit_code"], found["state"]) == ("passed", 0, "finished")
+    assert len(json.dumps(found)) < 600
+
+
+def test_a_cause_is_passed_on() -> None:
+    class Cause(Model):
+        kind: str
+        sentence: str
+
+    run = run_of().model_copy(update={"cause": Cause(kind="environment", sentence="There is no command cmake")})
+    found = document(run_result(run))
+    assert list(found)[:2] == ["verdict", "cause"]
+    assert found["cause"] == {"kind": "environment", "sentence": "There is no command cmake"}
+
+
+def test_a_verification_keeps_every_run_when_its_tails_are_too_long() -> None:
+    long = run_of(stdout_tail="\ufffd" * 8192, stderr_tail="\ufffd" * 8192)
+    runs = (run_of(Verdict.PASSED, check_id="build"), *[long] * 4)
+    verification = Verification(runs=runs, verified=False, tree="a" * 40)
+    found = document(answer_of(background(verification=verification), VerifyResult), "space_repo_verify", BUDGET_BYTES)
+    assert [run["check_id"] for run in found["runs"]] == ["build", *["test"] * 4]
+    assert all(run["failures"] for run in found["runs"][1:])
+    assert len(json.dumps(found, separators=(",", ":"))) <= BUDGET_BYTES
+    assert "differences" not in found
+    cut = [run for run in found["runs"] if len(run.get("stdout_tail", "")) < 8192 and "stdout_tail" in run]
+    assert cut
+    assert all(run["truncated"] and "stdout_shown_from_byte" not in run for run in cut)
+
+
+def test_a_record_of_an_older_version_loads() -> None:
+    old = run_of().model_dump(mode="json")
+    for name in ("failures", "stdout_shown_from_byte", "stderr_shown_from_byte"):
+        del old[name]
+    for failure in old["report"]["failed"]:
+        del failure["path"], failure["line"]
+    run = CheckRun.model_validate(old)
+    assert (run.failures, run.stdout_shown_from_byte) == ((), None)
+    assert not holds_null(document(run_result(run)))
+    assert CheckRun.model_validate(run_of().model_dump(mode="json")) == run_of()
+
+
+# --- schemas
+
+
+def words_of(schema: Any) -> set[str]:
+    if isinstance(schema, dict):
+        return set(schema).union(*map(words_of, schema.values()))
+    return set[str]().union(*map(words_of, schema)) if isinstance(schema, list) else set()
+
+
+def test_the_list_of_tools_is_short() -> None:
+    listed = [_described(tool).model_dump(mode="json", by_alias=True, exclude_none=True) for tool in TOOLS.values()]
+    assert len(json.dumps({"tools": listed}, separators=(",", ":"))) / 4 <= TOKENS
+    assert not words_of([tool["outputSchema"] for tool in listed]) & {"title", "description", "$defs", "$ref"}
+    assert "title" not in {word for tool in listed for word in tool["inputSchema"]}
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_short_schema_names_what_the_model_has(name: str) -> None:
+    tool = TOOLS[name]
+    assert set(input_schema(tool.takes)["properties"]) == set(tool.takes.model_fields)
+    assert set(input_schema(tool.takes).get("required", ())) == {
+        field for field, info in tool.takes.model_fields.items() if info.is_required()
+    }
+    assert set(result_schema(tool.returns)["properties"]) == set(tool.returns.model_fields)
+    jsonschema.Draft202012Validator.check_schema(input_schema(tool.takes))
+    jsonschema.Draft202012Validator.check_schema(result_schema(tool.returns))
+
+
+def test_what_may_be_absent_is_neither_required_nor_null() -> None:
+    schema = result_schema(LogLines)
+    assert schema["properties"]["start_line"] == {"type": "integer"}
+    assert schema["properties"]["stopped_by"]["enum"] == ["max_results", "time", "pattern"]
+    assert "start_line" not in schema["required"]
+    assert {"run_id", "truncated"} <= set(schema["required"])
