@@ -119,9 +119,9 @@ class Supervisor:
     binary: Path
     lease_s: int
 
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (SUPERVISOR_TARGET, str(self.lease_s))
+    def argv(self, folders: Sequence[str]) -> tuple[str, ...]:
+        """Its command. `folders`: where checks write; it tries each before they begin (posture.py)."""
+        return (SUPERVISOR_TARGET, str(self.lease_s), *folders)
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     talks = spec.supervisor is not None
     return {
         # All of it: an empty entrypoint would let the image's own in.
-        "Entrypoint": list(spec.supervisor.argv if spec.supervisor else spec.argv),
+        "Entrypoint": list(spec.supervisor.argv(_writable(spec, policy)) if spec.supervisor else spec.argv),
         "Cmd": [],
         "User": f"{uid}:{gid}",
         "WorkingDir": str(spec.cwd),
@@ -222,6 +222,13 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "AttachStderr": True,
         "NetworkDisabled": True,
     }
+
+
+def _writable(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
+    """The folders of this host that a check writes to."""
+    mounts = policy.container.mounts
+    workspace = [] if spec.workspace_read_only else [mounts.workspace]
+    return [*workspace, *([mounts.report] if spec.report else [])]
 
 
 def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:

@@ -73,19 +73,19 @@ def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
 def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
     """For clean rooms: each check has a new guest that is gone afterwards."""
     guest = _guest(parts, profile)
-    return Recorder(FreshContainer(parts.engine, parts.policy, guest), guest, parts.home.logs(owner))
+    return Recorder(FreshContainer(parts.guest_engine, parts.policy, guest), guest, parts.home.logs(owner))
 
 
 def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
     """For checks in a task's own worktree: their guest is kept."""
     guest = _guest(parts, profile)
-    executor = TaskContainer(parts.engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
+    executor = TaskContainer(parts.guest_engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
     return Recorder(executor, guest, parts.home.logs(task_id))
 
 
 def _guest(parts: Parts, profile: Profile) -> Guest:
     require_space(parts)
-    if not parts.engine.local:
+    if not parts.guest_engine.local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             "The engine is not on this host, so it cannot mount the files to check",

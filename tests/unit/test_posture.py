@@ -28,7 +28,7 @@ def captured(runtime: str, **changes: tuple[str, str]) -> Posture:
     for name, (old, new) in changes.items():
         assert old in texts[name], "void: there is nothing to change"
         texts[name] = texts[name].replace(old, new, 1)
-    return Posture(bytes(16), texts["status"], texts["mountinfo"], texts["interfaces"])
+    return Posture(bytes(16), texts["status"], texts["mountinfo"], texts["interfaces"], "")
 
 
 @pytest.mark.parametrize("runtime", ["runc", "runsc"])
@@ -98,7 +98,7 @@ def test_one_change_is_one_fault_and_the_guest_is_refused(changes: dict[str, tup
 def test_a_text_that_is_missing_is_a_fault_where_it_says_something(runtime: str, name: str) -> None:
     """PID 1 sends a text that is too long empty, never cut."""
     texts = {other: (DATA / f"{runtime}.{other}").read_text() for other in CAPTURED} | {name: ""}
-    found = Posture(bytes(16), texts["status"], texts["mountinfo"], texts["interfaces"])
+    found = Posture(bytes(16), texts["status"], texts["mountinfo"], texts["interfaces"], "")
     assert posture_faults(found, options(runtime))
 
 
