@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
     from sandbox.models.runs import (
+        Cause,
+        CauseKind,
         CheckRun,
         Report,
         RunLog,
@@ -59,6 +61,8 @@ __all__ = [
     "AttackOutcome",
     "AttackReport",
     "AttackResult",
+    "Cause",
+    "CauseKind",
     "Change",
     "ChangeKind",
     "Check",
@@ -141,7 +145,8 @@ _MODULES = {
     "model": "Model",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RepositoryRemoval",
-    "runs": "CheckRun Report RunLog RunSummary Stopped StoppedCheck StreamName TestFailure Usage Verdict Verification",
+    "runs": "Cause CauseKind CheckRun Report RunLog RunSummary Stopped StoppedCheck StreamName TestFailure Usage "
+    "Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "Cleaned Restored Snapshot",
     "tasks": "Task WorkspaceKind",

@@ -24,6 +24,22 @@ class Verdict(StrEnum):
     DISK_LIMIT = "disk_limit"
 
 
+class CauseKind(StrEnum):
+    """Where the reason of a verdict lies."""
+
+    CODE = "code"  # the checked code is at fault
+    ENVIRONMENT = "environment"  # it needs something that a check does not have: a command, a package, a network
+    GUEST_INFRASTRUCTURE = "infrastructure-of-guest"  # it met a limit, or its guest ended
+    UNKNOWN = "unknown"
+
+
+class Cause(Model):
+    """Why a check did not pass, as far as is known. Advice: it may come from guest text, and decides nothing."""
+
+    kind: CauseKind
+    sentence: str
+
+
 class Usage(Model):
     """What a check used. None: this host could not measure it, which is never the same as zero.
 
@@ -62,12 +78,16 @@ class Report(Model):
 
 
 class CheckRun(Model):
-    """One execution of a check, bound to the tree and image it ran on."""
+    """One execution of a check, bound to the tree and image it ran on.
+
+    `cause`: None for what passed, and for runs recorded before there were causes.
+    """
 
     run_id: str
     check_id: CheckId
     task_id: TaskId | None
     verdict: Verdict
+    cause: Cause | None = None
     exit_code: int | None
     signal: int | None
     started_at: datetime

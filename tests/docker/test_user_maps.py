@@ -61,7 +61,7 @@ def remote(tmp_path: Path) -> str:
 
 
 def test_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench, remote: str) -> None:
-    with pytest.raises(SandboxError, match="maps users .userns-remap.") as caught:
+    with pytest.raises(SandboxError, match="maps users") as caught:
         workbench.run(remote)
     assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, ownership.HINT)
     (line,) = (probe for probe in workbench.doctor() if probe.name == "userns")
@@ -74,7 +74,7 @@ def test_without_its_name_the_first_process_finds_out(
     monkeypatch.setattr(ownership, "require_same_users", lambda _: None)
     task = workbench.create_task(workbench.clone(remote).repository.id)
     for act in (lambda: workbench.run(remote), lambda: workbench.run_checks(task.id, ["blind"])):
-        with pytest.raises(SandboxError, match="could not write /workspace .* and /report .*belongs to uid 65534"):
+        with pytest.raises(SandboxError, match=r"could not write /workspace .* and /report .*belongs to uid 65534"):
             act()
 
 
