@@ -51,7 +51,7 @@ enum {
     TEXT_MAX = 128 << 10,           /* of one file of a posture report */
     FOLDERS_MAX = 4,                /* that a check has to be able to write */
     FOLDER_LINE_MAX = 64 + 256,     /* what is said of one of them */
-    REPLY_MAX = 3 * TEXT_MAX + FOLDERS_MAX * FOLDER_LINE_MAX + 64, /* the largest frame of ours but output */
+    REPLY_MAX = 4 * TEXT_MAX + FOLDERS_MAX * FOLDER_LINE_MAX + 64, /* the largest frame of ours but output */
     CONTROL_BYTES = 2 * REPLY_MAX,
     REAP_AT_ONCE = 1000, /* a guest can make orphans as fast as we bury them: look at the clock in between */
 };
@@ -624,6 +624,7 @@ static void on_query(const uint8_t *token)
     put_text("/proc/self/status");
     put_text("/proc/self/mountinfo");
     put_text("/proc/net/dev");
+    put_text("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     put_folders();
     size_t end = control.length;
     control.length = begin + 1;

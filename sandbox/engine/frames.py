@@ -30,7 +30,7 @@ _BUSY = struct.Struct(">16s")
 _ALIVE = struct.Struct(">16sB")
 _TIMED_OUT, _KILLED, _QUIESCENT, _NOT_STARTED = 1, 2, 4, 8
 _OUTPUTS = {b"O": STDOUT, b"E": STDERR}
-_POSTURE_TEXTS = 4
+_POSTURE_TEXTS = 5
 
 
 class MalformedError(ValueError):
@@ -93,13 +93,15 @@ class Alive:
 class Posture:
     """What the kernel tells PID 1 about itself: `/proc/self/status`, `/proc/self/mountinfo`, `/proc/net/dev`.
 
-    `folders`: whether it could make a file in each folder that a check writes to; a line a folder.
+    `port_start`: the first port that needs no capability, empty where the kernel does not say. `folders`: whether it
+    could make a file in each folder that a check writes to; a line a folder.
     """
 
     token: bytes
     status: str
     mountinfo: str
     interfaces: str
+    port_start: str
     folders: str
 
 

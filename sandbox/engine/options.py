@@ -98,6 +98,10 @@ MASKED_PATHS = (
 
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
+PORT_START = "net.ipv4.ip_unprivileged_port_start"
+SYSCTLS = {PORT_START: "1024"}
+"""As on an ordinary host. Engines since 20.10 open all ports to a container that has a network namespace of its own."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
@@ -264,7 +268,7 @@ def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "CgroupnsMode": "private",
         "CgroupParent": "",
         "Cgroup": "",
-        "Sysctls": {},
+        "Sysctls": dict(SYSCTLS),
         "AutoRemove": False,  # it would lose the exit status
         "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
         "LogConfig": {"Type": "none", "Config": {}},  # attach before start; a log file has no useful limit

@@ -68,8 +68,8 @@ MESSAGES: list[tuple[bytes, Message]] = [
     (frame(b"A", NONCE + b"\1"), Alive(NONCE, True)),
     (frame(b"A", NONCE + b"\0"), Alive(NONCE, False)),
     (
-        frame(b"I", NONCE + b"Uid: 1\0" + b"/ \xff\0" + b"\0" + b"0 1 /\0"),
-        Posture(NONCE, "Uid: 1", "/ \udcff", "", "0 1 /"),
+        frame(b"I", NONCE + b"Uid: 1\0" + b"/ \xff\0" + b"\0" + b"0\0" + b"0 1 /\0"),
+        Posture(NONCE, "Uid: 1", "/ \udcff", "", "0", "0 1 /"),
     ),
 ]
 
@@ -109,9 +109,9 @@ MALFORMED = {
     "alive without its flag": wrapped(frame(b"A", NONCE)),
     "posture of two texts": wrapped(frame(b"I", NONCE + b"a\0b\0")),
     "posture of three texts, as before": wrapped(frame(b"I", NONCE + b"a\0b\0c\0")),
-    "posture of five texts": wrapped(frame(b"I", NONCE + b"a\0b\0c\0d\0e\0")),
-    "posture without its end": wrapped(frame(b"I", NONCE + b"a\0b\0c\0d")),
-    "posture without a token": wrapped(frame(b"I", b"a\0b\0c\0d\0")),
+    "posture of six texts": wrapped(frame(b"I", NONCE + b"a\0b\0c\0d\0e\0f\0")),
+    "posture without its end": wrapped(frame(b"I", NONCE + b"a\0b\0c\0d\0e")),
+    "posture without a token": wrapped(frame(b"I", b"a\0b\0c\0d\0e\0")),
 }
 
 

@@ -88,7 +88,7 @@ HOST_CONFIG: dict[str, Any] = {
     "CgroupnsMode": "private",
     "CgroupParent": "",
     "Cgroup": "",
-    "Sysctls": {},
+    "Sysctls": {"net.ipv4.ip_unprivileged_port_start": "1024"},
     "AutoRemove": False,
     "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
     "LogConfig": {"Type": "none", "Config": {}},

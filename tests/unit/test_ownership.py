@@ -18,7 +18,7 @@ OPTIONS = create_options(SUPERVISED, POLICY)  # uid 64000, /workspace and /repor
 
 
 def found(*lines: str) -> Posture:
-    return Posture(bytes(16), "", "", "", "".join(f"{line}\n" for line in lines))
+    return Posture(bytes(16), "", "", "", "", "".join(f"{line}\n" for line in lines))
 
 
 FINE = "0 64000 755 /report"

@@ -386,8 +386,9 @@ def test_posture_is_pid_1s_own(guest: Pid1, running: bool) -> None:
     guest.send(frame(b"Q", NONCE))
     kind, payload = guest.receive()
     assert (kind, payload[:16], payload[-1:]) == (b"I", NONCE, b"\0")
-    status, mounts, devices, folders = payload[16:-1].decode().split("\0")
+    status, mounts, devices, ports, folders = payload[16:-1].decode().split("\0")
     assert folders == "", "it was told of none"
+    assert ports == Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
     assert {name: fields[name].strip() for name in ("Pid", "NoNewPrivs", "CapEff")} == {
         "Pid": "1", "NoNewPrivs": "1", "CapEff": "0" * 16,
@@ -407,7 +408,7 @@ def folders_of(guest: Pid1) -> list[str]:
     guest.send(frame(b"Q", NONCE))
     kind, payload = guest.receive()
     assert (kind, payload[:16]) == (b"I", NONCE)
-    return payload[16:-1].decode().split("\0")[3].splitlines()
+    return payload[16:-1].decode().split("\0")[4].splitlines()
 
 
 def test_folders_are_tried_and_nothing_is_left_in_them(supervisor: Path, folder: Path) -> None:
