@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.checks.cancel import first_reason, interrupts_deferred, lasting, stops_when
 from sandbox.checks.containers import FreshContainer, TaskContainer
 from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.checks.jobs import with_jobs
 from sandbox.engine.options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
@@ -143,8 +144,7 @@ def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
 
 
 def _fitted(check: Check) -> Check:
-    """No more CPUs than there are: the engine refuses to promise them."""
+    """No more CPUs than there are: the engine refuses to promise them. As many jobs at once as these allow."""
     limits = check.limits
-    return check.model_copy(
-        update={"limits": limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})}
-    )
+    fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
+    return with_jobs(check.model_copy(update={"limits": fitted}))
