@@ -60,7 +60,7 @@ def remote(tmp_path: Path) -> str:
     return str(folder)
 
 
-def test_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench, remote: str) -> None:
+def test_s15_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench, remote: str) -> None:
     with pytest.raises(SandboxError, match="maps users") as caught:
         workbench.run(remote)
     assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, ownership.HINT)
@@ -68,7 +68,7 @@ def test_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench, re
     assert (line.level, line.hint) == (ProbeLevel.FAIL, ownership.HINT)
 
 
-def test_without_its_name_the_first_process_finds_out(
+def test_s15_without_its_name_the_first_process_finds_out(
     workbench: Workbench, remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "require_same_users", lambda _: None)
@@ -78,7 +78,7 @@ def test_without_its_name_the_first_process_finds_out(
             act()
 
 
-def test_control_with_neither_a_check_passes_that_has_done_nothing(
+def test_s15_control_with_neither_a_check_passes_that_has_done_nothing(
     workbench: Workbench, remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "require_same_users", lambda _: None)
