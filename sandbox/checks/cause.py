@@ -2,7 +2,7 @@
 declares; it explains a verdict and never changes one.
 
 Facts come first: what the kernel, the engine and PID 1 said, and the exit status of our own helper. Then the report of
-the tests, then what the output says (symptoms.py). Without any of these the answer is that nothing is known.
+the tests, then what the output says (symptoms.py). Without any of these only the exit status is known.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator
 
 from sandbox.checks.crash import crash_of
-from sandbox.checks.symptoms import Declares, missing_command, told_by
+from sandbox.checks.symptoms import Declares, find_symptom, missing_command
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, Verdict
 
-NOTHING_KNOWN = "nothing is known but its exit status; its output may say more"
+EXIT_STATUS_ONLY = "only its exit status is known; its output may say more"
 """The sentence of a cause that explains nothing."""
 
 HELPER = "sandbox-python-check"
-"""Of the image `python`; its exit status 69 and 72 are told to nobody else (images/python)."""
+"""Of the image `python`, where its exit statuses 69 and 72 are documented (images/python)."""
 _NOT_IN_WHEELHOUSE, _NO_BACKEND = 69, 72
 _NOT_EXECUTABLE = 126
 _LACKS = re.compile(rf"^{HELPER}: ([A-Za-z0-9][\w.,<>=!~;\[\] -]{{0,100}}?)(?: \(from [^)]{{1,100}}\))? is not in the ")
@@ -43,8 +43,8 @@ def cause_of(check: Check, run: CheckRun, declares: Declares) -> Cause | None:
         return None
     if run.verdict is not Verdict.FAILED:
         return _of_end(run)
-    known = _of_facts(check, run) or _of_tests(run, declares) or told_by(_lines(run), declares)
-    return known or Cause(kind=_UNKNOWN, sentence=NOTHING_KNOWN)
+    known = _of_facts(check, run) or _of_tests(run, declares) or find_symptom(_lines(run), declares)
+    return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
 
 def _of_end(run: CheckRun) -> Cause:
@@ -103,10 +103,10 @@ def _of_tests(run: CheckRun, declares: Declares) -> Cause | None:
     report = run.report
     if report is None or not report.failed or any(failure.message == _COLLECTING for failure in report.failed):
         return None
-    told = [told_by(failure.message.splitlines()[:1], declares) for failure in report.failed]
-    first = told[0]
-    complete = report.failures + report.errors <= len(told)
-    if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in told):
+    symptoms = [find_symptom(failure.message.splitlines()[:1], declares) for failure in report.failed]
+    first = symptoms[0]
+    complete = report.failures + report.errors <= len(symptoms)
+    if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in symptoms):
         return first
     return Cause(kind=_CODE, sentence=_count(report))
 

@@ -36,11 +36,11 @@ def crash_of(run: CheckRun) -> Crash | None:
     if (name := _name((run.exit_code or 0) - _SHELL)) is not None:
         return Crash(name, "a program that it ran")
     lines = (*run.stderr_tail.splitlines(), *run.stdout_tail.splitlines())
-    said = next((name for line in lines if (name := _told(line))), None)
+    said = next((name for line in lines if (name := _signal_of_step(line))), None)
     return Crash(said, "a program that it ran") if said else None
 
 
-def _told(line: str) -> str | None:
+def _signal_of_step(line: str) -> str | None:
     if (match := _MAKE.match(line)) is None:
         return None
     return _name(int(match[1]) - _SHELL) if match[1] else _WORDS[match[2]]

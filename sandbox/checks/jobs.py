@@ -29,10 +29,10 @@ def with_jobs(check: Check) -> Check:
     count = jobs_of(check)
     if count is None:
         return check
-    told = {
+    variables = {
         "MAKEFLAGS": f"-j{count}",
         "CMAKE_BUILD_PARALLEL_LEVEL": str(count),
         "CTEST_PARALLEL_LEVEL": str(count),
         "CARGO_BUILD_JOBS": str(count),
     }
-    return check.model_copy(update={"env": {**told, **check.env}})
+    return check.model_copy(update={"env": {**variables, **check.env}})

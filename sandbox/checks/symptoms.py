@@ -105,7 +105,7 @@ _CAPTURED = re.compile(r"^-+ Captured \w+ \w+ -+$")
 _END_OF_CAPTURED = re.compile(r"^(?:=+ .* =+|_+ .* _+|-+ Captured \w+ \w+ -+)$")
 
 
-def told_by(lines: Iterable[str], declares: Declares) -> Cause | None:
+def find_symptom(lines: Iterable[str], declares: Declares) -> Cause | None:
     """The first symptom in the order of the output: later ones are most often its consequences."""
     for line in with_headers(without_captured(lines)):
         found = _known(line) or _import(line, declares)
@@ -165,9 +165,5 @@ def _import(line: str, declares: Declares) -> Cause | None:
     if module is None:
         return None
     if declares(module):
-        return Cause(
-            kind=_ENVIRONMENT, sentence=f"the project declares what '{module}' comes from, and it is not there"
-        )
-    return Cause(
-        kind=_UNKNOWN, sentence=f"it imports '{module}', which is not there and which the project does not declare"
-    )
+        return Cause(kind=_ENVIRONMENT, sentence=f"'{module}', which the project declares, is not in the image")
+    return Cause(kind=_UNKNOWN, sentence=f"there is no module '{module}', and the project does not declare it")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.checks.crash import crash_of
-from sandbox.cli.endings import amount, blamed, explain
+from sandbox.cli.endings import amount, blame_of, explain
 from sandbox.cli.invocation import copyable
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.text import Shower, one_line
@@ -85,7 +85,7 @@ def ordinal(number: int) -> str:
 def verdict_text(run: CheckRun) -> str:
     """The verdict in color, and what a failure is put down to where that is not the code."""
     verdict = click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
-    return f"{verdict} ({found})" if (found := blamed(run)) else verdict
+    return f"{verdict} ({found})" if (found := blame_of(run)) else verdict
 
 
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:

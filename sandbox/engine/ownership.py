@@ -1,7 +1,7 @@
 """Whether guests see this host's files as their own. Pure, but for the question to the engine.
 
 An engine with userns-remap, or one without root, gives the guest other uids than this host has. The worktree then
-belongs to somebody else, writes to it are refused, and a check that ignores errors passes without having done anything.
+belongs to another user there, writes to it are refused, and a check that ignores errors passes without any work done.
 So such an engine is refused by name before a container starts; and PID 1 tries to write before any check, which also
 finds what no engine says of itself (a network file system that maps owners, a security module).
 """

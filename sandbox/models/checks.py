@@ -42,7 +42,7 @@ Jobs = Literal["auto"] | PositiveInt
 class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
-    `jobs`: told to make, cmake, ctest and cargo by variables, where `env` has not set them. None: the tools decide.
+    `jobs`: given to make, cmake, ctest and cargo by variables, where `env` has not set them. None: the tools decide.
     """
 
     id: CheckId

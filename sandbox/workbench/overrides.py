@@ -24,11 +24,11 @@ def with_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict
             details=f"The profile '{profile.name}' has {', '.join(known) or 'no checks'}",
             hint=f"`sandbox check list {repo_id}` shows a repository's checks.",
         )
-    changed = tuple(_changed(check, repository.checks.get(check.id)) for check in profile.checks)
+    changed = tuple(_override(check, repository.checks.get(check.id)) for check in profile.checks)
     return profile.model_copy(update={"checks": changed})
 
 
-def _changed(check: Check, said: CheckSettings | None) -> Check:
+def _override(check: Check, said: CheckSettings | None) -> Check:
     if said is None:
         return check
     limits = Limits.model_validate({**dict(check.limits), **said.limits})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.checks.cause import HELPER, NOTHING_KNOWN, cause_of
+from sandbox.checks.cause import EXIT_STATUS_ONLY, HELPER, cause_of
 from sandbox.checks.crash import crash_of
 from sandbox.checks.declared import declares
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, TestFailure, Verdict
@@ -63,7 +63,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "uv-offline": (1, ENVIRONMENT, "network"),
     "no-space": (1, GUEST, "limits.tmp_bytes"),
     "pytest-network-and-space": (1, ENVIRONMENT, "network"),
-    "node-own-module": (1, UNKNOWN, NOTHING_KNOWN),
+    "node-own-module": (1, UNKNOWN, EXIT_STATUS_ONLY),
     "make-crash": (2, CODE, "SIGSEGV"),
 }
 
@@ -113,7 +113,7 @@ SILENT = {
 @pytest.mark.parametrize(("name", "exit_code"), SILENT.items(), ids=SILENT)
 def test_words_in_the_output_of_something_else_are_no_cause(name: str, exit_code: int) -> None:
     found = why(failed(exit_code, out=(DATA / f"{name}.txt").read_text()))
-    assert (found.kind, found.sentence) == (UNKNOWN, NOTHING_KNOWN)
+    assert (found.kind, found.sentence) == (UNKNOWN, EXIT_STATUS_ONLY)
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.txt")), ids=lambda path: path.stem)
@@ -173,12 +173,12 @@ FACTS: dict[str, tuple[CheckRun, CauseKind, str]] = {
     "a file too large": (failed(153, signal=25), GUEST, "limits.file_bytes"),
     "a forbidden call": (failed(159, signal=31), ENVIRONMENT, "system call"),
     "a shell's child": (failed(139), CODE, "a program that it ran was ended by SIGSEGV"),
-    "not a signal": (failed(200), UNKNOWN, NOTHING_KNOWN),
+    "not a signal": (failed(200), UNKNOWN, EXIT_STATUS_ONLY),
     "nothing there": (failed(127, err="sandbox: cannot run 'nope' in /workspace: No such file or directory"),
                       ENVIRONMENT, "no command 'nope'"),
     "nothing named": (failed(127), ENVIRONMENT, "a command that it needs"),
     "not executable": (failed(126), UNKNOWN, "cannot be executed"),
-    "plain": (failed(3), UNKNOWN, NOTHING_KNOWN),
+    "plain": (failed(3), UNKNOWN, EXIT_STATUS_ONLY),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from sandbox.checks.cause import NOTHING_KNOWN
+from sandbox.checks.cause import EXIT_STATUS_ONLY
 from sandbox.cli.endings import amount, explain
 from sandbox.cli.verdicts import show_runs
 from sandbox.models import Cause, CauseKind, CheckRun, Limits, Report, TestFailure, Usage, Verdict
@@ -195,5 +195,5 @@ def test_the_cause_stands_in_the_summary_and_below_it(
 
 
 def test_a_cause_that_explains_nothing_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(run(F, 1, cause=Cause(kind=CauseKind.UNKNOWN, sentence=NOTHING_KNOWN)), capsys)
+    lines = printed(run(F, 1, cause=Cause(kind=CauseKind.UNKNOWN, sentence=EXIT_STATUS_ONLY)), capsys)
     assert not [line for line in lines if "cause" in line]
