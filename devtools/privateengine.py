@@ -25,15 +25,23 @@ from sandbox.errors import SandboxError
 
 DEADLINE_S = 60.0
 _COMMAND = ("unshare", "--net", "dockerd")
+_REMAPPED = ("unshare", "--net", "--mount", "sh", "-ec")
+_REMAPPED_SCRIPT = 'for file in /etc/subuid /etc/subgid; do mount --bind "$0" $file; done; exec dockerd "$@"'
+_REMAPPED_USER = "daemon"
+"""An account that every Debian has. Its range of ids is told to this engine alone, in a mount namespace of its own."""
 CGROUPS = Path("/sys/fs/cgroup")
 NETWORK = {"bridge": "none", "iptables": False, "ip6tables": False, "ip-forward": False}
 
 
 class PrivateEngine:
-    """Lives as long as the block. Needs root, `dockerd` and `unshare`. `runtimes`: programs by name, beside runc."""
+    """Lives as long as the block. Needs root, `dockerd` and `unshare`. `runtimes`: programs by name, beside runc.
 
-    def __init__(self, runtimes: Mapping[str, Path] | None = None) -> None:
+    `maps_users`: with userns-remap. It sees no mounts that this host makes after its start.
+    """
+
+    def __init__(self, runtimes: Mapping[str, Path] | None = None, *, maps_users: bool = False) -> None:
         self._runtimes = {name: {"path": str(path)} for name, path in (runtimes or {}).items()}
+        self._maps_users = maps_users
 
     @staticmethod
     def why_not() -> str:
@@ -85,7 +93,7 @@ class PrivateEngine:
         }
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - fixed words and our own folder
-                [*_COMMAND, *(f"--{name}={value}" for name, value in own.items())],
+                [*self._command(), *(f"--{name}={value}" for name, value in own.items())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -96,6 +104,14 @@ class PrivateEngine:
             if self._process.poll() is not None or time.monotonic() > ends_at:
                 raise RuntimeError(f"The engine did not start: {(self._folder / 'log').read_text()[-2000:]}")
             time.sleep(0.05)
+
+    def _command(self) -> list[str]:
+        if not self._maps_users:
+            return [*_COMMAND]
+        ids = self._folder / "ids"
+        ids.write_text(f"{_REMAPPED_USER}:100000:65536\n")
+        self._folder.chmod(0o711)  # its guests' root is another user of this host, and goes through
+        return [*_REMAPPED, _REMAPPED_SCRIPT, str(ids), f"--userns-remap={_REMAPPED_USER}"]
 
     def _answers(self) -> bool:
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from sandbox.config import Settings
 from sandbox.engine.connection import Engine
+from sandbox.engine.ownership import HINT, mapping_of
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay import why_not_overlay
@@ -195,13 +196,10 @@ def lsm_probe(info: Facts) -> Probe:
 
 
 def userns_probe(info: Facts) -> Probe:
-    """Without either, a guest's uid is the same number on the host."""
-    found = [name for name in ("rootless", "userns") if _security(info, name)]
-    if found:
-        return _ok("userns", ", ".join(found))
-    return _warn(
-        "userns", "none", "Guests are unprivileged; `userns-remap` or a rootless engine adds a wall behind that."
-    )
+    """Guests of an engine that maps users cannot write their worktrees: checks are refused there."""
+    if words := mapping_of(info):
+        return _fail("userns", f"the engine {words}", HINT)
+    return _ok("userns", "guests have the uids of this host")
 
 
 def init_probe(info: Facts) -> Probe:

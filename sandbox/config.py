@@ -21,10 +21,12 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_validator,
 )
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.mistakes import mistakes, reason
+from sandbox.models.checks import Jobs, Limits
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -34,6 +36,7 @@ _NO_SETTINGS = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
 _HINT = "docs/configuration.md lists every key."
 _NEAR = 0.8  # of 1, as difflib measures it
 _ELSEWHERE = {
+    "REPOSITORIES_": "Checks of one repository are set in config.toml (docs/configuration.md).",
     "LIMITS_": "Limits belong to a check: its profile sets them (docs/profiles.md).",
     "PROFILE": "Of a profile there are SANDBOX_PROFILES_<NAME>_IMAGE and SANDBOX_PROFILES_<NAME>_RUNTIME.",
 }
@@ -179,6 +182,26 @@ class AgentSettings(_Section):
     on_disconnect: Literal["keep", "stop"] = "keep"
 
 
+class CheckSettings(_Section):
+    """What one check of a repository has instead of what its profile says. `limits`: those that are named."""
+
+    timeout_s: PositiveFloat | None = None
+    jobs: Jobs | None = None
+    limits: dict[str, int | float] = Field(default_factory=dict)
+
+    @field_validator("limits")
+    @classmethod
+    def _are_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
+        Limits.model_validate(value)
+        return value
+
+
+class RepositorySettings(_Section):
+    """`checks`: by name, for the checks of this repository alone."""
+
+    checks: dict[str, CheckSettings] = Field(default_factory=dict)
+
+
 class Settings(_Section):
     """All settings of one controller."""
 
@@ -187,6 +210,7 @@ class Settings(_Section):
     engine: EngineSettings = EngineSettings()
     images: ImageSettings = ImageSettings()
     profiles: dict[str, ProfileSettings] = Field(default_factory=dict)
+    repositories: dict[str, RepositorySettings] = Field(default_factory=dict)
     container: ContainerSettings = ContainerSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
     disk: DiskSettings = DiskSettings()
@@ -288,7 +312,7 @@ def is_setting(variable: str) -> bool:
 def _key_of(name: str) -> tuple[str, ...] | None:
     """None for a variable that is in no section of ours."""
     section, *rest = name.lower().removeprefix(_PREFIX.lower()).split("_")
-    if not rest or section not in Settings.model_fields:
+    if not rest or section == "repositories" or section not in Settings.model_fields:
         return None
     if section != "profiles":
         return section, "_".join(rest)

@@ -32,9 +32,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -47,7 +49,9 @@ enum {
     RUN_FIXED_BYTES = NONCE_BYTES + 8 + 4 + 4,
     CHUNK_BYTES = PIPE_BUF - HEADER_BYTES - NONCE_BYTES,
     TEXT_MAX = 128 << 10,           /* of one file of a posture report */
-    REPLY_MAX = 3 * TEXT_MAX + 64,  /* the largest frame of ours but output */
+    FOLDERS_MAX = 4,                /* that a check has to be able to write */
+    FOLDER_LINE_MAX = 64 + 256,     /* what is said of one of them */
+    REPLY_MAX = 4 * TEXT_MAX + FOLDERS_MAX * FOLDER_LINE_MAX + 64, /* the largest frame of ours but output */
     CONTROL_BYTES = 2 * REPLY_MAX,
     REAP_AT_ONCE = 1000, /* a guest can make orphans as fast as we bury them: look at the clock in between */
 };
@@ -109,6 +113,7 @@ static size_t input_length;
 static bool input_open = true;
 static char *words[PAYLOAD_MAX + 2]; /* argv, NULL, environment, NULL: a word takes a byte of the payload at least */
 
+static char **folders; /* what a check has to be able to write; ends with NULL */
 static int null_fd, signal_fd, oom_fd;
 static char oom_score[16];
 static uint64_t lease_us, heard_us;
@@ -565,6 +570,53 @@ static void put_text(const char *path)
     put(&control, 0, 1);
 }
 
+/* A byte into a new file, which has no name or loses it at once: 0, or why that failed. */
+static int write_into(int fd)
+{
+    int error = fd < 0 ? errno : 0;
+    if (!error && write(fd, "", 1) != 1)
+        error = errno ? errno : EIO;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* Whether a check, which has our uid, can make a file there: 0 or an errno. A file without a name leaves no trace, not
+ * even in the folder's times; not every file system has them (overlayfs before Linux 6.1, gVisor), so any refusal is
+ * asked again by name, a name that cannot be there already. */
+static int try_writing(const char *folder)
+{
+    static char path[FOLDER_LINE_MAX + 64];
+    uint64_t random[2];
+    if (!write_into(open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)))
+        return 0;
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return EIO;
+    snprintf(path, sizeof path, "%s/.sandbox-%016llx%016llx", folder, (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    int fd = open(path, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno;
+    int gone = unlink(path) < 0 ? errno : 0, error = write_into(fd);
+    return error ? error : gone;
+}
+
+/* A line a folder: errno, its owner and its mode as they are here, its path. Nothing while a check runs: it would see
+ * the file. An engine that maps users shows another owner than the one we have, and refuses us. */
+static void put_folders(void)
+{
+    char line[FOLDER_LINE_MAX];
+    for (char **folder = folders; check.state == IDLE && *folder; folder++) {
+        int error = try_writing(*folder);
+        struct stat seen = {0};
+        if (stat(*folder, &seen) < 0 && !error)
+            error = errno;
+        int length = snprintf(line, sizeof line, "%d %u %o %s\n", error, seen.st_uid, seen.st_mode & 07777, *folder);
+        put_bytes(&control, line, (size_t)length);
+    }
+    put(&control, 0, 1);
+}
+
 static void on_query(const uint8_t *token)
 {
     size_t begin = control.length;
@@ -572,6 +624,8 @@ static void on_query(const uint8_t *token)
     put_text("/proc/self/status");
     put_text("/proc/self/mountinfo");
     put_text("/proc/net/dev");
+    put_text("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    put_folders();
     size_t end = control.length;
     control.length = begin + 1;
     put(&control, end - begin - HEADER_BYTES, 4);
@@ -780,14 +834,24 @@ static int hand_out(void)
     return n == 0 ? LEAVE_ASKED : LEAVE_NO_READER;
 }
 
+static bool are_folders(char **paths)
+{
+    int count = 0;
+    for (; *paths; paths++)
+        if (**paths != '/' || strlen(*paths) > FOLDER_LINE_MAX - 64 || ++count > FOLDERS_MAX)
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && !strcmp(argv[1], "--hand-out"))
         return hand_out();
     char *end = NULL;
-    unsigned long lease_s = argc == 2 ? strtoul(argv[1], &end, 10) : 0;
-    if (lease_s < 1 || lease_s > 31536000 || *end)
+    unsigned long lease_s = argc >= 2 ? strtoul(argv[1], &end, 10) : 0;
+    if (lease_s < 1 || lease_s > 31536000 || *end || !are_folders(argv + 2))
         return LEAVE_USAGE;
+    folders = argv + 2;
     if (getpid() != 1) /* kill(-1) would reach everything its user has */
         return LEAVE_USAGE;
     lease_us = lease_s * SECOND_US;

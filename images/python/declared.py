@@ -1,6 +1,7 @@
 """What a project under test still lacks, one requirement a line.
 
 `declared.py needs WHEEL`: run-time requirements that are not installed.
+`declared.py builds PYPROJECT`: requirements of its build that are not installed.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
 in the wheel-house; the ones that are not there either are named on stderr.
 Extras come from the wheel's metadata (every back-end writes it), groups from `[dependency-groups]` (PEP 735).
@@ -51,6 +52,15 @@ def of_groups(pyproject: Path) -> Iterator[Requirement]:
         seen.add(group)
 
 
+def of_build(pyproject: Path) -> Iterator[Requirement]:
+    """What `[build-system]` asks for here."""
+    tables = tomllib.loads(pyproject.read_text(encoding="utf-8")) if pyproject.is_file() else {}
+    for requirement in map(Requirement, tables.get("build-system", {}).get("requires", [])):
+        if requirement.marker is None or requirement.marker.evaluate():
+            requirement.marker = None
+            yield requirement
+
+
 def installed(requirement: Requirement) -> bool:
     """Whether the interpreter has it; one with extras is left to pip."""
     try:
@@ -71,6 +81,11 @@ def needs(wheel: Path) -> list[str]:
     return [str(r) for r in of_wheel(wheel, [""]) if not installed(r)]
 
 
+def builds(pyproject: Path) -> list[str]:
+    """What it cannot be built without."""
+    return [str(r) for r in of_build(pyproject) if not installed(r)]
+
+
 def wants(pyproject: Path, *wheel: Path) -> list[str]:
     """What its developers test it with."""
     declared = [*of_groups(pyproject), *(r for path in wheel for r in of_wheel(path, WANTED))]
@@ -81,5 +96,5 @@ def wants(pyproject: Path, *wheel: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    answer = {"needs": needs, "wants": wants}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    answer = {"builds": builds, "needs": needs, "wants": wants}[sys.argv[1]](*map(Path, sys.argv[2:]))
     sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(answer))

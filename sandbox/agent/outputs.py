@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from sandbox.models import ApprovalState, Check, FailedTest, Model, Repository, Sparse, Task, Verdict
+from sandbox.models import ApprovalState, Cause, Check, FailedTest, Model, Repository, Sparse, Task, Verdict
 
 
 class Repositories(Model):
@@ -63,7 +63,7 @@ class RunResult(Sparse):
     """
 
     verdict: Verdict | None = None
-    cause: Any | None = None
+    cause: Cause | None = None
     failures: tuple[FailedTest, ...] | None = None
     exit_code: int | None = None
     signal: int | None = None

@@ -49,7 +49,7 @@ def _verified(found: Verification) -> dict[str, Any]:
 
 def _what_went_wrong(run: CheckRun) -> dict[str, Any]:
     return {
-        "cause": getattr(run, "cause", None),
+        "cause": run.cause,
         "failures": run.failures[:FAILURES] or None,
         "truncated": run.truncated,
         **_tail("stdout", run.stdout_tail, run.stdout_shown_from_byte),

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from sandbox.checks.cancel import first_reason
+from sandbox.checks.cause import cause_of
+from sandbox.checks.declared import declares
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
@@ -115,7 +118,7 @@ class Recorder:
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before anybody looked
             verdict = past_output(check.limits.output_total_bytes, out, err)() or verdict
         report = read_report(place.report)
-        return CheckRun(
+        run = CheckRun(
             run_id=run_id,
             check_id=check.id,
             task_id=place.task_id,
@@ -140,6 +143,7 @@ class Recorder:
             report=report,
             failures=failures_of(report),
         )
+        return run.model_copy(update={"cause": cause_of(check, run, partial(declares, place.workspace))})
 
 
 def failures_of(report: Report | None) -> tuple[FailedTest, ...]:

@@ -6,9 +6,10 @@ import click
 
 from sandbox.cli import history
 from sandbox.cli.background import show_background_run, start_detached, wait
+from sandbox.cli.endings import amount
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
 from sandbox.cli.verdicts import Progress, show_runs
-from sandbox.models import Stopped, Verdict
+from sandbox.models import Check, Limits, Stopped, Verdict
 
 
 @click.group()
@@ -24,8 +25,16 @@ def list_(invocation: Invocation, owner_id: str) -> None:
     """List the checks of TASK, or of a repository."""
     with invocation.workbench() as workbench:
         found = workbench.checks(owner_id)
-    rows = [[c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", c.label] for c in found]
-    invocation.emit({"checks": found}, lambda: table(["CHECK", "DEADLINE", "REQUIRES", "WHAT"], rows))
+    rows = [[c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", _limits(c), c.label] for c in found]
+    invocation.emit({"checks": found}, lambda: table(["CHECK", "DEADLINE", "REQUIRES", "LIMITS", "WHAT"], rows))
+
+
+def _limits(check: Check) -> str:
+    """What it has beside the defaults."""
+    usual = Limits()
+    own = {name: value for name, value in check.limits if value != getattr(usual, name)}
+    said = [f"{name}={amount(value) if name.endswith('_bytes') else f'{value:g}'}" for name, value in own.items()]
+    return ", ".join([*said, *([f"jobs={check.jobs}"] if check.jobs else [])]) or "-"
 
 
 @check.command("run")

@@ -9,7 +9,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from sandbox.models import CheckRun, Verdict
+from sandbox.checks.cause import EXIT_STATUS_ONLY
+from sandbox.models import CauseKind, CheckRun, Verdict
+from sandbox.text import one_line
 
 _SHELL = 128  # a shell reports a program that a signal ended as 128 and its number: POSIX, XCU 2.8.2
 _SIGNALS = {
@@ -35,7 +37,21 @@ _SHELLS = {
 
 def explain(run: CheckRun) -> tuple[str, ...]:
     """One line for what ended it, unless it passed; then a line for each limit it met and each thing worth knowing."""
-    return (*_ENDINGS[run.verdict](run), *_notes(run))
+    return (*_ENDINGS[run.verdict](run), *_cause(run), *_notes(run))
+
+
+def blame_of(run: CheckRun) -> str:
+    """What a failure is put down to beside the code: shown where a verdict is; empty for the code, or nothing known."""
+    if run.cause is None or run.verdict is not Verdict.FAILED:
+        return ""
+    kinds = {CauseKind.ENVIRONMENT: "environment", CauseKind.GUEST_INFRASTRUCTURE: "a limit of the guest"}
+    return kinds.get(run.cause.kind, "")
+
+
+def _cause(run: CheckRun) -> Iterator[str]:
+    """Of a failure; what else ended a check has a line already."""
+    if run.verdict is Verdict.FAILED and run.cause is not None and run.cause.sentence != EXIT_STATUS_ONLY:
+        yield f"cause: {run.cause.kind}: {one_line(run.cause.sentence)}"
 
 
 def _passed(_run: CheckRun) -> Iterator[str]:
@@ -147,7 +163,7 @@ def _notes(run: CheckRun) -> Iterator[str]:
         if total > limits.output_bytes:
             dropped = amount(total - limits.output_bytes)
             yield f"{stream}: {amount(total)}, of which {dropped} in the middle were not kept (limits.output_bytes)"
-    if run.verdict is Verdict.FAILED:
+    if run.verdict is Verdict.FAILED and not blame_of(run):
         yield from _said(run)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import click
 
+from sandbox.checks.crash import crash_of
 from sandbox.cli.clock import Clock
-from sandbox.cli.endings import amount, explain
+from sandbox.cli.endings import amount, blame_of, explain
 from sandbox.cli.invocation import Invocation, copyable, note
 from sandbox.cli.terminal import StatusLine
 from sandbox.models import Check, CheckRun, TestFailure, Verdict
@@ -82,8 +83,9 @@ def ordinal(number: int) -> str:
 
 
 def verdict_text(run: CheckRun) -> str:
-    """The verdict in color."""
-    return click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
+    """The verdict in color, and what a failure is put down to where that is not the code."""
+    verdict = click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
+    return f"{verdict} ({found})" if (found := blame_of(run)) else verdict
 
 
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
@@ -104,7 +106,8 @@ def _facts(run: CheckRun) -> str:
     facts = ["known already"] if run.cached else []
     if run.report is not None:
         bad = run.report.failures + run.report.errors
-        facts.append(f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests")
+        counted = f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests"
+        facts.append(f"{counted} reported before a crash" if crash_of(run) else counted)
     if run.usage.memory_peak_bytes is not None:
         facts.append(f"{amount(run.usage.memory_peak_bytes)} peak")
     if run.usage.cpu_time_s is not None:
@@ -113,12 +116,18 @@ def _facts(run: CheckRun) -> str:
 
 
 def _show_failure(run: CheckRun) -> None:
-    if run.report is not None and run.report.failed:
+    """A crash hides behind no report: its own words come first, and then the tests that failed before."""
+    tests = run.report is not None and bool(run.report.failed)
+    if not tests or crash_of(run) is not None:
+        _show_tails(run)
+    if run.report is not None and tests:
         for failure in run.report.failed[:10]:
             lines = failure.message.splitlines()
             name = f"{one_line(failure.name)}{_location(failure)}"
             click.echo(f"      {click.style('x', fg='red')} {name}: {lines[0] if lines else ''}")
-        return
+
+
+def _show_tails(run: CheckRun) -> None:
     for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
         for line in text.splitlines()[-_TAIL_LINES:]:
             click.echo(f"      {name} | {line}")

@@ -30,7 +30,7 @@ _BUSY = struct.Struct(">16s")
 _ALIVE = struct.Struct(">16sB")
 _TIMED_OUT, _KILLED, _QUIESCENT, _NOT_STARTED = 1, 2, 4, 8
 _OUTPUTS = {b"O": STDOUT, b"E": STDERR}
-_POSTURE_TEXTS = 3
+_POSTURE_TEXTS = 5
 
 
 class MalformedError(ValueError):
@@ -91,12 +91,18 @@ class Alive:
 
 @dataclass(frozen=True)
 class Posture:
-    """What the kernel tells PID 1 about itself: `/proc/self/status`, `/proc/self/mountinfo`, `/proc/net/dev`."""
+    """What the kernel tells PID 1 about itself: `/proc/self/status`, `/proc/self/mountinfo`, `/proc/net/dev`.
+
+    `port_start`: the first port that needs no capability, empty where the kernel does not say. `folders`: whether it
+    could make a file in each folder that a check writes to; a line a folder.
+    """
 
     token: bytes
     status: str
     mountinfo: str
     interfaces: str
+    port_start: str
+    folders: str
 
 
 Message = Output | Done | Busy | Alive | Posture
@@ -225,8 +231,7 @@ def _posture(kind: bytes, payload: bytes) -> Posture:
     texts = payload[NONCE_BYTES:].split(b"\0")
     if len(payload) < NONCE_BYTES or len(texts) != _POSTURE_TEXTS + 1 or texts[-1]:
         raise MalformedError(f"a posture of {len(payload)} bytes")
-    status, mountinfo, interfaces = (text.decode("utf-8", "surrogateescape") for text in texts[:_POSTURE_TEXTS])
-    return Posture(payload[:NONCE_BYTES], status, mountinfo, interfaces)
+    return Posture(payload[:NONCE_BYTES], *(text.decode("utf-8", "surrogateescape") for text in texts[:_POSTURE_TEXTS]))
 
 
 def _unpacked(shape: struct.Struct, kind: bytes, payload: bytes) -> tuple[Any, ...]:

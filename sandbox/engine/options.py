@@ -98,6 +98,10 @@ MASKED_PATHS = (
 
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
+PORT_START = "net.ipv4.ip_unprivileged_port_start"
+SYSCTLS = {PORT_START: "1024"}
+"""As on an ordinary host. Engines since 20.10 open all ports to a container that has a network namespace of its own."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
@@ -119,9 +123,9 @@ class Supervisor:
     binary: Path
     lease_s: int
 
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (SUPERVISOR_TARGET, str(self.lease_s))
+    def argv(self, folders: Sequence[str]) -> tuple[str, ...]:
+        """Its command. `folders`: where checks write; it tries each before they begin (posture.py)."""
+        return (SUPERVISOR_TARGET, str(self.lease_s), *folders)
 
 
 @dataclass(frozen=True)
@@ -203,7 +207,7 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     talks = spec.supervisor is not None
     return {
         # All of it: an empty entrypoint would let the image's own in.
-        "Entrypoint": list(spec.supervisor.argv if spec.supervisor else spec.argv),
+        "Entrypoint": list(spec.supervisor.argv(_writable(spec, policy)) if spec.supervisor else spec.argv),
         "Cmd": [],
         "User": f"{uid}:{gid}",
         "WorkingDir": str(spec.cwd),
@@ -222,6 +226,13 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "AttachStderr": True,
         "NetworkDisabled": True,
     }
+
+
+def _writable(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
+    """The folders of this host that a check writes to."""
+    mounts = policy.container.mounts
+    workspace = [] if spec.workspace_read_only else [mounts.workspace]
+    return [*workspace, *([mounts.report] if spec.report else [])]
 
 
 def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
@@ -257,7 +268,7 @@ def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "CgroupnsMode": "private",
         "CgroupParent": "",
         "Cgroup": "",
-        "Sysctls": {},
+        "Sysctls": dict(SYSCTLS),
         "AutoRemove": False,  # it would lose the exit status
         "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
         "LogConfig": {"Type": "none", "Config": {}},  # attach before start; a log file has no useful limit

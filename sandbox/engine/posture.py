@@ -12,6 +12,7 @@ from typing import Any
 
 from sandbox.engine.frames import Posture
 from sandbox.engine.mounts import missing_mounts, unescaped
+from sandbox.engine.options import PORT_START
 from sandbox.errors import ErrorCode, SandboxError
 
 OWN_KERNELS = frozenset({"runsc"})
@@ -43,6 +44,7 @@ def posture_faults(found: Posture, options: Mapping[str, Any]) -> list[str]:
         *_status_faults(found.status, options["User"], own_kernel),
         *_interface_faults(found.interfaces),
         *_mount_faults(found.mountinfo, options["HostConfig"], own_kernel),
+        *([] if own_kernel else _port_faults(found.port_start, options["HostConfig"]["Sysctls"])),
     ]
 
 
@@ -75,6 +77,11 @@ def _interface_faults(text: str) -> Iterator[str]:
     names = {line.partition(":")[0].strip() for line in text.split("\n")[_INTERFACE_HEADINGS:] if line.strip()}
     if names != {"lo"}:  # none at all: PID 1 leaves out a text that is too long
         yield f"it has the network interfaces {', '.join(sorted(names - {'lo'})) or 'unknown'}"
+
+
+def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:
+    if text.strip() != sysctls[PORT_START]:
+        yield f"it may listen on ports from {text.strip() or 'unknown'} on"
 
 
 def _mount_faults(text: str, host: Mapping[str, Any], own_kernel: bool) -> Iterator[str]:

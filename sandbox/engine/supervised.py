@@ -27,6 +27,7 @@ from sandbox.engine.direct import inspect
 from sandbox.engine.frames import Command, Done
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
+from sandbox.engine.ownership import require_writable
 from sandbox.engine.posture import require_posture
 from sandbox.engine.session import Outcome, Session
 from sandbox.engine.verify import verify_created
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 _DEATH_S = 10.0
 _LOOK_S = 0.05
 _PIDS_AT_LEAST = 2  # PID 1 and the check, which may be over before anybody looks
+_USAGE = 64  # images/init/init.c: arguments it does not know
 _NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128
 
 CommandOf = Callable[[list[str]], Command]
@@ -112,19 +114,32 @@ def _made(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStac
 
 
 def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
-    """Raises: `policy_violation` when the guest is not what was asked for, `internal` when nobody answers in it."""
+    """Raises: `policy_violation` when the guest is not what was asked for, `engine_unavailable` when it cannot write
+    its files, `image_missing` for a supervisor of another version, `internal` when nothing answers in it.
+    """
     posture = session.posture()
     if posture is None:
-        raise SandboxError(
-            ErrorCode.INTERNAL,
-            "The guest's supervisor does not answer",
-            details=str(inspected["State"].get("Error") or ""),
-        )
+        raise _no_answer(engine, inspected)
     require_posture(posture, options)
+    require_writable(posture, options)
     pid = int(inspected["State"]["Pid"])
     if engine.local:
         require_mounts(pid, options)
     return _Guest(inspected["Id"], pid, inspected["Config"]["Env"], session)
+
+
+def _no_answer(engine: Engine, inspected: Mapping[str, Any]) -> SandboxError:
+    """Why PID 1 said nothing, as far as its exit status tells."""
+    state = _final_state(engine, inspected["Id"])
+    if state.get("ExitCode") == _USAGE and not state.get("Running"):
+        return SandboxError(
+            ErrorCode.IMAGE_MISSING,
+            "The image 'init' is of another version of the sandbox",
+            hint="Build it: sandbox images build init",
+        )
+    return SandboxError(
+        ErrorCode.INTERNAL, "The guest's supervisor does not answer", details=str(state.get("Error") or "")
+    )
 
 
 def _run(engine: Engine, guest: _Guest, work: Work) -> tuple[Ending, bool]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
     from sandbox.models.runs import (
+        Cause,
+        CauseKind,
         CheckRun,
         FailedTest,
         Report,
@@ -71,6 +73,8 @@ __all__ = [
     "BackgroundRun",
     "BrokenEntry",
     "Caller",
+    "Cause",
+    "CauseKind",
     "Change",
     "ChangeKind",
     "Check",
@@ -173,7 +177,7 @@ _MODULES = {
     "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RepositoryRemoval",
-    "runs": "CheckRun FailedTest Report RunSummary Stopped StoppedCheck TestFailure Uncommitted "
+    "runs": "Cause CauseKind CheckRun FailedTest Report RunSummary Stopped StoppedCheck TestFailure Uncommitted "
     "UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "Cleaned Restored Snapshot",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -34,8 +35,15 @@ class Risk(StrEnum):
     SHELL = "shell"
 
 
+Jobs = Literal["auto"] | PositiveInt
+"""How many jobs build tools run at once; `auto`: as many as there are CPUs for, and memory."""
+
+
 class Check(Model):
-    """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment."""
+    """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
+
+    `jobs`: given to make, cmake, ctest and cargo by variables, where `env` has not set them. None: the tools decide.
+    """
 
     id: CheckId
     label: str
@@ -44,6 +52,7 @@ class Check(Model):
     env: dict[str, str] = Field(default_factory=dict)
     timeout_s: PositiveFloat = 300.0
     limits: Limits = Limits()
+    jobs: Jobs | None = None
     requires: tuple[CheckId, ...] = ()
     risk: Risk = Risk.SHELL
 

@@ -24,6 +24,22 @@ class Verdict(StrEnum):
     DISK_LIMIT = "disk_limit"
 
 
+class CauseKind(StrEnum):
+    """Where the reason of a verdict lies."""
+
+    CODE = "code"  # the checked code is at fault
+    ENVIRONMENT = "environment"  # it needs something that a check does not have: a command, a package, a network
+    GUEST_INFRASTRUCTURE = "infrastructure-of-guest"  # it met a limit, or its guest ended
+    UNKNOWN = "unknown"
+
+
+class Cause(Model):
+    """Why a check did not pass, as far as is known. Advice: it may come from guest text, and decides nothing."""
+
+    kind: CauseKind
+    sentence: str
+
+
 class Usage(Model):
     """What a check used. None: this host could not measure it, which is never the same as zero.
 
@@ -75,6 +91,7 @@ class Report(Model):
 class CheckRun(Model):
     """One execution of a check, bound to the tree and image it ran on.
 
+    `cause`: None for what passed, and for runs recorded before there were causes.
     `failures`: the tests that failed, at most 50, where it left a report. `truncated`: the tails are not all that it
     printed; `..._shown_from_byte`: where in the stream each begins, None in records of older versions.
     """
@@ -83,6 +100,7 @@ class CheckRun(Model):
     check_id: CheckId
     task_id: TaskId | None
     verdict: Verdict
+    cause: Cause | None = None
     exit_code: int | None
     signal: int | None
     started_at: datetime

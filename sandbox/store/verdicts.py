@@ -16,7 +16,7 @@ from sandbox.errors import SandboxError
 from sandbox.models import Check, CheckRun, Model, ObjectId, Verdict
 from sandbox.store.home import Home, read_json, write_json
 
-KEY_VERSION = 1
+KEY_VERSION = 2
 """Raised whenever a guest of the same binding gets something else than before: mounts, environment, supervisor."""
 
 _NOT_STARTED = 126  # also what is told of a command for which the host had no memory or process left

@@ -16,6 +16,7 @@ from sandbox.policy.paths import show_path
 from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, detect, with_suggestions
 from sandbox.store.home import read_json, write_json
 from sandbox.store.trust import is_trusted
+from sandbox.workbench.overrides import with_overrides
 from sandbox.workbench.parts import Parts
 from sandbox.workspaces.facts import BaseFacts, gather_facts
 from sandbox.workspaces.ignore import exactly
@@ -39,12 +40,14 @@ def base_of(parts: Parts, repo_id: str, git: Git, commit: str, without: Sequence
 
 
 def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
-    """The profile whose markers a commit carries, with what the commit suggests where the operator trusts it."""
+    """The profile whose markers a commit carries, with what the commit suggests where the operator trusts it, and what
+    the operator sets for this repository.
+    """
     facts = facts_of(parts, repo_id, git, commit)
     profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
-    if suggested is None or not is_trusted(parts.home, repo_id, sha256_of(suggested)):
-        return profile
-    return with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
+    if suggested is not None and is_trusted(parts.home, repo_id, sha256_of(suggested)):
+        profile = with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
+    return with_overrides(parts.settings, repo_id, profile)
 
 
 def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:

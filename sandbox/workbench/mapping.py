@@ -36,7 +36,7 @@ def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[
     site = parts.image_site
     place = ctags.Place(
         name=f"sandbox-map-{parts.presence.new_id()}",
-        engine=parts.engine,
+        engine=parts.guest_engine,
         policy=parts.policy,
         image_digest=resolve(site, "base"),
         runtime=runtime_of(parts),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox import config, credentials, images, profiles, remotes
     from sandbox.config import Settings
     from sandbox.credentials import Credential
-    from sandbox.engine import connection, options
+    from sandbox.engine import connection, options, ownership
     from sandbox.git import helper, known, transport, userconfig
     from sandbox.git.known import Known
     from sandbox.models import Caller, Permission
@@ -47,6 +47,7 @@ else:  # a listing needs none of them (docs/adr/0003)
     remotes = Lazy("sandbox.remotes")
     connection = Lazy("sandbox.engine.connection")
     options = Lazy("sandbox.engine.options")
+    ownership = Lazy("sandbox.engine.ownership")
     helper = Lazy("sandbox.git.helper")
     known = Lazy("sandbox.git.known")
     transport = Lazy("sandbox.git.transport")
@@ -153,6 +154,12 @@ class Parts:
         self._engines.append(engine)
         self.presence.note_engine()
         return engine
+
+    @Once
+    def guest_engine(self) -> connection.Engine:
+        """The engine, for what starts guests. Raises: `engine_unavailable`, also for one that maps users."""
+        ownership.require_same_users(self.engine)
+        return self.engine
 
     @Once
     def presence(self) -> Presence:

@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.checks.cancel import first_reason, interrupts_deferred, lasting, stops_when
 from sandbox.checks.containers import FreshContainer, TaskContainer
 from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.checks.jobs import with_jobs
 from sandbox.engine.options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
@@ -79,19 +80,19 @@ def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
 def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
     """For clean rooms: each check has a new guest that is gone afterwards."""
     guest = _guest(parts, profile)
-    return Recorder(FreshContainer(parts.engine, parts.policy, guest), guest, parts.home.logs(owner))
+    return Recorder(FreshContainer(parts.guest_engine, parts.policy, guest), guest, parts.home.logs(owner))
 
 
 def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
     """For checks in a task's own worktree: their guest is kept."""
     guest = _guest(parts, profile)
-    executor = TaskContainer(parts.engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
+    executor = TaskContainer(parts.guest_engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
     return Recorder(executor, guest, parts.home.logs(task_id))
 
 
 def _guest(parts: Parts, profile: Profile) -> Guest:
     require_space(parts)
-    if not parts.engine.local:
+    if not parts.guest_engine.local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             "The engine is not on this host, so it cannot mount the files to check",
@@ -154,8 +155,7 @@ def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
 
 
 def _fitted(check: Check) -> Check:
-    """No more CPUs than there are: the engine refuses to promise them."""
+    """No more CPUs than there are: the engine refuses to promise them. As many jobs at once as these allow."""
     limits = check.limits
-    return check.model_copy(
-        update={"limits": limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})}
-    )
+    fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
+    return with_jobs(check.model_copy(update={"limits": fitted}))

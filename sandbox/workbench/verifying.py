@@ -15,6 +15,7 @@ from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.cleanrooms import Source, Wanted, run_in_rooms
 from sandbox.workbench.differences import explain
 from sandbox.workbench.options import VerifyOptions
+from sandbox.workbench.overrides import with_overrides
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of, named_profile, register, whole_tree
 from sandbox.workbench.uncommitted import uncommitted_in
@@ -49,7 +50,11 @@ def run_url(
     repository, git = found.repository, found.git
     commit = resolve_commit(git, ref, repository.default_branch)
     tree = whole_tree(parts, repository, git, commit)
-    profile = chosen or profile_of(parts, repository.id, git, commit)
+    profile = (
+        with_overrides(parts.settings, repository.id, chosen, strict=False)
+        if chosen
+        else profile_of(parts, repository.id, git, commit)
+    )
     checks = running.in_order(profile, wanted or [c.id for c in profile.checks])
     source = Source(repository.id, git, tree, tree)
     uncommitted = uncommitted_in(parts, found, commit)

@@ -11,10 +11,12 @@ import pytest
 from devtools.mounts import unmount_below
 from sandbox.cli.endings import explain
 from sandbox.engine.connection import Engine
-from sandbox.models import Verdict
+from sandbox.models import CauseKind, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
 
+JUNIT = """'<testsuite tests=\\"1\\" failures=\\"1\\"><testcase name=\\"a\\"><failure/></testcase></testsuite>'"""
+CRASHED = "cause: code: it was ended by SIGSEGV"
 SCRIPTS: dict[str, tuple[str, str, Verdict, str]] = {
     "passed": ("true", "", Verdict.PASSED, ""),
     "failed": ("exit 3", "", Verdict.FAILED, "exit code 3"),
@@ -31,6 +33,8 @@ SCRIPTS: dict[str, tuple[str, str, Verdict, str]] = {
     "file-size": ("head -c 3000000 /dev/zero >big", "", Verdict.FAILED, "limits.file_bytes"),
     "tmp": ("head -c 1500000 /dev/zero >/tmp/big", "", Verdict.FAILED, "limits.tmp_bytes"),
     "leftovers": ("sleep 1000 & sleep 1000 & true", "", Verdict.PASSED, "2 processes were still running"),
+    "missing": ("no-such-tool", "", Verdict.FAILED, "there is no command 'no-such-tool'"),
+    "crash-after-a-report": (f"echo {JUNIT} >/report/r.xml; kill -SEGV $$", "", Verdict.FAILED, CRASHED),
     "endless-output": ("yes", "", Verdict.OUTPUT_LIMIT, "limits.output_total_bytes"),
     "flood": ("head -c 3000000 /dev/zero", "", Verdict.PASSED, "stdout: 2.9 MiB, of which 2.8 MiB"),
 }
@@ -86,6 +90,27 @@ def test_the_end_of_a_check_is_told_in_words(bench: tuple[Workbench, str], name:
     assert words in text
     assert bool(text) == bool(words)
     assert workbench.runs(task, 1)[0] == run
+
+
+CAUSES = {
+    "passed": None,
+    "failed": CauseKind.UNKNOWN,
+    "signal": CauseKind.CODE,
+    "crash-after-a-report": CauseKind.CODE,
+    "missing": CauseKind.ENVIRONMENT,
+    "memory": CauseKind.GUEST_INFRASTRUCTURE,
+    "processes": CauseKind.GUEST_INFRASTRUCTURE,
+    "tmp": CauseKind.GUEST_INFRASTRUCTURE,
+    "endless-output": CauseKind.GUEST_INFRASTRUCTURE,
+    "deadline": CauseKind.UNKNOWN,
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), CAUSES.items(), ids=CAUSES)
+def test_the_cause_of_an_end_is_told(bench: tuple[Workbench, str], name: str, kind: CauseKind | None) -> None:
+    workbench, task = bench
+    (run,) = workbench.run_checks(task, [name])
+    assert (run.cause and run.cause.kind) == kind, run
 
 
 def test_refused_processes_are_this_checks_own(bench: tuple[Workbench, str]) -> None:

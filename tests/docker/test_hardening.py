@@ -25,6 +25,7 @@ from sandbox.engine.verify import require_created, verify_created
 from sandbox.errors import SandboxError
 from sandbox.models import Limits
 from sandbox.policy.container import ShippedPolicy, load_container_policy
+from tests.docker.conftest import image_digest
 
 ROOT = Path(__file__).parents[2]
 LABEL = "space.sandbox.test-hardening"
@@ -210,6 +211,28 @@ def interfaces(outcome: Outcome) -> set[str]:
 def test_only_loopback(lab: Lab) -> None:
     assert interfaces(lab.hardened("cat", "/proc/net/dev")) == {"lo"}
     assert interfaces(lab.plain("cat", "/proc/net/dev", NetworkMode="host")) > {"lo"}
+
+
+PORTS = """import socket
+for port in (80, 1023, 1024, 8080):
+    with socket.socket() as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+            print(port, 0)
+        except OSError as error:
+            print(port, error.errno)
+"""
+
+
+def test_ports_below_1024_are_refused_as_on_an_ordinary_host(lab: Lab, engine: Engine) -> None:
+    image = image_digest(engine, "python")
+    assert lab.hardened("python3", "-c", PORTS, image=image).lines() == ["80 13", "1023 13", "1024 0", "8080 0"]
+
+
+def test_control_the_engine_opens_all_ports_to_a_plain_container(lab: Lab, engine: Engine) -> None:
+    plain = dataclasses.replace(lab, spec=dataclasses.replace(lab.spec, image=image_digest(engine, "python")))
+    unprivileged = {"CapDrop": ["ALL"], "NetworkMode": "none"}
+    assert plain.plain("python3", "-c", PORTS, **unprivileged).lines() == ["80 0", "1023 0", "1024 0", "8080 0"]
 
 
 def test_no_resolver_of_the_host_is_visible(lab: Lab) -> None:

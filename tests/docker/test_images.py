@@ -292,6 +292,19 @@ def test_python_check_names_a_dependency_the_wheelhouse_lacks(site: Site, projec
     assert "sandbox images build python --wheelhouse" in output
 
 
+def test_python_check_names_what_its_build_lacks(site: Site, project: Path) -> None:
+    text = PROJECT.replace("DEPENDENCIES", "").replace('"setuptools"]', '"setuptools", "left-pad-backend>=1"]')
+    (project / "pyproject.toml").write_text(text)
+    for what in ("build", "test"):
+        assert check(site, project, what)[0] == 0, "the control: nothing uses it"
+    (project / "pyproject.toml").write_text(text.replace("setuptools.build_meta", "left_pad_backend"))
+    for what in ("build", "test"):
+        code, output, _ = check(site, project, what)
+        assert (code, "left-pad-backend>=1 is not in the wheel-house" in output) == (72, True)
+    (project / "pyproject.toml").write_text(PROJECT.replace("DEPENDENCIES", "").replace('version = "1"', "version = 1"))
+    assert check(site, project, "build")[0] == 1, "its own mistake"
+
+
 def test_python_check_compiles_a_tree_that_is_no_package(site: Site, project: Path) -> None:
     (project / "pyproject.toml").unlink()
     assert check(site, project, "build")[0] == 0

@@ -15,6 +15,7 @@ import pytest
 
 from sandbox.checks.containers import TaskContainer
 from sandbox.checks.execute import Guest, Place, Recorder, judge
+from sandbox.engine import supervised
 from sandbox.engine.commands import command_of
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, Streams, list_labelled, nothing_stops, remove, task_container
@@ -315,6 +316,65 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
     assert (said, (bench.folder / "workspace" / "ran").exists()) == ([], False)
     assert bench.container() == ""
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another uid")
+
+
+def of_another(bench: Bench, name: str) -> None:
+    """As under an engine that maps users, where whatever this host has belongs to somebody else."""
+    os.chown(bench.folder / name, 64999, 64999)
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("name", ["workspace", "report"])
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "fresh"])
+def test_a_guest_that_cannot_write_its_files_runs_nothing_and_is_removed(bench: Bench, name: str, keep: bool) -> None:
+    bench.keep = keep
+    assert bench.sh("echo hi > /workspace/a; echo hi > /report/a").verdict is Verdict.PASSED
+    of_another(bench, name)
+    with pytest.raises(SandboxError, match=f"write /{name} .Permission denied; it belongs to uid 64999") as caught:
+        bench.sh("echo ran")
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert "userns-remap" in caught.value.hint
+    assert bench.container() == ""
+
+
+@ROOT_ONLY
+def test_control_without_the_proof_a_check_that_ignores_errors_passes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "require_writable", lambda *_: None)
+    of_another(bench, "workspace")
+    run = bench.sh("echo built > /workspace/result; true")
+    assert (run.verdict, (bench.folder / "workspace" / "result").exists()) == (Verdict.PASSED, False)
+
+
+def test_a_check_that_shuts_its_own_workspace_has_verdicts_still(bench: Bench) -> None:
+    """What the guest did is no failure of ours."""
+    assert bench.sh("chmod 500 /workspace").verdict is Verdict.PASSED
+    assert bench.sh("echo x > /workspace/x").verdict is Verdict.FAILED
+
+
+def test_the_proof_leaves_nothing_in_the_workspace(bench: Bench) -> None:
+    before = (bench.folder / "workspace").stat()
+    bench.run("true")
+    bench.run("true")
+    after = (bench.folder / "workspace").stat()
+    assert sorted(path.name for path in (bench.folder / "workspace").iterdir()) == [".git"]
+    assert after.st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_supervisor_of_another_version_is_told_from_a_broken_one(bench: Bench) -> None:
+    """It is given arguments that it does not know, as one that was built before them."""
+    options = create_options(_spec(bench), bench.parts.policy)
+    options["Entrypoint"].append("--of-tomorrow")
+    sink: Callable[[bytes], None] = lambda _: None  # noqa: E731 - shorter than its name
+    work = Work(lambda created: command_of(("true",), PurePosixPath("/workspace"), {}, bench.parts.policy, created),
+                Streams(sink, sink), DEADLINE_S, nothing_stops)  # fmt: skip
+    with pytest.raises(SandboxError, match="another version") as caught:
+        run_supervised(bench.parts.engine, bench.name, options, work, keep=False)
+    assert caught.value.code is ErrorCode.IMAGE_MISSING
 
 
 def _spec(bench: Bench) -> ContainerSpec:

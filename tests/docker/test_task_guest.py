@@ -117,6 +117,20 @@ def test_another_process_finds_the_container(bench: Bench, engine: Engine) -> No
     assert bench.container(engine) == first != ""
 
 
+def test_the_proof_that_a_check_can_write_changes_nothing_of_the_task(bench: Bench) -> None:
+    before = seen_of(bench)
+    assert bench.run("quick") is Verdict.PASSED
+    assert bench.run("quick") is Verdict.PASSED
+    assert seen_of(bench) == before
+    assert not bench.workbench.status(bench.task.id).dirty
+
+
+def seen_of(bench: Bench) -> dict[str, int]:
+    """All that lies beside and below the worktree, an overlay's upper directory included, and when it was changed."""
+    folder = bench.worktree.parent
+    return {str(path): path.lstat().st_mtime_ns for path in folder.rglob("*") if "work/" not in str(path)}
+
+
 def test_a_report_is_that_of_its_check_whatever_the_one_before_left(bench: Bench) -> None:
     (first,) = bench.workbench.run_checks(bench.task.id, ["reports"])
     assert first.report is not None

@@ -181,9 +181,11 @@ def test_lsm(option: str, level: ProbeLevel) -> None:
     assert c.lsm_probe({"SecurityOptions": [option]}).level is level
 
 
-@pytest.mark.parametrize(("option", "level"), [("name=userns", OK), ("name=rootless", OK), ("name=seccomp", WARN)])
-def test_userns(option: str, level: ProbeLevel) -> None:
-    assert c.userns_probe({"SecurityOptions": [option]}).level is level
+@pytest.mark.parametrize(("option", "level"), [("name=userns", FAIL), ("name=rootless", FAIL), ("name=seccomp", OK)])
+def test_an_engine_that_maps_users_is_not_recommended(option: str, level: ProbeLevel) -> None:
+    probe = c.userns_probe({"SecurityOptions": [option]})
+    assert probe.level is level
+    assert ("Not supported yet" in probe.hint) == (level is FAIL)
 
 
 def test_init_memory_and_cpus() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import click
 import pytest
 
+from sandbox.checks.cause import EXIT_STATUS_ONLY
 from sandbox.cli.endings import amount, explain
-from sandbox.models import CheckRun, Limits, Usage, Verdict
+from sandbox.cli.verdicts import show_runs
+from sandbox.models import Cause, CauseKind, CheckRun, Limits, Report, TestFailure, Usage, Verdict
 
 MIB = 1024**2
 LIMITS = Limits(
@@ -143,3 +146,54 @@ def test_every_ending_but_a_pass_has_its_words(verdict: Verdict, exit_code: int 
 )
 def test_amounts_are_for_people(size: int | None, text: str) -> None:
     assert amount(size) == text
+
+
+# --- a crash, and the cause
+
+
+def printed(found: CheckRun, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    with click.Context(click.Command("run")):
+        show_runs([found])
+    return capsys.readouterr().out.splitlines()
+
+
+SOME_FAILED = Report(tests=3, failures=1, errors=0, skipped=0, failed=(TestFailure(name="a::b", message="no"),))
+CRASH = Cause(kind=CauseKind.CODE, sentence="a program that it ran was ended by SIGSEGV")
+
+
+@pytest.mark.parametrize("how", [{"exit_code": 139}, {"exit_code": 139, "signal": 11}, {"exit_code": 2}])
+def test_a_report_of_tests_hides_no_crash(how: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    said = "make: *** [Makefile:2: test] Error 139\n" if how["exit_code"] == 2 else "Segmentation fault\n"
+    lines = printed(run(F, **how, stderr_tail=said, report=SOME_FAILED, cause=CRASH), capsys)
+    assert "3 tests, 1 failed reported before a crash" in lines[0]
+    where = {words: next(i for i, line in enumerate(lines) if words in line) for words in (CRASH.sentence, said[:-1])}
+    assert where[CRASH.sentence] < where[said[:-1]] < next(i for i, line in enumerate(lines) if "a::b" in line)
+
+
+def test_without_a_crash_the_failing_tests_are_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(run(F, 1, stderr_tail="noise\n", report=SOME_FAILED), capsys)
+    assert [line for line in lines if "a::b" in line]
+    assert not [line for line in lines if "noise" in line or "crash" in line]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (CauseKind.ENVIRONMENT, "failed (environment)"),
+        (CauseKind.GUEST_INFRASTRUCTURE, "failed (a limit of the guest)"),
+        (CauseKind.CODE, "failed  12.3 s"),
+        (CauseKind.UNKNOWN, "failed  12.3 s"),
+    ],
+)
+def test_the_cause_stands_in_the_summary_and_below_it(
+    kind: CauseKind, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cause = Cause(kind=kind, sentence="there is no\n'x'")
+    lines = printed(run(F, 1, cause=cause), capsys)
+    assert shown in lines[0]
+    assert f"      cause: {kind}: there is no\u2424'x'" in lines
+
+
+def test_a_cause_that_explains_nothing_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(run(F, 1, cause=Cause(kind=CauseKind.UNKNOWN, sentence=EXIT_STATUS_ONLY)), capsys)
+    assert not [line for line in lines if "cause" in line]

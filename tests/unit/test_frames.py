@@ -67,7 +67,10 @@ MESSAGES: list[tuple[bytes, Message]] = [
     (frame(b"B", NONCE), Busy(NONCE)),
     (frame(b"A", NONCE + b"\1"), Alive(NONCE, True)),
     (frame(b"A", NONCE + b"\0"), Alive(NONCE, False)),
-    (frame(b"I", NONCE + b"Uid: 1\0" + b"/ \xff\0" + b"\0"), Posture(NONCE, "Uid: 1", "/ \udcff", "")),
+    (
+        frame(b"I", NONCE + b"Uid: 1\0" + b"/ \xff\0" + b"\0" + b"0\0" + b"0 1 /\0"),
+        Posture(NONCE, "Uid: 1", "/ \udcff", "", "0", "0 1 /"),
+    ),
 ]
 
 
@@ -105,9 +108,10 @@ MALFORMED = {
     "busy without a nonce": wrapped(frame(b"B", b"")),
     "alive without its flag": wrapped(frame(b"A", NONCE)),
     "posture of two texts": wrapped(frame(b"I", NONCE + b"a\0b\0")),
-    "posture of four texts": wrapped(frame(b"I", NONCE + b"a\0b\0c\0d\0")),
-    "posture without its end": wrapped(frame(b"I", NONCE + b"a\0b\0c")),
-    "posture without a token": wrapped(frame(b"I", b"a\0b\0c\0")),
+    "posture of three texts, as before": wrapped(frame(b"I", NONCE + b"a\0b\0c\0")),
+    "posture of six texts": wrapped(frame(b"I", NONCE + b"a\0b\0c\0d\0e\0f\0")),
+    "posture without its end": wrapped(frame(b"I", NONCE + b"a\0b\0c\0d\0e")),
+    "posture without a token": wrapped(frame(b"I", b"a\0b\0c\0d\0e\0")),
 }
 
 

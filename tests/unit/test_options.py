@@ -88,7 +88,7 @@ HOST_CONFIG: dict[str, Any] = {
     "CgroupnsMode": "private",
     "CgroupParent": "",
     "Cgroup": "",
-    "Sysctls": {},
+    "Sysctls": {"net.ipv4.ip_unprivileged_port_start": "1024"},
     "AutoRemove": False,
     "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
     "LogConfig": {"Type": "none", "Config": {}},
@@ -147,7 +147,7 @@ SUPERVISED = dataclasses.replace(
     SPEC, argv=(), env={}, cwd=PurePosixPath("/workspace"), supervisor=Supervisor(Path("/srv/sandbox/init"), 600)
 )
 OF_SUPERVISED = {
-    "Entrypoint": ["/sandbox-init", "600"],
+    "Entrypoint": ["/sandbox-init", "600", "/workspace", "/report"],
     "OpenStdin": True,
     "StdinOnce": False,
     "AttachStdin": True,

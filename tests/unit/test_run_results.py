@@ -19,11 +19,12 @@ from sandbox.agent.server import _described
 from sandbox.agent.tools import TOOLS
 from sandbox.models import (
     BackgroundRun,
+    Cause,
+    CauseKind,
     CheckRun,
     FailedTest,
     Limits,
     LogLines,
-    Model,
     Report,
     TestFailure,
     Usage,
@@ -136,11 +137,7 @@ def test_a_run_that_passed_has_no_tails() -> None:
 
 
 def test_a_cause_is_passed_on() -> None:
-    class Cause(Model):
-        kind: str
-        sentence: str
-
-    run = run_of().model_copy(update={"cause": Cause(kind="environment", sentence="There is no command cmake")})
+    run = run_of(cause=Cause(kind=CauseKind.ENVIRONMENT, sentence="There is no command cmake"))
     found = document(run_result(run))
     assert list(found)[:2] == ["verdict", "cause"]
     assert found["cause"] == {"kind": "environment", "sentence": "There is no command cmake"}

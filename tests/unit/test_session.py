@@ -202,7 +202,7 @@ def test_an_interrupt_kills_the_check_before_it_passes_on(talking: Callable[[Say
     assert killed.wait(60)
 
 
-POSTURE = b"status\0mounts\0interfaces\0"
+POSTURE = b"status\0mounts\0interfaces\0port_start\0folders\0"
 
 
 def idle(running: bytes) -> Says:
@@ -215,7 +215,8 @@ def idle(running: bytes) -> Says:
 def test_posture_is_what_an_idle_guest_says(talking: Callable[[Says], Talk]) -> None:
     found = talking(idle(b"\0")).session.posture(60)
     assert found is not None
-    assert (found.status, found.mountinfo, found.interfaces) == ("status", "mounts", "interfaces")
+    said = (found.status, found.mountinfo, found.interfaces, found.port_start, found.folders)
+    assert said == ("status", "mounts", "interfaces", "port_start", "folders")
 
 
 def test_a_guest_in_which_something_runs_is_not_used(talking: Callable[[Says], Talk]) -> None:

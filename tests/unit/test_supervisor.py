@@ -24,6 +24,7 @@ from tests.unit.pid1 import (
     PATH,
     QUIESCENT,
     TIMED_OUT,
+    UID,
     Done,
     Ended,
     Pid1,
@@ -385,7 +386,9 @@ def test_posture_is_pid_1s_own(guest: Pid1, running: bool) -> None:
     guest.send(frame(b"Q", NONCE))
     kind, payload = guest.receive()
     assert (kind, payload[:16], payload[-1:]) == (b"I", NONCE, b"\0")
-    status, mounts, devices = payload[16:-1].decode().split("\0")
+    status, mounts, devices, ports, folders = payload[16:-1].decode().split("\0")
+    assert folders == "", "it was told of none"
+    assert ports == Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
     assert {name: fields[name].strip() for name in ("Pid", "NoNewPrivs", "CapEff")} == {
         "Pid": "1", "NoNewPrivs": "1", "CapEff": "0" * 16,
@@ -395,6 +398,65 @@ def test_posture_is_pid_1s_own(guest: Pid1, running: bool) -> None:
     assert proc <= set(seen.splitlines())
     assert proc or len(seen) > 100_000, "a table of 128 KiB, as on a host with many mounts, is left out and not cut"
     assert "lo:" in devices
+
+
+# --- what a check can write
+
+
+def folders_of(guest: Pid1) -> list[str]:
+    """What PID 1 says of its folders."""
+    guest.send(frame(b"Q", NONCE))
+    kind, payload = guest.receive()
+    assert (kind, payload[:16]) == (b"I", NONCE)
+    return payload[16:-1].decode().split("\0")[4].splitlines()
+
+
+def test_folders_are_tried_and_nothing_is_left_in_them(supervisor: Path, folder: Path) -> None:
+    own, shut, closed = folder / "own", folder / "shut", folder / "closed"
+    for path, owner, mode in ((own, UID, 0o755), (shut, 0, 0o755), (closed, UID, 0o500)):
+        path.mkdir()
+        path.chmod(mode)
+        os.chown(path, owner, owner)
+    missing = folder / "missing"
+    before = own.stat()
+    with pid1(supervisor, "300", *map(str, (own, shut, closed, missing))) as guest:
+        for _ in range(2):
+            assert folders_of(guest) == [
+                f"0 {UID} 755 {own}",
+                f"{errno.EACCES} 0 755 {shut}",
+                f"{errno.EACCES} {UID} 500 {closed}",
+                f"{errno.ENOENT} 0 0 {missing}",
+            ]
+    after = own.stat()
+    assert list(own.iterdir()) == []
+    assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns), "a file without a name"
+
+
+def test_folder_on_a_full_disk_is_told_from_one_that_is_shut(supervisor: Path, folder: Path) -> None:
+    """The question is one of rights: a check that fills its disk finds out by itself."""
+    place = folder / "full"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,mode=777", "none", place], check=True)
+    try:
+        (place / "all").write_bytes(bytes(4096))
+        with pid1(supervisor, "300", str(place)) as guest:
+            assert folders_of(guest) == [f"{errno.ENOSPC} 0 777 {place}"]
+        assert [path.name for path in place.iterdir()] == ["all"]
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_folders_are_left_alone_while_a_check_runs(supervisor: Path, folder: Path) -> None:
+    with pid1(supervisor, "300", str(folder)) as guest:
+        nonce = guest.start("sh", "-c", "echo ready; sleep 600")
+        guest.until_output(nonce)
+        assert folders_of(guest) == []
+
+
+@pytest.mark.parametrize("paths", [["relative"], [""], ["/"] * 5, ["/" + "x" * 300]], ids=lambda value: str(value)[:20])
+def test_folders_that_are_none_are_refused(supervisor: Path, paths: list[str]) -> None:
+    with pid1(supervisor, "300", *paths) as guest:
+        assert guest.exit_code() == 64
 
 
 def test_frames_may_come_byte_by_byte(guest: Pid1) -> None:

@@ -1,0 +1,121 @@
+"""Why a check did not pass: the code, its surroundings, or the guest itself. Pure, but for one look at what the project
+declares; it explains a verdict and never changes one.
+
+Facts come first: what the kernel, the engine and PID 1 said, and the exit status of our own helper. Then the report of
+the tests, then what the output says (symptoms.py). Without any of these only the exit status is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sandbox.checks.crash import crash_of
+from sandbox.checks.symptoms import Declares, find_symptom, missing_command
+from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, Verdict
+
+EXIT_STATUS_ONLY = "only its exit status is known; its output may say more"
+"""The sentence of a cause that explains nothing."""
+
+HELPER = "sandbox-python-check"
+"""Of the image `python`, where its exit statuses 69 and 72 are documented (images/python)."""
+_NOT_IN_WHEELHOUSE, _NO_BACKEND = 69, 72
+_NOT_EXECUTABLE = 126
+_LACKS = re.compile(rf"^{HELPER}: ([A-Za-z0-9][\w.,<>=!~;\[\] -]{{0,100}}?)(?: \(from [^)]{{1,100}}\))? is not in the ")
+_COLLECTING = "collection failure"  # pytest's message for a module it could not import; the output says more
+
+_ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
+    CauseKind.ENVIRONMENT,
+    CauseKind.GUEST_INFRASTRUCTURE,
+    CauseKind.CODE,
+    CauseKind.UNKNOWN,
+)
+_LIMITED = {
+    Verdict.OOM_KILLED: "it met its memory limit (limits.memory_bytes)",
+    Verdict.OUTPUT_LIMIT: "it printed more than it may (limits.output_total_bytes)",
+    Verdict.DISK_LIMIT: "it met its disk limit, or the host's disk is nearly full",
+}
+
+
+def cause_of(check: Check, run: CheckRun, declares: Declares) -> Cause | None:
+    """None for what passed."""
+    if run.verdict is Verdict.PASSED:
+        return None
+    if run.verdict is not Verdict.FAILED:
+        return _of_end(run)
+    known = _of_facts(check, run) or _of_tests(run, declares) or find_symptom(_lines(run), declares)
+    return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
+
+
+def _of_end(run: CheckRun) -> Cause:
+    if run.verdict is Verdict.TIMED_OUT:
+        return Cause(
+            kind=_UNKNOWN, sentence="it did not end before its deadline: it hangs, or needs longer (timeout_s)"
+        )
+    if run.verdict in _LIMITED:
+        return Cause(kind=_GUEST, sentence=_LIMITED[run.verdict])
+    if run.exit_code is None and run.wall_time_s:
+        return Cause(kind=_GUEST, sentence="its guest ended without a report")
+    return Cause(kind=_UNKNOWN, sentence="it was stopped on request")
+
+
+def _of_facts(check: Check, run: CheckRun) -> Cause | None:
+    return _of_processes(run) or _of_crash(run) or _of_helper(check, run) or _of_start(run)
+
+
+def _of_processes(run: CheckRun) -> Cause | None:
+    usage = run.usage
+    uncounted = usage.forks_refused is None and (usage.pids_peak or 0) >= usage.limits.pids
+    if usage.forks_refused or uncounted:
+        return Cause(kind=_GUEST, sentence="it had all the processes and threads that it may have (limits.pids)")
+    return None
+
+
+def _of_crash(run: CheckRun) -> Cause | None:
+    crash = crash_of(run)
+    if crash is None:
+        return None
+    if crash.name == "SIGXFSZ":
+        return Cause(kind=_GUEST, sentence="a file grew larger than it may (limits.file_bytes)")
+    if crash.name == "SIGSYS":
+        return Cause(kind=_ENVIRONMENT, sentence="it made a system call that no guest may make (docs/hardening.md)")
+    return Cause(kind=_CODE if crash.own_fault else _UNKNOWN, sentence=f"{crash.who} was ended by {crash.name}")
+
+
+def _of_helper(check: Check, run: CheckRun) -> Cause | None:
+    if check.argv[0] != HELPER or run.exit_code not in {_NOT_IN_WHEELHOUSE, _NO_BACKEND}:
+        return None
+    name = next((match[1] for line in _lines(run) if (match := _LACKS.match(line))), "")
+    what = f"'{name}'" if name else "a requirement"
+    use = "needed to build the project" if run.exit_code == _NO_BACKEND else "a declared dependency"
+    return Cause(kind=_ENVIRONMENT, sentence=f"{what}, {use}, is not in the wheel-house of the image (docs/images.md)")
+
+
+def _of_start(run: CheckRun) -> Cause | None:
+    """A shell's and PID 1's statuses for what is not there, and what cannot be executed."""
+    if run.exit_code == _NOT_EXECUTABLE:
+        return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: its mode, or made for another machine")
+    return missing_command(_lines(run), run.exit_code)
+
+
+def _of_tests(run: CheckRun, declares: Declares) -> Cause | None:
+    """From the failing tests' own messages: what else is printed may be about tests that passed."""
+    report = run.report
+    if report is None or not report.failed or any(failure.message == _COLLECTING for failure in report.failed):
+        return None
+    symptoms = [find_symptom(failure.message.splitlines()[:1], declares) for failure in report.failed]
+    first = symptoms[0]
+    complete = report.failures + report.errors <= len(symptoms)
+    if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in symptoms):
+        return first
+    return Cause(kind=_CODE, sentence=_count(report))
+
+
+def _count(report: Report) -> str:
+    bad = report.failures + report.errors
+    return f"{bad} of {report.tests} tests failed" if report.tests > 1 else "its test failed"
+
+
+def _lines(run: CheckRun) -> Iterator[str]:
+    yield from run.stderr_tail.splitlines()
+    yield from run.stdout_tail.splitlines()

@@ -1,0 +1,53 @@
+"""Whether a check, or a program that it ran, crashed. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+from sandbox.models import CheckRun, Verdict
+
+_SHELL = 128  # a shell reports a program that a signal ended as 128 and its number: POSIX, XCU 2.8.2
+_OWN_FAULT = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV"})
+_MAKE = re.compile(r"^g?make(?:\[\d+\])?: \*\*\* \[[^\]]{1,200}\] (?:Error (\d{3})|(Segmentation fault|Aborted)\b.*)$")
+_WORDS = {"Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
+
+
+@dataclass(frozen=True)
+class Crash:
+    """`name`: of the signal. `who`: what it ended."""
+
+    name: str
+    who: str
+
+    @property
+    def own_fault(self) -> bool:
+        """Whether the program did something wrong, rather than was sent a signal."""
+        return self.name in _OWN_FAULT
+
+
+def crash_of(run: CheckRun) -> Crash | None:
+    """From its signal or exit status; where make hides them, from what it says of its step."""
+    if run.verdict is not Verdict.FAILED:
+        return None
+    if run.signal is not None:
+        return Crash(_name(run.signal) or f"signal {run.signal}", "it")
+    if (name := _name((run.exit_code or 0) - _SHELL)) is not None:
+        return Crash(name, "a program that it ran")
+    lines = (*run.stderr_tail.splitlines(), *run.stdout_tail.splitlines())
+    said = next((name for line in lines if (name := _signal_of_step(line))), None)
+    return Crash(said, "a program that it ran") if said else None
+
+
+def _signal_of_step(line: str) -> str | None:
+    if (match := _MAKE.match(line)) is None:
+        return None
+    return _name(int(match[1]) - _SHELL) if match[1] else _WORDS[match[2]]
+
+
+def _name(number: int) -> str | None:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None

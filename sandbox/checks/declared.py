@@ -1,0 +1,110 @@
+"""Whether a project declares the package that a module comes from. Reads a few files of the worktree, as guest data.
+
+Only advice hangs on it, so names are compared loosely, and what cannot be read declares nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from configparser import ConfigParser
+from configparser import Error as ConfigError
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sandbox.errors import SandboxError
+from sandbox.files.tree import WorktreeFiles
+from sandbox.policy.paths import RepoPath
+
+_FILE_BYTES = 64 * 1024  # of each: parsing is not linear, and a guest wrote them
+_REQUIREMENTS = tuple(
+    f"{name}.txt"
+    for name in ("requirements", "requirements-dev", "requirements-test", "dev-requirements", "test-requirements")
+)
+_PACKAGES = {
+    "attr": "attrs", "bs4": "beautifulsoup4", "crypto": "pycryptodome", "cv2": "opencv-python",
+    "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv", "git": "gitpython",
+    "jwt": "pyjwt", "openssl": "pyopenssl", "pil": "pillow", "pkg-resources": "setuptools", "serial": "pyserial",
+    "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml", "zmq": "pyzmq",
+}  # fmt: skip
+"""Modules of well-known packages that are called otherwise."""
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+
+
+def declares(workspace: Path, module: str) -> bool:
+    """Whether a file of the project names the package of a Python or Node module. Never raises."""
+    top = module if module.startswith("@") else re.split(r"[./]", module, maxsplit=1)[0]
+    wanted = _plain(top)
+    with suppress(OSError, SandboxError), WorktreeFiles(workspace) as files:
+        names = {_plain(name) for name in (*_of_pyproject(files), *_of_requirements(files), *_of_node(files))}
+        return bool(names & {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"})
+    return False
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _text(files: WorktreeFiles, path: str) -> str:
+    try:
+        return files.read(RepoPath(path), _FILE_BYTES).decode("utf-8", "replace")
+    except SandboxError:
+        return ""
+
+
+def _of_pyproject(files: WorktreeFiles) -> Iterator[str]:
+    try:
+        document = tomllib.loads(_text(files, "pyproject.toml"))
+    except (ValueError, RecursionError):
+        return
+    yield from _words(_at(document, "project", "dependencies"))
+    yield from _words(_at(document, "project", "optional-dependencies"))
+    yield from _words(_at(document, "dependency-groups"))
+    yield from _words(_at(document, "build-system", "requires"))
+    poetry = _at(document, "tool", "poetry")
+    groups = _at(poetry, "group")
+    for table in (poetry, *(groups.values() if isinstance(groups, dict) else ())):
+        for key in ("dependencies", "dev-dependencies"):
+            found = _at(table, key)
+            yield from found if isinstance(found, dict) else ()
+
+
+def _of_requirements(files: WorktreeFiles) -> Iterator[str]:
+    for path in _REQUIREMENTS:
+        yield from _words(_text(files, path).splitlines())
+    parser = ConfigParser(interpolation=None, strict=False)
+    with suppress(ConfigError):
+        parser.read_string(_text(files, "setup.cfg"))
+    if parser.has_section("options"):
+        for key in ("install_requires", "tests_require"):
+            yield from _words(parser["options"].get(key, "").splitlines())
+    if parser.has_section("options.extras_require"):
+        for text in parser["options.extras_require"].values():
+            yield from _words(text.splitlines())
+
+
+def _of_node(files: WorktreeFiles) -> Iterator[str]:
+    try:
+        document = json.loads(_text(files, "package.json") or "null")
+    except (ValueError, RecursionError):
+        return
+    for key in ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies"):
+        found = _at(document, key)
+        yield from found if isinstance(found, dict) else ()
+
+
+def _at(document: Any, *keys: str) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+def _words(found: Any) -> Iterator[str]:
+    """Names at the beginning of requirements, in a list or in lists by name."""
+    for entry in found.values() if isinstance(found, dict) else [found]:
+        for text in entry if isinstance(entry, list) else ():
+            if isinstance(text, str) and (match := _NAME.match(text.strip())):
+                yield match[0]

@@ -1,0 +1,169 @@
+"""What the output of a failed check says about why it failed. Pure: lines in, a cause out, or None.
+
+All of it is guest text, so it explains and never decides. To be silent where a program only talks about such words,
+every pattern is anchored to the whole form in which one known tool says it (captured in tests/data/causes), and takes
+no more of the line than a name of known characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sandbox.models import Cause, CauseKind
+
+_ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
+    CauseKind.ENVIRONMENT,
+    CauseKind.GUEST_INFRASTRUCTURE,
+    CauseKind.CODE,
+    CauseKind.UNKNOWN,
+)
+_NETWORK = "it asked for something from a network, and a check has none"
+_IMAGE = "add it to the profile's image (docs/images.md)"
+_EITHER = "the tree or the image lacks it"
+_NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
+_NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
+_NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
+_READ_ONLY = "a check may write to its worktree, /tmp, its home directory and /report only"
+_NAME = r"([\w./+@-]{1,80})"
+_RAISED = r"^(?:E +)?"  # a traceback's last line, and pytest's way to show it
+
+Declares = Callable[[str], bool]
+"""Whether the project declares what a module of this name comes from."""
+
+
+@dataclass(frozen=True)
+class _Symptom:
+    """`pattern` matches a line; its group, if any, is the name that `sentence` has a place for."""
+
+    kind: CauseKind
+    pattern: re.Pattern[str]
+    sentence: str
+
+
+_LACKED = (
+    (
+        _ENVIRONMENT,
+        r"^\S{1,200}: fatal error: <([\w./+-]{1,80})>: No such file",
+        f"there is no header '{{}}': {_IMAGE}",
+    ),
+    (_UNKNOWN, r'^\S{1,200}: fatal error: "([\w./+-]{1,80})": No such file', f"there is no header '{{}}': {_EITHER}"),
+    (_ENVIRONMENT, rf"^(?:\S*/)?ld(?:\.\w+)?: cannot find -l{_NAME}", f"the linker finds no '{{}}': {_IMAGE}"),
+    (_ENVIRONMENT, rf'^  Could not find a package configuration file provided by "{_NAME}"', _NO_PACKAGE),
+    (_ENVIRONMENT, rf"^  Could NOT find {_NAME} \(missing: ", _NO_PACKAGE),
+    (_ENVIRONMENT, rf"^(?:-- +)?Package '{_NAME}', required by '\S+', not found", _NO_PACKAGE),
+    (_ENVIRONMENT, rf"^(?:-- +)?No package '{_NAME}' found", _NO_PACKAGE),
+    (_ENVIRONMENT, rf"^error: linker `{_NAME}` not found", f"there is no linker '{{}}': {_IMAGE}"),
+    (_ENVIRONMENT, rf"^ERROR: No matching distribution found for {_NAME}", f"'{{}}' {_NO_WHEEL}"),
+    (_ENVIRONMENT, r"^As a reminder, you're using offline mode \(--offline\)", "cargo lacks crates of the project"),
+    (_ENVIRONMENT, r"^.{0,200}: module lookup disabled by GOPROXY=off$", "go lacks modules of the project"),
+)
+_ASKED_A_NETWORK = (
+    r"^hint: Packages were unavailable because the network was disabled\.",
+    r"^npm (?:ERR!|error) code (?:EAI_AGAIN|ENOTFOUND|ENETUNREACH|ECONNREFUSED)$",
+    r"^(?:fatal|curl|wget|ssh)\b.{0,300}: (?:Could not resolve|unable to resolve|Temporary failure in name)",
+    r"^  \[6\] Could not resolve hostname ",
+    r"^.{0,200}: dial tcp: lookup \S+.{0,100}: (?:no such host|Temporary failure in name|connection refused)",
+    rf"{_RAISED}socket\.gaierror: \[Errno -[235]\] ",
+    r"^Error: getaddrinfo (?:EAI_AGAIN|ENOTFOUND) ",
+)
+_MET_A_LIMIT = (
+    (_GUEST, rf"{_RAISED}OSError: \[Errno 28\] No space left on device", _NO_SPACE),
+    (_GUEST, r"^[\w./+-]{1,80}: (?:.{0,200}: )?No space left on device$", _NO_SPACE),
+    (_GUEST, rf"{_RAISED}OSError: \[Errno 24\] Too many open files", "it has too many open files (limits.open_files)"),
+    (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system", _READ_ONLY),
+)
+_COMPILED = (
+    (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
+    (_CODE, r"^error\[E\d{4}\]: ", "the compiler found an error"),
+)
+_SYMPTOMS = tuple(
+    _Symptom(kind, re.compile(pattern), sentence)
+    for kind, pattern, sentence in (
+        *_LACKED,
+        *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
+        *_MET_A_LIMIT,
+        *_COMPILED,
+    )
+)
+_INCLUDE = re.compile(r"^ *\d+ \| *# *include *([<\"])")
+_HEADER = re.compile(r"^(\S{1,200}: fatal error: )([\w./+-]{1,80})(: No such file or directory)$")
+_IMPORTS = (
+    re.compile(_RAISED + r"(?:ModuleNotFoundError|ImportError): No module named '?([A-Za-z_][\w.]{0,80})'?$"),
+    re.compile(r"^Error: Cannot find (?:module|package) '(@?[A-Za-z_][\w./-]{0,80})'"),
+)
+_NOT_THERE = (
+    re.compile(rf"^(?:/bin/)?(?:ba|da)?sh: (?:line )?(?:\d+: )?{_NAME}: (?:command )?not found$"),
+    re.compile(rf"^[\w./-]{{1,80}}: (?:line )?\d+: {_NAME}: (?:command )?not found$"),
+    re.compile(rf"^g?make(?:\[\d+\])?: {_NAME}: (?:No such file or directory|Command not found)$"),
+    re.compile(rf"^sandbox: cannot run '{_NAME}' in \S+: No such file or directory$"),
+    re.compile(rf"^(?:/usr/bin/)?env: [\u2018'`\"]?{_NAME}[\u2019'\"]?: No such file or directory$"),
+)
+_MAKE_127 = re.compile(r"^g?make(?:\[\d+\])?: \*\*\* \[[^\]]{1,200}\] Error 127$")
+_CAPTURED = re.compile(r"^-+ Captured \w+ \w+ -+$")
+_END_OF_CAPTURED = re.compile(r"^(?:=+ .* =+|_+ .* _+|-+ Captured \w+ \w+ -+)$")
+
+
+def find_symptom(lines: Iterable[str], declares: Declares) -> Cause | None:
+    """The first symptom in the order of the output: later ones are most often its consequences."""
+    for line in with_headers(without_captured(lines)):
+        found = _known(line) or _import(line, declares)
+        if found is not None:
+            return found
+    return None
+
+
+def missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
+    """Of a command that is not there, where the exit status says so too: a shell's, or that of a step of make."""
+    said = list(without_captured(lines))
+    if exit_code != 127 and not any(_MAKE_127.match(line) for line in said):
+        return None
+    names = [match[1] for line in said for pattern in _NOT_THERE if (match := pattern.match(line))]
+    if not names:
+        return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is not there: {_IMAGE}")
+    if "/" in names[-1]:
+        return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
+    return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {_IMAGE}")
+
+
+def without_captured(lines: Iterable[str]) -> Iterable[str]:
+    """But for what pytest repeats of a test's own output: that is what the test is about."""
+    captured = False
+    for line in lines:
+        if _END_OF_CAPTURED.match(line):
+            captured = bool(_CAPTURED.match(line))
+        if not captured:
+            yield line
+
+
+def with_headers(lines: Iterable[str]) -> Iterable[str]:
+    """gcc says only in the line after its error how a header was asked for: with <> it is the system's."""
+    waiting: re.Match[str] | None = None
+    for line in lines:
+        if waiting is not None:
+            style = _INCLUDE.match(line)
+            first, last = ("<", ">") if style and style[1] == "<" else ('"', '"')
+            yield f"{waiting[1]}{first}{waiting[2]}{last}{waiting[3]}"
+        waiting = _HEADER.match(line)
+        if waiting is None:
+            yield line
+    if waiting is not None:
+        yield f'{waiting[1]}"{waiting[2]}"{waiting[3]}'
+
+
+def _known(line: str) -> Cause | None:
+    for symptom in _SYMPTOMS:
+        if match := symptom.pattern.match(line):
+            name = next((group for group in match.groups() if group), "")
+            return Cause(kind=symptom.kind, sentence=symptom.sentence.format(name))
+    return None
+
+
+def _import(line: str, declares: Declares) -> Cause | None:
+    module = next((match[1] for pattern in _IMPORTS if (match := pattern.match(line))), None)
+    if module is None:
+        return None
+    if declares(module):
+        return Cause(kind=_ENVIRONMENT, sentence=f"'{module}', which the project declares, is not in the image")
+    return Cause(kind=_UNKNOWN, sentence=f"there is no module '{module}', and the project does not declare it")

@@ -1,0 +1,36 @@
+"""What the operator sets for single checks of one repository, over what its profile says. Pure."""
+
+from __future__ import annotations
+
+from sandbox.config import CheckSettings, Settings
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Check, Limits
+from sandbox.profiles import Profile
+
+
+def with_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict: bool = True) -> Profile:
+    """The profile as it is for one repository. `strict`: settings for a check that it does not have are an error.
+
+    Raises: `invalid_input` naming the checks that there are.
+    """
+    repository = settings.repositories.get(repo_id)
+    if repository is None or not repository.checks:
+        return profile
+    known = [check.id for check in profile.checks]
+    if strict and (unknown := sorted(repository.checks.keys() - set(known))):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"Configuration key 'repositories.{repo_id}.checks.{unknown[0]}': there is no such check",
+            details=f"The profile '{profile.name}' has {', '.join(known) or 'no checks'}",
+            hint=f"`sandbox check list {repo_id}` shows a repository's checks.",
+        )
+    changed = tuple(_override(check, repository.checks.get(check.id)) for check in profile.checks)
+    return profile.model_copy(update={"checks": changed})
+
+
+def _override(check: Check, said: CheckSettings | None) -> Check:
+    if said is None:
+        return check
+    limits = Limits.model_validate({**dict(check.limits), **said.limits})
+    update = {"limits": limits, "timeout_s": said.timeout_s or check.timeout_s, "jobs": said.jobs or check.jobs}
+    return check.model_copy(update=update)
