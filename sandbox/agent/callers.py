@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -14,7 +15,9 @@ _SESSION_HEADER = "mcp-session-id"
 
 
 def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str) -> Caller:
-    """`server`: names this process, where the client has no session."""
+    """`server`: names this process, where the client has no session. The id of one lets its bearer in, so a digest of
+    it is written down.
+    """
     params = context.session.client_params
     info = params.client_info if params is not None else None
     request = context.request
@@ -24,6 +27,6 @@ def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str
             "client": clipped(one_line(info.name)) if info else "",
             "client_version": clipped(one_line(info.version)) if info else "",
             "transport": "stdio" if request is None else "http",
-            "session": clipped(one_line(session)) or server,
+            "session": hashlib.sha256(session.encode()).hexdigest()[:32] if session else server,
         }
     )

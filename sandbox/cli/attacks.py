@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections import Counter
@@ -13,6 +14,7 @@ import click
 from sandbox.cli.invocation import Invocation, note, table
 from sandbox.errors import SandboxError
 from sandbox.models import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
+from sandbox.store.home import Home, default_home, home_at
 from sandbox.text import neutral
 
 _COLORS = {AttackOutcome.HELD: "green", AttackOutcome.SKIPPED: "cyan", AttackOutcome.GOT_THROUGH: "red"}
@@ -28,8 +30,7 @@ def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
         "Attacking this host with a scratch home; your repositories are not touched. Soft containers are its controls."
     )
     report = attack(invocation.home, only, told=_Teller())
-    with suppress(SandboxError), invocation.workbench() as workbench:  # the report matters more than its record
-        workbench.record_attacks(report)
+    _record(invocation, report)
     invocation.emit(report, lambda: show(report))
     return 0 if report.safe else 1
 
@@ -66,6 +67,14 @@ def _line(label: str, text: str, width: int) -> None:
     """One text behind its label; links of Markdown become paths."""
     plain = _LINK.sub(r"\1 (docs/\2)", text)
     click.echo(click.wrap_text(plain, width, click.style(label, bold=True), " " * len(label)))
+
+
+def _record(invocation: Invocation, report: AttackReport) -> None:
+    """In the home's journal, where there is a home: none is made for it. The report matters more than its record."""
+    home = home_at(invocation.home or default_home(os.environ))
+    if Home(home).journal_head.parent.is_dir():
+        with suppress(SandboxError), invocation.workbench() as workbench:
+            workbench.record_attacks(report)
 
 
 class _Teller:

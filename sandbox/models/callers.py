@@ -12,7 +12,8 @@ class Caller(Model):
 
     `user`: by the system's accounts, not by the environment; `sudo_user`: who `sudo` says they were before.
     `program`: what a Python program was started as. `client`, `client_version`: what an MCP client says it is, which
-    nothing proves. `session`: of the connection: over HTTP the server's id, over stdio one for each server process.
+    nothing proves. `session`: tells connections apart: over HTTP a digest of the session's id, else one for each server
+    process.
     """
 
     uid: int

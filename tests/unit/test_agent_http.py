@@ -113,6 +113,17 @@ def test_each_session_is_told_what_differs_from_the_list_it_was_shown(visit: Vis
             assert any("notifications/tools/list_changed" in line for line in stream.iter_lines())
 
 
+def test_an_entry_says_which_client_over_http_and_does_not_hold_its_session(visit: Visitor) -> None:
+    task = visit.workbench.create_task(visit.workbench.clone(str(visit.upstream)).repository.id).id
+    sessions = [visit.begin()[1] for _ in range(2)]
+    for session in sessions:
+        visit.ask(session, "tools/call", name="space_repo_snapshot", arguments={"task_id": task, "label": session})
+    by = [entry.by for entry in visit.workbench.log(task)[1:]]
+    assert [(b.client, b.client_version, b.transport) for b in by if b] == [("t", "1", "http")] * 2
+    assert len({b.session for b in by if b}) == 2
+    assert not any(session in str(visit.workbench.log(task)) for session in sessions)
+
+
 def test_n07_a_session_is_named_at_random_and_no_name_makes_one(visit: Visitor) -> None:
     names = [visit.begin()[1] for _ in range(3)]
     assert len(set(names)) == 3

@@ -24,6 +24,8 @@ from sandbox.cli.attacks import summary
 from sandbox.config import Settings
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import AttackOutcome, AttackReport, AttackResult
+from sandbox.store import journal
+from sandbox.store.home import Home
 
 
 def ran(tmp_path: Path, entry: Entry, deadline_s: float = 60.0) -> AttackResult:
@@ -214,6 +216,14 @@ def test_the_command_prints_one_document_and_exits_zero(tmp_path: Path, capsys: 
     assert (said["safe"], said["held"]) == (True, 1)
     assert said["results"][0]["outcome"] == "held"
     assert not (tmp_path / "home").exists(), "the user's home is not touched"
+
+
+def test_a_home_that_is_there_records_how_the_attacks_ended(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    assert main(["--home", str(home.root), "--json", "doctor", "--attack", "--only", "A04"]) == 0
+    (entry,) = [e for e in journal.read(home, journal.HOME) if e.operation == "doctor-attack"]
+    assert (entry.facts["safe"], entry.facts["held"]) == ("true", "1")
 
 
 def test_only_without_attack_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
