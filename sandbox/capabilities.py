@@ -240,10 +240,14 @@ def image_probes(images: Iterable[ImageInfo]) -> tuple[Probe, ...]:
 
 def _image_probe(image: ImageInfo) -> Probe:
     name, build = f"image: {image.name}", f"Run `sandbox images build {image.name}`."
+    if image.variant_of:
+        build = f"Run `sandbox images build {image.variant_of} --wheelhouse FILE --as {image.name}` with its wheels."
+    if image.problem:
+        return _warn(name, image.problem, f"Correct or move away $SANDBOX_HOME/images/{image.name}/.")
     if not image.present:
         return _warn(name, "not built", build)
     if image.stale:
-        return _warn(name, f"{image.tag} is older than its recipe", build)
+        return _warn(name, f"{image.tag} is older than what it is built on", build)
     return _ok(name, image.tag)
 
 

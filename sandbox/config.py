@@ -81,14 +81,16 @@ class ImageSettings(_Section):
     """`base`: Debian image to build ours from; empty: present, then pulled, then bootstrapped.
 
     `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
-    `ca_bundle`: CA file trusted while wheels are downloaded in a throw-away build stage.
+    `ca_bundle`: CA file trusted while an image build downloads something; never part of an image.
     `build_network`: network of image builds (never of checks).
+    `keep_days`: how long an image stays that no home of the engine uses any more.
     """
 
     base: str = ""
     mirror: str = ""
     ca_bundle: str = "/etc/ssl/certs/ca-certificates.crt"
     build_network: str = "host"
+    keep_days: NonNegativeFloat = 30.0
 
 
 class ProfileSettings(_Section):

@@ -141,6 +141,44 @@ def tags(engine: Engine, *, label: str | None = None) -> tuple[str, ...]:
     return tuple(sorted({tag for a in answers for tag in _Listed.model_validate(a).tags or () if "<none>" not in tag}))
 
 
+def labelled(engine: Engine, label: str) -> tuple[Image, ...]:
+    """Every local image that has a tag and this label, each looked at."""
+    with translated("list the images"):
+        answers = engine.api.images(filters={"label": label, "dangling": False})
+    found = (inspect(engine, digest) for digest in dict.fromkeys(_Listed.model_validate(a).id for a in answers))
+    return tuple(image for image in found if image is not None)
+
+
+def tag(engine: Engine, digest: str, reference: str) -> None:
+    """Give an image one more tag; one of another image moves to it."""
+    repository, _, version = reference.rpartition(":")
+    with translated(f"tag the image '{reference}'"):
+        engine.api.tag(digest, repository, version)
+
+
+def untag(engine: Engine, reference: str) -> None:
+    """Take a tag away; the image goes with its last one. One that is not there is fine.
+
+    Raises: `conflict` when a container needs the image.
+    """
+    with translated(f"remove the image '{reference}'"):
+        try:
+            engine.api.remove_image(reference)
+        except docker.errors.ImageNotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code == HTTPStatus.CONFLICT:
+                brief = f"The image '{reference}' is in use"
+                raise SandboxError(ErrorCode.CONFLICT, brief, details=str(error.explanation)) from error
+            raise
+
+
+def used_by_containers(engine: Engine) -> frozenset[str]:
+    """Digests of the images that containers of this engine were made from, running or not, of any home."""
+    with translated("list the containers"):
+        return frozenset(str(container["ImageID"]) for container in engine.api.containers(all=True))
+
+
 def pull(engine: Engine, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
     """Pull one tag. Raises: `image_missing` (no such image), `network_error` (no registry), `timeout`.
 

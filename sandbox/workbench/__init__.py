@@ -479,7 +479,7 @@ class Workbench:
 
     def images(self) -> tuple[ImageInfo, ...]:
         """Our images, and whether the engine has them."""
-        return images.list_images(self._parts.image_site)
+        return use.diagnosing.list_images(self._parts)
 
     def build_image(
         self,

@@ -8,6 +8,7 @@ from sandbox.errors import SandboxError
 from sandbox.git import process, userconfig
 from sandbox.models import ImageInfo, Probe
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.profile_images import image_references
 
 
 def doctor(parts: Parts) -> tuple[Probe, ...]:
@@ -27,6 +28,11 @@ def doctor(parts: Parts) -> tuple[Probe, ...]:
 
 def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
     try:
-        return parts.engine, images.list_images(parts.image_site)
+        return parts.engine, list_images(parts)
     except SandboxError as error:
         return error, ()
+
+
+def list_images(parts: Parts) -> tuple[ImageInfo, ...]:
+    """The images of this home's recipes, and whether the engine has them."""
+    return images.list_images(parts.image_site, image_references(parts))
