@@ -71,9 +71,7 @@ def find_line(site: Site, line: tuple[Recipe, ...]) -> tuple[Step, ...]:
     steps: list[Step] = []
     for recipe, digest in zip(line, recipe_digests(line, site.settings.base), strict=True):
         parent = steps[-1].image if steps else None
-        image = image_of(site.engine, recipe, digest)
-        if image is None and (parent is not None or not recipe.parent):
-            image = _earlier_image(site.engine, recipe, parent)
+        image = image_of(site.engine, recipe, digest) or _find_latest(site.engine, recipe, digest, parent)
         steps.append(Step(recipe, digest, image))
     return tuple(steps)
 
@@ -86,12 +84,13 @@ def image_of(engine: Engine, recipe: Recipe, digest: str) -> Image | None:
     return image
 
 
-def _earlier_image(engine: Engine, recipe: Recipe, parent: Image | None) -> Image | None:
-    """What an earlier version built from the same folder on the same parent, and tagged `latest`."""
+def _find_latest(engine: Engine, recipe: Recipe, digest: str, parent: Image | None) -> Image | None:
+    """What has no tag of its recipe: saved and loaded as `latest`, or built so by an earlier version on this parent."""
     image = engine_images.inspect(engine, tag_of(recipe.name))
-    if image is None or not _has_earlier_label(image, recipe):
-        return None
-    return image if parent is None or not is_outdated(image, parent) else None
+    if image is None or image.labels.get(RECIPE_LABEL) == digest:
+        return image
+    same_parent = not recipe.parent or (parent is not None and not is_outdated(image, parent))
+    return image if same_parent and _has_earlier_label(image, recipe) else None
 
 
 def _has_earlier_label(image: Image, recipe: Recipe) -> bool:

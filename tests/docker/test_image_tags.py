@@ -127,6 +127,28 @@ def test_tag_that_was_moved_to_another_image_is_not_believed(sites: tuple[Site, 
     assert raised.value.code is ErrorCode.IMAGE_MISSING
 
 
+def test_image_that_was_loaded_as_latest_alone_is_found_without_its_parent(
+    sites: tuple[Site, Site], scratch: str
+) -> None:
+    site, child = sites[0], f"{scratch}-child"
+    write(site, scratch, f"LABEL {scratch}=1")
+    (write(site, child, "") / "recipe.toml").write_text(f'parent = "{scratch}"')
+    digest = build(site, child, quiet).digest
+    try:
+        step = find(site, child)
+        assert step.image is not None
+        for name in (step.tag, used_tag(step.tag, datetime.now(UTC).date())):
+            engine_images.untag(site.engine, name)
+        parent = find(site, scratch)
+        for name in (parent.tag, used_tag(parent.tag, datetime.now(UTC).date()), tag_of(scratch)):
+            engine_images.untag(site.engine, name)
+        assert resolve(site, child) == digest
+    finally:
+        for image in site.engine.api.images(f"space-sandbox/{child}"):
+            for name in image["RepoTags"]:
+                engine_images.untag(site.engine, name)
+
+
 def make_earlier_image(site: Site, name: str) -> str:
     """The image as versions before docs/adr/0037 built it: named `latest` only, labelled by its parent's image."""
     folder = write(site, name, f"LABEL {name}=1")
