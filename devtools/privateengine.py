@@ -48,6 +48,11 @@ class PrivateEngine:
         """For `engine.host` or DOCKER_HOST."""
         return f"unix://{self._folder}/engine.sock"
 
+    @property
+    def pid(self) -> int:
+        """Of dockerd: `unshare` became it."""
+        return self._process.pid
+
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="sandbox-engine-"))  # short: paths of sockets have 107 bytes
         try:

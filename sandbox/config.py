@@ -286,6 +286,11 @@ def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:
             _merge(target[key], value)
 
 
+def is_checkout() -> bool:
+    """Whether this is a checkout of the sources, where `make` works, and not an installed wheel."""
+    return not (Path(__file__).parent / "_resources").is_dir() and (Path(__file__).parent.parent / "Makefile").is_file()
+
+
 def resources(kind: Literal["images", "policies"]) -> Path:
     """The shipped folder: inside the wheel, or beside the package in a checkout."""
     package = Path(__file__).parent

@@ -246,7 +246,13 @@ def _wait_or_stop(
             return False, reason
         if not _wait(engine, container_id, min(left_s, ASK_S)):
             return False, None
-    return True, None
+    return _runs_on(engine, container_id), None
+
+
+def _runs_on(engine: Engine, container_id: str) -> bool:
+    """Asked once the time is up, with the engine's whole time for an answer: a slow one hides that it had ended."""
+    with translated("inspect the container"):
+        return bool(engine.api.inspect_container(container_id)["State"]["Running"])
 
 
 def _wait(engine: Engine, container_id: str, seconds: float) -> bool:

@@ -89,8 +89,12 @@ def _find_latest(engine: Engine, recipe: Recipe, digest: str, parent: Image | No
     image = engine_images.inspect(engine, tag_of(recipe.name))
     if image is None or image.labels.get(RECIPE_LABEL) == digest:
         return image
-    same_parent = not recipe.parent or (parent is not None and not is_outdated(image, parent))
-    return image if same_parent and _has_earlier_label(image, recipe) else None
+    if not _has_earlier_label(image, recipe):
+        return None
+    if not recipe.parent or (parent is not None and not is_outdated(image, parent)):
+        return image
+    # On another parent, which another recipe may have made; unless the image was loaded without it.
+    return image if engine_images.inspect(engine, image.labels[PARENT_LABEL]) is None else None
 
 
 def _has_earlier_label(image: Image, recipe: Recipe) -> bool:
