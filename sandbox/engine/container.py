@@ -30,6 +30,7 @@ INSTANCE_LABEL = "space.sandbox.instance"
 TASK_LABEL = "space.sandbox.task"
 REMOVE_ATTEMPTS = 3
 _DRAIN_S = 10.0
+_LATE_S = 2.0
 
 Sink = Callable[[bytes], None]
 
@@ -251,8 +252,12 @@ def _wait_or_stop(
 
 def _runs_on(engine: Engine, container_id: str) -> bool:
     """Asked once the time is up, with the engine's whole time for an answer: a slow one hides that it had ended."""
+    asked = time.monotonic()
     with translated("inspect the container"):
-        return bool(engine.api.inspect_container(container_id)["State"]["Running"])
+        running = bool(engine.api.inspect_container(container_id)["State"]["Running"])
+    if running and time.monotonic() - asked > ASK_S:
+        return _wait(engine, container_id, _LATE_S)  # it stood still, and may not have heard of the end itself
+    return running
 
 
 def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
