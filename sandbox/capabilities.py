@@ -20,6 +20,7 @@ from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay import why_not_overlay
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
+from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.quarantine import Quarantine
 
@@ -249,6 +250,16 @@ def _image_probe(image: ImageInfo) -> Probe:
     if image.stale:
         return _warn(name, f"{image.tag} is older than what it is built on", build)
     return _ok(name, image.tag)
+
+
+def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
+    """A line only for a profile whose file has a mistake."""
+    hint = "Only repositories of this profile are refused. Correct the file: docs/profiles.md lists every key."
+    return tuple(
+        _warn(f"profile: {profile.name}", f"{profile.source}: {profile.problem}", hint)
+        for profile in profiles
+        if profile.problem
+    )
 
 
 def disk_probe(name: str, folder: Path | None) -> Probe:

@@ -23,7 +23,8 @@ def doctor(parts: Parts) -> tuple[Probe, ...]:
         images=found,
         git_version=process.git_version(parts.home.root, git),
     )
-    return (*probes, capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git)))
+    trust = capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git))
+    return (*probes, *capabilities.profile_probes(parts.profiles.values()), trust)
 
 
 def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:

@@ -15,4 +15,6 @@ def image_reference(parts: Parts, profile: Profile) -> str:
 def image_references(parts: Parts) -> frozenset[str]:
     """Those of all profiles of this home, also of settings whose profile is not there."""
     written = {settings.image for settings in parts.settings.profiles.values() if settings.image}
-    return frozenset(written | {image_reference(parts, profile) for profile in parts.profiles.values()})
+    return frozenset(
+        written | {image_reference(parts, profile) for profile in parts.profiles.values() if not profile.problem}
+    )
