@@ -66,8 +66,8 @@ class Detect(_Shape):
 class Profile(_Shape):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, never taken into a commit.
 
-    `problem`: why its file makes no profile. It keeps its place in detection, so that no other profile with other checks
-    is used silently in its stead.
+    `problem`: why its file, `source`, makes no profile. It keeps its place in detection, so that no other profile with
+    other checks is used silently in its stead.
     """
 
     name: str

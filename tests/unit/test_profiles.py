@@ -219,7 +219,7 @@ def test_a_wrong_profile_breaks_only_what_it_would_be_used_for(tmp_path: Path) -
     rules = 'priority = 99\n[[detect.all]]\nfile = "service.yaml"\n'
     found = load_with(tmp_path, "service", HEAD + rules + BROKEN_CHECK)
     assert detect(found, {"pyproject.toml": b""}.get).name == "python"
-    assert detect(found, {}.get).name == "generic"
+    assert detect(found, lambda _: None).name == "generic"
     with refused(ErrorCode.INVALID_INPUT) as caught:  # not python, with other checks
         detect(found, {"service.yaml": b"", "pyproject.toml": b""}.get)
     assert str(tmp_path / "mine" / "service.toml") in caught.value.brief
@@ -229,19 +229,19 @@ def test_a_wrong_profile_breaks_only_what_it_would_be_used_for(tmp_path: Path) -
 @pytest.mark.parametrize("text", ["label = ", HEAD + BROKEN_CHECK], ids=["no TOML", "no detection"])
 def test_a_wrong_profile_that_replaces_a_shipped_one_is_detected_as_that(tmp_path: Path, text: str) -> None:
     found = load_with(tmp_path, "python", text)
-    assert detect(found, {}.get).name == "generic"
+    assert detect(found, lambda _: None).name == "generic"
     with refused(ErrorCode.INVALID_INPUT):
         detect(found, {"pyproject.toml": b""}.get)
 
 
 def test_a_new_profile_of_which_nothing_can_be_read_is_never_detected(tmp_path: Path) -> None:
-    found = load_with(tmp_path, "service", "label = ")
+    found = load_with(tmp_path, "service", "label = \n")
     assert "line 1" in found["service"].problem
     assert detect(found, {"service.yaml": b"", "pyproject.toml": b""}.get).name == "python"
 
 
 def test_doctor_names_the_file_and_the_mistake(tmp_path: Path) -> None:
-    (probe,) = profile_probes(load_with(tmp_path, "service", "label = ").values())
+    (probe,) = profile_probes(load_with(tmp_path, "service", "label = \n").values())
     assert probe.level is ProbeLevel.WARN
     assert str(tmp_path / "mine" / "service.toml") in probe.value
     assert "line 1" in probe.value
