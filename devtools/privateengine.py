@@ -24,15 +24,21 @@ from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
 
 DEADLINE_S = 60.0
-_COMMAND = ("unshare", "--net", "dockerd")
 CGROUPS = Path("/sys/fs/cgroup")
 NETWORK = {"bridge": "none", "iptables": False, "ip6tables": False, "ip-forward": False}
 
 
 class PrivateEngine:
-    """Lives as long as the block. Needs root, `dockerd` and `unshare`. `runtimes`: programs by name, beside runc."""
+    """Lives as long as the block. Needs root, `dockerd` and `unshare`. `runtimes`: programs by name, beside runc.
 
-    def __init__(self, runtimes: Mapping[str, Path] | None = None) -> None:
+    `propagation`: it gets a mount table of its own (`private`: later mounts of the host are not in it). `hidden`: a
+    directory that is an empty file system there.
+    """
+
+    def __init__(
+        self, runtimes: Mapping[str, Path] | None = None, *, propagation: str = "", hidden: Path | None = None
+    ) -> None:
+        self._command = _command(propagation, hidden)
         self._runtimes = {name: {"path": str(path)} for name, path in (runtimes or {}).items()}
 
     @staticmethod
@@ -90,7 +96,7 @@ class PrivateEngine:
         }
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - fixed words and our own folder
-                [*_COMMAND, *(f"--{name}={value}" for name, value in own.items())],
+                [*self._command, *(f"--{name}={value}" for name, value in own.items())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -136,6 +142,13 @@ class PrivateEngine:
                     if os.fsencode(self._folder) in (entry / "cmdline").read_bytes():
                         found.append(int(entry.name))
         return found
+
+
+def _command(propagation: str, hidden: Path | None) -> list[str]:
+    own = ["--mount", f"--propagation={propagation}"] if propagation else []
+    if hidden is None:
+        return ["unshare", "--net", *own, "dockerd"]
+    return ["unshare", "--net", *own, "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec dockerd "$@"', "dockerd"]
 
 
 def _empty(group: Path) -> None:

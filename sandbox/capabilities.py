@@ -15,6 +15,7 @@ from typing import Any
 
 from sandbox.config import Settings
 from sandbox.engine.connection import Engine
+from sandbox.engine.container import UNSEEN_HINT
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay import why_not_overlay
@@ -250,6 +251,18 @@ def _image_probe(image: ImageInfo) -> Probe:
     if image.stale:
         return _warn(name, f"{image.tag} is older than what it is built on", build)
     return _ok(name, image.tag)
+
+
+def sight_probe(unknown: str = "", *, files: bool = True, mounts: bool = True) -> Probe:
+    """Whether the engine sees the home's files, and what is mounted there. `unknown`: why it could not be tried."""
+    if unknown:
+        return _warn("files", f"unknown: {unknown}", "Whether the engine sees the home's files could not be tried.")
+    if not files:
+        return _fail("files", "the engine does not see the files of this home", UNSEEN_HINT)
+    if not mounts:
+        hint = "It has a mount table of its own: set workspaces.worktree = 'plain', or start it in this host's."
+        return _fail("files", "the engine does not see what is mounted in this home", hint)
+    return _ok("files", "the engine sees this home")
 
 
 def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:

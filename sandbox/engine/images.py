@@ -133,6 +133,12 @@ def parsed(answer: Mapping[str, Any]) -> Image:
     )
 
 
+def any_digest(engine: Engine) -> str:
+    """The digest of some local image; empty when there is none."""
+    with translated("list the images"):
+        return next((str(image["Id"]) for image in engine.api.images()), "")
+
+
 def tags(engine: Engine, *, label: str | None = None) -> tuple[str, ...]:
     """Tags of the local images, sorted; only of those with `label` when one is given."""
     filters = {"label": label} if label else {}

@@ -9,6 +9,7 @@ from sandbox.git import process, userconfig
 from sandbox.models import ImageInfo, Probe
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.profile_images import image_references
+from sandbox.workbench.sight import sight_probes
 
 
 def doctor(parts: Parts) -> tuple[Probe, ...]:
@@ -24,7 +25,7 @@ def doctor(parts: Parts) -> tuple[Probe, ...]:
         git_version=process.git_version(parts.home.root, git),
     )
     trust = capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git))
-    return (*probes, *capabilities.profile_probes(parts.profiles.values()), trust)
+    return (*probes, *sight_probes(parts, engine), *capabilities.profile_probes(parts.profiles.values()), trust)
 
 
 def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
