@@ -81,7 +81,7 @@ class ImageSettings(_Section):
     """`base`: Debian image to build ours from; empty: present, then pulled, then bootstrapped.
 
     `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
-    `ca_bundle`: CA file trusted while an image build downloads something; never part of an image.
+    `ca_bundle`: CA file trusted while an image build downloads something; nothing in an image trusts it.
     `build_network`: network of image builds (never of checks).
     `keep_days`: how long an image stays that no home of the engine uses any more.
     """

@@ -201,7 +201,10 @@ def _generate(order: _Order, settings: ImageSettings) -> dict[str, bytes]:
     """Files that the build gets where its Dockerfile names them; none of them is part of the recipe."""
     if b".generated" not in (order.recipe.folder / "Dockerfile").read_bytes():
         return {}
-    bundle = {".generated/ca.crt": _read_ca_bundle(settings)}
+    content = _read_ca_bundle(settings)
+    # The second one is copied into a stage that becomes the image, and removed there: empty where it is not needed.
+    mirror = content if settings.mirror.startswith("https://") else b""
+    bundle = {".generated/ca.crt": content, ".generated/mirror-ca.crt": mirror}
     return bundle | ({".generated/wheelhouse.txt": order.wheelhouse} if order.recipe.wheelhouse else {})
 
 

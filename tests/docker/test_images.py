@@ -257,6 +257,33 @@ def test_ca_bundle_reaches_the_download_and_not_the_image(site: Site, scratch: s
     assert run(site.engine, digest, ["ls", "/build"], user="0").startswith("2\n")
 
 
+@pytest.mark.parametrize(
+    ("mirror", "seen"), [("https://mirror.example/debian", "1"), ("http://mirror.example/debian", "0"), ("", "0")]
+)
+def test_ca_bundle_reaches_every_recipe_that_asks_for_it(
+    site: Site, scratch: str, tmp_path: Path, mirror: str, seen: str
+) -> None:
+    bundle = tmp_path / "ca.crt"
+    bundle.write_bytes(f"# space-canary {scratch}\n".encode())
+    asking = Site(site.engine, site.home, ImageSettings(ca_bundle=str(bundle), mirror=mirror), site.environ)
+    write_dockerfile(
+        site,
+        scratch,
+        "COPY .generated /tmp/asked/\n"
+        "RUN for file in ca mirror-ca; do grep -c space-canary /tmp/asked/$file.crt >>/tmp/seen || true; done",
+    )
+    digest = build(asking, scratch, quiet).digest or ""
+    layers = run(site.engine, digest, ["true"])  # it starts
+    assert layers == "0\n"
+    said = site.engine.api.create_container(digest, ["cat", "/tmp/seen"])["Id"]
+    try:
+        site.engine.api.start(said)
+        site.engine.api.wait(said)
+        assert site.engine.api.logs(said).decode().split() == ["1", seen]
+    finally:
+        site.engine.api.remove_container(said, force=True)
+
+
 PROJECT = """
 [build-system]
 requires = ["setuptools"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from sandbox.config import resources
 from sandbox.engine.images import build_error, parsed, plain_lines, write_context
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.building import build_args
@@ -235,6 +237,36 @@ def test_failed_build_is_classified_and_keeps_its_tail(line: str, code: ErrorCod
     assert error.code is code
     assert error.details.splitlines() == [line, "The command '/bin/sh' returned a non-zero code: 1"]
     assert error.hint
+
+
+FAKE_APT = """#!/bin/sh
+echo "$@" >>"$LOG"
+"""
+
+
+@pytest.mark.parametrize(("bundle", "trusted"), [(b"a certificate", True), (b"", False)], ids=["TLS", "none"])
+def test_packages_are_fetched_with_the_operators_certificates_which_go_afterwards(
+    tmp_path: Path, bundle: bytes, trusted: bool
+) -> None:
+    apt, ca, log = tmp_path / "apt-get", tmp_path / "ca.crt", tmp_path / "log"
+    apt.write_text(FAKE_APT)
+    apt.chmod(0o755)
+    ca.write_bytes(bundle)
+    script = (resources("images") / "base" / "install-packages").read_text()
+    harmless = script.replace("/var/", f"{tmp_path}/var/")
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MIRROR_CA": str(ca), "LOG": str(log)}
+    subprocess.run(["sh", "-s", "git", "make"], input=harmless.encode(), env=env, check=True)
+    option = f"-o Acquire::https::CaInfo={ca} " if trusted else ""
+    assert log.read_text() == f"{option}update\n{option}install -y --no-install-recommends git make\n"
+    assert not ca.exists()
+
+
+@pytest.mark.parametrize("name", ["base", "build", "python"])
+def test_recipe_that_installs_packages_takes_the_certificates(name: str) -> None:
+    lines = (resources("images") / name / "Dockerfile").read_text().splitlines()
+    used = next(i for i, line in enumerate(lines) if line.startswith("RUN install-packages "))
+    assert lines[used - 1] == "COPY .generated/mirror-ca.crt /tmp/mirror-ca.crt"
+    assert not [line for line in lines if "apt-get" in line]
 
 
 def test_missing_catalogue_image_names_its_command() -> None:
