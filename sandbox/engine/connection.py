@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CONNECT_S = 1.5
 """How long an address may take to accept a connection. What accepts one is waited for, up to `engine.timeout_s`."""
 _UNIX = "unix://"
+_LATE = (TimeoutError, BlockingIOError)
+"""Of a unix socket: connecting to one where nothing listens fails at once, and its queue may be full."""
 _NETWORK = ("tcp://", "http://", "https://")
 _RIGHTS_HINT = (
     "An engine may be running, and you may not use it: join the group that owns its socket (often `docker`) and log in "
@@ -76,10 +78,8 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> En
     for endpoint in endpoints:
         try:
             return _connect(endpoint, timeout_s, CONNECT_S / len(endpoints))
-        except (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError) as error:
-            raise _slow(endpoint, timeout_s, error) from error
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
-            if _is_read_timeout(error):
+            if _is_late(error):
                 raise _slow(endpoint, timeout_s, error) from error
             tried.append(f"{endpoint.url} ({endpoint.source}): {_reason(error)}")
     raise SandboxError(
@@ -97,28 +97,27 @@ def start_hint() -> str:
     return f"Start it (as root: `systemctl start docker`{make}), or point engine.host / DOCKER_HOST at a running one."
 
 
-def _is_read_timeout(error: BaseException) -> bool:
-    """The SDK wraps it: in its own exception while it asks for the version, in another of requests on a unix socket."""
+def _is_late(error: BaseException) -> bool:
+    """Whether something listens and did not answer in time. The SDK wraps what says so: in its own exception while
+    it asks for the version, in one of requests on a unix socket.
+    """
     seen: BaseException | None = error
+    late = False
     while seen is not None:
-        timed_out = isinstance(seen, (TimeoutError, requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError))
-        if timed_out and not isinstance(seen, (requests.ConnectTimeout, _ConnectTimeout)):
-            return True
+        if isinstance(seen, (requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError)):
+            return False
+        late = late or isinstance(seen, (*_LATE, urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout))
         seen = seen.__cause__ or seen.__context__
-    return False
+    return late
 
 
 def _slow(endpoint: Endpoint, timeout_s: float, error: Exception) -> SandboxError:
     return SandboxError(
         ErrorCode.ENGINE_UNAVAILABLE,
         f"The container engine did not answer within {timeout_s:g} s",
-        details=f"{endpoint.url} ({endpoint.source}): it accepts connections. {error}",
+        details=f"{endpoint.url} ({endpoint.source}): something listens there. {error}",
         hint=_SLOW_HINT,
     )
-
-
-class _ConnectTimeout(TimeoutError):
-    """Not even the connection came about."""
 
 
 def _require_listener(url: str, connect_s: float) -> None:
@@ -126,10 +125,7 @@ def _require_listener(url: str, connect_s: float) -> None:
     if url.startswith(_UNIX):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(connect_s)
-            try:
-                probe.connect("/" + url.removeprefix(_UNIX).lstrip("/"))
-            except TimeoutError as error:
-                raise _ConnectTimeout(*error.args) from None
+            probe.connect("/" + url.removeprefix(_UNIX).lstrip("/"))
 
 
 def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> Engine:
@@ -178,7 +174,7 @@ def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None 
     except docker.errors.DockerException as error:
         raise _engine_error(action, str(error)) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or _is_read_timeout(error):
+        if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or _is_late(error):
             raise SandboxError(
                 ErrorCode.TIMEOUT,
                 f"The engine did not answer in time: could not {action}",

@@ -233,6 +233,24 @@ def test_l20_where_nothing_listens_it_is_given_up_within_two_seconds(environ: di
     assert "Start it" in caught.value.hint
 
 
+@pytest.mark.usefixtures("engine_client_allowed")
+def test_l20_an_address_that_takes_no_connection_does_not_count_as_a_slow_engine(environ: dict[str, str]) -> None:
+    started = time.monotonic()
+    with socket.socket() as full:  # its queue of one is full: further connections are not answered
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+            connect(f"tcp://127.0.0.1:{full.getsockname()[1]}", environ, 60.0)
+        for each in waiting:
+            each.close()
+    assert time.monotonic() - started < 5
+    assert caught.value.brief == "No container engine answers"
+
+
 @pytest.mark.parametrize(("checkout", "named"), [(True, True), (False, False)], ids=["checkout", "wheel"])
 def test_make_is_advised_in_a_checkout_only(monkeypatch: pytest.MonkeyPatch, checkout: bool, named: bool) -> None:
     monkeypatch.setattr("sandbox.engine.connection.is_checkout", lambda: checkout)
