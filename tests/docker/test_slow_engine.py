@@ -24,6 +24,7 @@ from sandbox.engine.options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
+from sandbox.workbench.reconciling.survey import matching
 
 STILL_S = 5.0
 
@@ -118,7 +119,8 @@ def verdicts(
         (home / "profiles").mkdir(exist_ok=True)
         (home / "profiles" / "small.toml").write_text(PROFILE.replace("TIMEOUT", str(timeout_s)))
         url = str(repository(tmp_path / "project", check_s))
-        stopper = threading.Timer(0.0, _stop_when, (engine, still_s, lambda: any(home.rglob("rooms/*/**/started"))))
+        rooms = home / "repositories" / "rooms"
+        stopper = threading.Timer(0.0, _stop_when, (engine, still_s, lambda: bool(matching(rooms, "**/started"))))
         stopper.start()
         runs = workbench.run(url).runs
         stopper.join()
