@@ -24,7 +24,6 @@ from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
 
 DEADLINE_S = 60.0
-_COMMAND = ("unshare", "--net", "dockerd")
 _REMAPPED = ("unshare", "--net", "--mount", "sh", "-ec")
 _REMAPPED_SCRIPT = 'for file in /etc/subuid /etc/subgid; do mount --bind "$0" $file; done; exec dockerd "$@"'
 _REMAPPED_USER = "daemon"
@@ -36,10 +35,19 @@ NETWORK = {"bridge": "none", "iptables": False, "ip6tables": False, "ip-forward"
 class PrivateEngine:
     """Lives as long as the block. Needs root, `dockerd` and `unshare`. `runtimes`: programs by name, beside runc.
 
-    `maps_users`: with userns-remap. It sees no mounts that this host makes after its start.
+    `propagation`: it gets a mount table of its own (`private`: later mounts of the host are not in it). `hidden`: a
+    directory that is an empty file system there. `maps_users`: with userns-remap, and a mount table of its own.
     """
 
-    def __init__(self, runtimes: Mapping[str, Path] | None = None, *, maps_users: bool = False) -> None:
+    def __init__(
+        self,
+        runtimes: Mapping[str, Path] | None = None,
+        *,
+        propagation: str = "",
+        hidden: Path | None = None,
+        maps_users: bool = False,
+    ) -> None:
+        self._starts = _command(propagation, hidden)
         self._runtimes = {name: {"path": str(path)} for name, path in (runtimes or {}).items()}
         self._maps_users = maps_users
 
@@ -55,6 +63,11 @@ class PrivateEngine:
     def url(self) -> str:
         """For `engine.host` or DOCKER_HOST."""
         return f"unix://{self._folder}/engine.sock"
+
+    @property
+    def pid(self) -> int:
+        """Of dockerd: `unshare` became it."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="sandbox-engine-"))  # short: paths of sockets have 107 bytes
@@ -107,7 +120,7 @@ class PrivateEngine:
 
     def _command(self) -> list[str]:
         if not self._maps_users:
-            return [*_COMMAND]
+            return self._starts
         ids = self._folder / "ids"
         ids.write_text(f"{_REMAPPED_USER}:100000:65536\n")
         self._folder.chmod(0o711)  # its guests' root is another user of this host, and goes through
@@ -147,6 +160,13 @@ class PrivateEngine:
                     if os.fsencode(self._folder) in (entry / "cmdline").read_bytes():
                         found.append(int(entry.name))
         return found
+
+
+def _command(propagation: str, hidden: Path | None) -> list[str]:
+    own = ["--mount", f"--propagation={propagation}"] if propagation else []
+    if hidden is None:
+        return ["unshare", "--net", *own, "dockerd"]
+    return ["unshare", "--net", *own, "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec dockerd "$@"', "dockerd"]
 
 
 def _empty(group: Path) -> None:

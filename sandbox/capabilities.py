@@ -15,12 +15,14 @@ from typing import Any
 
 from sandbox.config import Settings
 from sandbox.engine.connection import Engine
+from sandbox.engine.container import UNSEEN_HINT
 from sandbox.engine.ownership import HINT, mapping_of
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay import why_not_overlay
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
+from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.quarantine import Quarantine
 
@@ -238,11 +240,37 @@ def image_probes(images: Iterable[ImageInfo]) -> tuple[Probe, ...]:
 
 def _image_probe(image: ImageInfo) -> Probe:
     name, build = f"image: {image.name}", f"Run `sandbox images build {image.name}`."
+    if image.variant_of:
+        build = f"Run `sandbox images build {image.variant_of} --wheelhouse FILE --as {image.name}` with its wheels."
+    if image.problem:
+        return _warn(name, image.problem, f"Correct or move away $SANDBOX_HOME/images/{image.name}/.")
     if not image.present:
         return _warn(name, "not built", build)
     if image.stale:
-        return _warn(name, f"{image.tag} is older than its recipe", build)
+        return _warn(name, f"{image.tag} is older than what it is built on", build)
     return _ok(name, image.tag)
+
+
+def sight_probe(unknown: str = "", *, files: bool = True, mounts: bool = True) -> Probe:
+    """Whether the engine sees the home's files, and what is mounted there. `unknown`: why it could not be tried."""
+    if unknown:
+        return _warn("files", f"unknown: {unknown}", "Whether the engine sees the home's files could not be tried.")
+    if not files:
+        return _fail("files", "the engine does not see the files of this home", UNSEEN_HINT)
+    if not mounts:
+        hint = "It has a mount table of its own: set workspaces.worktree = 'plain', or start it in this host's."
+        return _fail("files", "the engine does not see what is mounted in this home", hint)
+    return _ok("files", "the engine sees this home")
+
+
+def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
+    """A line only for a profile whose file has a mistake."""
+    hint = "Only repositories of this profile are refused. Correct the file: docs/profiles.md lists every key."
+    return tuple(
+        _warn(f"profile: {profile.name}", f"{profile.source}: {profile.problem}", hint)
+        for profile in profiles
+        if profile.problem
+    )
 
 
 def disk_probe(name: str, folder: Path | None) -> Probe:

@@ -84,14 +84,16 @@ class ImageSettings(_Section):
     """`base`: Debian image to build ours from; empty: present, then pulled, then bootstrapped.
 
     `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
-    `ca_bundle`: CA file trusted while wheels are downloaded in a throw-away build stage.
+    `ca_bundle`: CA file trusted while an image build downloads something; nothing in an image trusts it.
     `build_network`: network of image builds (never of checks).
+    `keep_days`: how long an image stays that no home of the engine uses any more.
     """
 
     base: str = ""
     mirror: str = ""
     ca_bundle: str = "/etc/ssl/certs/ca-certificates.crt"
     build_network: str = "host"
+    keep_days: NonNegativeFloat = 30.0
 
 
 class ProfileSettings(_Section):
@@ -347,6 +349,11 @@ def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:
             target[key] = value
         elif isinstance(target.setdefault(key, {}), dict):  # anything else is left for the validation to name
             _merge(target[key], value)
+
+
+def is_checkout() -> bool:
+    """Whether this is a checkout of the sources, where `make` works, and not an installed wheel."""
+    return not (Path(__file__).parent / "_resources").is_dir() and (Path(__file__).parent.parent / "Makefile").is_file()
 
 
 def resources(kind: Literal["images", "policies"]) -> Path:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -56,9 +57,18 @@ class Detect(_Shape):
     all: tuple[Marker, ...] = ()
     any: tuple[Marker, ...] = ()
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Files that detection looks at."""
+        return tuple(dict.fromkeys(m.file for m in (*self.all, *self.any)))
+
 
 class Profile(_Shape):
-    """One kind of repository. `artifacts`: ignore patterns of untracked build output, never taken into a commit."""
+    """One kind of repository. `artifacts`: ignore patterns of untracked build output, never taken into a commit.
+
+    `problem`: why its file, `source`, makes no profile. It keeps its place in detection, so that no other profile with
+    other checks is used silently in its stead.
+    """
 
     name: str
     label: str
@@ -67,6 +77,8 @@ class Profile(_Shape):
     artifacts: tuple[str, ...] = ()
     detect: Detect = Detect()
     checks: tuple[Check, ...] = Field(default=(), alias="check")
+    problem: str = ""
+    source: str = Field(default="", exclude=True)
 
     @model_validator(mode="after")
     def _order_exists(self) -> Profile:
@@ -76,7 +88,7 @@ class Profile(_Shape):
     @property
     def markers(self) -> tuple[str, ...]:
         """Files that detection looks at."""
-        return tuple(dict.fromkeys(m.file for m in (*self.detect.all, *self.detect.any)))
+        return self.detect.markers
 
     def in_order(self, wanted: Iterable[str]) -> tuple[Check, ...]:
         """The wanted checks and what they require, required ones first, else in file order.
@@ -106,23 +118,63 @@ class Profile(_Shape):
 def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str, Profile]:
     """Profiles by name; a later folder replaces a name of an earlier one. `<worktree>` becomes `workspace`.
 
-    Raises: `invalid_input` naming the file.
+    A file with a mistake makes a profile with a `problem`; the others go on.
     """
     profiles: dict[str, Profile] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.toml")):
-            profiles[path.stem] = _load(path, workspace)
+            profiles[path.stem] = _load(path, workspace, profiles.get(path.stem))
     return profiles
 
 
-def _load(path: Path, workspace: PurePosixPath) -> Profile:
+def _load(path: Path, workspace: PurePosixPath, replaced: Profile | None) -> Profile:
+    document: dict[str, Any] = {}
     try:
         text = path.read_text(encoding="utf-8").replace("<worktree>", str(workspace))
-        return Profile.model_validate({**tomllib.loads(text), "name": path.stem})
+        document = tomllib.loads(text)
+        return Profile.model_validate({**document, "name": path.stem, "problem": "", "source": ""})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
+        return _broken(path, document, mistakes(error), replaced)
+
+
+def _broken(path: Path, document: Mapping[str, Any], problem: str, replaced: Profile | None) -> Profile:
+    """What still can be read of where it stands in detection; else what it replaces; else it is never detected."""
+    try:
+        place = _Place.model_validate(document)
+    except ValidationError:
+        place = _Place()
+    if replaced is not None and not place.detect.markers:
+        place = _Place(priority=replaced.priority, detect=replaced.detect)
+    return Profile(
+        name=path.stem,
+        label="",
+        image="",
+        priority=place.priority,
+        detect=place.detect,
+        problem=problem,
+        source=str(path),
+    )
+
+
+class _Place(BaseModel):
+    """Where a profile stands in detection; everything else of its file is passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    priority: int = 10
+    detect: Detect = Detect()
+
+
+def require_usable(profile: Profile) -> Profile:
+    """The profile itself. Raises: `invalid_input` naming the file and its mistakes."""
+    if profile.problem:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"The profile {path} cannot be used", details=mistakes(error), hint=_HINT
-        ) from error
+            ErrorCode.INVALID_INPUT,
+            f"The profile {profile.source} cannot be used",
+            details=profile.problem,
+            hint=_HINT,
+        )
+    return profile
 
 
 class _Suggestions(_Shape):
@@ -152,11 +204,14 @@ def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath)
 
 
 def detect(profiles: Mapping[str, Profile], read: ReadBase) -> Profile:
-    """The matching profile of the highest priority; `generic` when none matches."""
+    """The matching profile of the highest priority; `generic` when none matches.
+
+    Raises: `invalid_input` when the file of that one has a mistake.
+    """
     for profile in sorted(profiles.values(), key=lambda p: (-p.priority, p.name)):
         if _matches(profile.detect, read):
-            return profile
-    return profiles[GENERIC]
+            return require_usable(profile)
+    return require_usable(profiles[GENERIC])
 
 
 def _matches(rules: Detect, read: ReadBase) -> bool:

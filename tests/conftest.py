@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Holdings:
         added = {
             "container": self.containers - before.containers,
             "network": self.networks - before.networks,
-            "image tag": self.tags - before.tags - KEPT_TAGS,
+            "image tag": {tag for tag in self.tags - before.tags - KEPT_TAGS if not KEPT_RECIPES.fullmatch(tag)},
             "mount": self.mounts - before.mounts,
         }
         return [f"{kind} {name}" for kind, names in added.items() for name in sorted(names)]
@@ -55,6 +56,7 @@ class Holdings:
 KEPT_TAGS = frozenset(
     f"{TAG_PREFIX}{name}:latest" for name in ("base", "build", "init", "python", "python-self", "test-gitserver")
 ) | {f"{TAG_PREFIX}debian:bookworm"}
+KEPT_RECIPES = re.compile(rf"{TAG_PREFIX}(base|build|init|python):[0-9a-f]{{12}}(-used-\d{{8}})?")
 """Images that the next run uses again."""
 
 

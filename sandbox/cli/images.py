@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sandbox.cli.builds import BuildProgress
-from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.errors import SandboxError
 from sandbox.models import ImageInfo
 
@@ -32,9 +32,14 @@ def list_(invocation: Invocation) -> None:
 def _show(found: tuple[ImageInfo, ...]) -> None:
     rows = [[i.name, _state(i), f"{(i.size_bytes or 0) / _MEGABYTE:.0f} MB", (i.digest or "-")[:19]] for i in found]
     table(["IMAGE", "STATE", "SIZE", "DIGEST"], rows)
+    for image in found:
+        if image.problem:
+            note(f"{image.name}: {image.problem}")
 
 
 def _state(image: ImageInfo) -> str:
+    if image.problem:
+        return "broken"
     if not image.present:
         return "missing"
     return "stale" if image.stale else "present"

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.profiles import Profile
 
 
@@ -22,8 +22,15 @@ def list_(invocation: Invocation) -> None:
     """List all profiles."""
     with invocation.workbench() as workbench:
         found = workbench.profiles()
-    rows = [[p.name, p.image, ", ".join(c.id for c in p.checks) or "-", p.label] for p in found]
-    invocation.emit({"profiles": found}, lambda: table(["PROFILE", "IMAGE", "CHECKS", "WHAT"], rows))
+    invocation.emit({"profiles": found}, lambda: _show_all(found))
+
+
+def _show_all(found: tuple[Profile, ...]) -> None:
+    rows = [[p.name, p.image or "-", ", ".join(c.id for c in p.checks) or "-", p.label or "broken"] for p in found]
+    table(["PROFILE", "IMAGE", "CHECKS", "WHAT"], rows)
+    for profile in found:
+        if profile.problem:
+            note(f"The profile {profile.source} cannot be used: {profile.problem}")
 
 
 @profiles.command()

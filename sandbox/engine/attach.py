@@ -12,7 +12,6 @@ import socket
 from sandbox.engine.connection import Engine, translated
 from sandbox.errors import ErrorCode, SandboxError
 
-ANSWER_S = 30.0
 _MAX_HEADERS = 16 * 1024
 _END = b"\r\n\r\n"
 
@@ -25,7 +24,7 @@ def attach(engine: Engine, container_id: str) -> socket.socket:
     path = "/" + engine.endpoint.url.removeprefix("unix://").lstrip("/")
     channel = socket.socket(socket.AF_UNIX)
     try:
-        channel.settimeout(ANSWER_S)
+        channel.settimeout(engine.api.timeout)
         with translated("attach to the container"):
             channel.connect(path)
             channel.sendall(_request(engine.api.api_version, container_id))

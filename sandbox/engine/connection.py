@@ -14,21 +14,28 @@ import docker.tls
 import requests
 import urllib3.exceptions
 
+from sandbox.config import is_checkout
 from sandbox.engine.endpoint import Endpoint, candidates
 from sandbox.errors import ErrorCode, SandboxError
 
 if TYPE_CHECKING:
     from sandbox.engine.quarantine import Ward
 
-PROBE_TIMEOUT_S = 1.5
+CONNECT_S = 1.5
+"""How long an address may take to accept a connection. What accepts one is waited for, up to `engine.timeout_s`."""
 _UNIX = "unix://"
-_START_HINT = (
-    "Start it (as root: `systemctl start docker`, or `make engine` in a checkout installs and starts one), "
-    "or point engine.host / DOCKER_HOST at a running one."
-)
+_LATE = (TimeoutError, BlockingIOError)
+"""Of a unix socket: connecting to one where nothing listens fails at once, and its queue may be full."""
+_NETWORK = ("tcp://", "http://", "https://")
 _RIGHTS_HINT = (
     "An engine may be running, and you may not use it: join the group that owns its socket (often `docker`) and log in "
     "again, or run this as root."
+)
+
+
+_SLOW_HINT = (
+    "An engine is there, and stuck or very busy: wait, or restart it (`systemctl restart docker`) when nothing else "
+    "runs in it. engine.timeout_s sets how long we wait."
 )
 
 
@@ -61,16 +68,19 @@ class Engine:
 
 
 def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> Engine:
-    """Connect to the first engine that answers.
+    """Connect to the first engine that is there, and wait up to `timeout_s` for its answer.
 
-    Raises: `engine_unavailable` within two seconds when none does, saying what was tried.
+    Raises: `engine_unavailable`, saying what was tried: within two seconds when nothing listens; after `timeout_s` when
+    something listens and does not answer (then no other is tried: the next command would find this one again).
     """
     tried = []
     endpoints = candidates(configured, environ)
     for endpoint in endpoints:
         try:
-            return _connect(endpoint, timeout_s, PROBE_TIMEOUT_S / len(endpoints))
+            return _connect(endpoint, timeout_s, CONNECT_S / len(endpoints))
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
+            if _is_late(error):
+                raise _slow(endpoint, timeout_s, error) from error
             tried.append(f"{endpoint.url} ({endpoint.source}): {_reason(error)}")
     raise SandboxError(
         ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_hint(tried)
@@ -78,19 +88,48 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> En
 
 
 def _hint(tried: Iterable[str]) -> str:
-    return _RIGHTS_HINT if any(said.endswith("Permission denied") for said in tried) else _START_HINT
+    return _RIGHTS_HINT if any(said.endswith("Permission denied") for said in tried) else start_hint()
 
 
-def _require_listener(url: str, probe_s: float) -> None:
+def start_hint() -> str:
+    """How to get an engine, where nothing listens."""
+    make = ", `make engine` in this checkout installs and starts one" if is_checkout() else ""
+    return f"Start it (as root: `systemctl start docker`{make}), or point engine.host / DOCKER_HOST at a running one."
+
+
+def _is_late(error: BaseException) -> bool:
+    """Whether something listens and did not answer in time. The SDK wraps what says so: in its own exception while
+    it asks for the version, in one of requests on a unix socket.
+    """
+    seen: BaseException | None = error
+    late = False
+    while seen is not None:
+        if isinstance(seen, (requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError)):
+            return False
+        late = late or isinstance(seen, (*_LATE, urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout))
+        seen = seen.__cause__ or seen.__context__
+    return late
+
+
+def _slow(endpoint: Endpoint, timeout_s: float, error: Exception) -> SandboxError:
+    return SandboxError(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        f"The container engine did not answer within {timeout_s:g} s",
+        details=f"{endpoint.url} ({endpoint.source}): something listens there. {error}",
+        hint=_SLOW_HINT,
+    )
+
+
+def _require_listener(url: str, connect_s: float) -> None:
     """Raises: OSError when nobody listens on a unix socket; docker 7.2 would leak the socket of a failed connect."""
     if url.startswith(_UNIX):
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(probe_s)
+            probe.settimeout(connect_s)
             probe.connect("/" + url.removeprefix(_UNIX).lstrip("/"))
 
 
-def _connect(endpoint: Endpoint, timeout_s: float, probe_s: float) -> Engine:
-    _require_listener(endpoint.url, probe_s)
+def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> Engine:
+    _require_listener(endpoint.url, connect_s)
     tls = None
     if endpoint.tls_folder is not None:
         folder = endpoint.tls_folder
@@ -99,8 +138,9 @@ def _connect(endpoint: Endpoint, timeout_s: float, probe_s: float) -> Engine:
             ca_cert=str(folder / "ca.pem"),
             verify=True,
         )
-    # The stubs say int; requests takes fractions of a second.
-    api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=probe_s)  # type: ignore[arg-type]
+    # The stubs say int; requests takes fractions of a second, and a pair: to connect, to be answered.
+    patience: Any = (connect_s, timeout_s) if endpoint.url.startswith(_NETWORK) else timeout_s
+    api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
     # No proxy and no ~/.netrc is about a unix socket, and looking for them is a quarter of what a question costs us.
     api.trust_env = not endpoint.url.startswith(_UNIX)
     try:
@@ -133,19 +173,19 @@ def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None 
         raise _engine_error(action, str(error.explanation or error)) from error
     except docker.errors.DockerException as error:
         raise _engine_error(action, str(error)) from error
-    except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
-        raise SandboxError(
-            ErrorCode.TIMEOUT,
-            f"The engine did not answer in time: could not {action}",
-            details=str(error),
-            hint="Is it stuck, or the host very busy? `sandbox doctor` asks it again; engine.timeout_s sets the time.",
-        ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or _is_late(error):
+            raise SandboxError(
+                ErrorCode.TIMEOUT,
+                f"The engine did not answer in time: could not {action}",
+                details=str(error),
+                hint=_SLOW_HINT,
+            ) from error
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             f"The engine stopped answering: could not {action}",
             details=str(error),
-            hint=_START_HINT,
+            hint="It was stopped, restarted or cut off while we worked: `sandbox doctor` says whether one answers now.",
         ) from error
 
 

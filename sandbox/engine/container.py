@@ -29,7 +29,13 @@ from sandbox.models import Verdict
 INSTANCE_LABEL = "space.sandbox.instance"
 TASK_LABEL = "space.sandbox.task"
 REMOVE_ATTEMPTS = 3
+UNSEEN_HINT = (
+    "It runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp): use an engine "
+    "of this host, or a home (--home, SANDBOX_HOME) that both see at the same path; `sandbox doctor` tries it."
+)
+_UNSEEN = "bind source path does not exist"
 _DRAIN_S = 10.0
+_LATE_S = 2.0
 
 Sink = Callable[[bytes], None]
 
@@ -130,7 +136,7 @@ def create(engine: Engine, name: str, options: Mapping[str, Any]) -> dict[str, A
     """Make a container and compare it with what was asked; the engine's account of it. Whoever calls removes it, even
     when this fails.
 
-    Raises: `policy_violation`, `image_missing`, `internal`.
+    Raises: `policy_violation`, `image_missing`, `engine_unavailable` when it does not see our files, `internal`.
     """
 
     def missing(details: str) -> SandboxError:
@@ -139,11 +145,32 @@ def create(engine: Engine, name: str, options: Mapping[str, Any]) -> dict[str, A
         )
 
     with translated("create the container", on_missing=missing):
-        created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
+        try:
+            created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
+        except docker.errors.APIError as error:
+            if is_unseen(error):
+                raise _unseen(error) from error
+            raise
     with translated("inspect the new container"):
         inspected: dict[str, Any] = engine.api.inspect_container(str(created["Id"]))
     require_created(options, inspected)
     return inspected
+
+
+def is_unseen(error: docker.errors.APIError) -> bool:
+    """Whether a container was refused because the engine does not find what is to be mounted. By its words: it has no
+    code for it.
+    """
+    return error.status_code == requests.codes.bad_request and _UNSEEN in str(error.explanation)
+
+
+def _unseen(error: docker.errors.APIError) -> SandboxError:
+    return SandboxError(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        "The engine does not see the files of this host",
+        details=str(error.explanation),
+        hint=UNSEEN_HINT,
+    )
 
 
 def remove(engine: Engine, name: str) -> None:
@@ -246,7 +273,17 @@ def _wait_or_stop(
             return False, reason
         if not _wait(engine, container_id, min(left_s, ASK_S)):
             return False, None
-    return True, None
+    return _runs_on(engine, container_id), None
+
+
+def _runs_on(engine: Engine, container_id: str) -> bool:
+    """Asked once the time is up, with the engine's whole time for an answer: a slow one hides that it had ended."""
+    asked = time.monotonic()
+    with translated("inspect the container"):
+        running = bool(engine.api.inspect_container(container_id)["State"]["Running"])
+    if running and time.monotonic() - asked > ASK_S:
+        return _wait(engine, container_id, _LATE_S)  # it stood still, and may not have heard of the end itself
+    return running
 
 
 def _wait(engine: Engine, container_id: str, seconds: float) -> bool:

@@ -133,12 +133,56 @@ def parsed(answer: Mapping[str, Any]) -> Image:
     )
 
 
+def any_digest(engine: Engine) -> str:
+    """The digest of some local image; empty when there is none."""
+    with translated("list the images"):
+        return next((str(image["Id"]) for image in engine.api.images()), "")
+
+
 def tags(engine: Engine, *, label: str | None = None) -> tuple[str, ...]:
     """Tags of the local images, sorted; only of those with `label` when one is given."""
     filters = {"label": label} if label else {}
     with translated("list the images"):
         answers = engine.api.images(filters=filters)
     return tuple(sorted({tag for a in answers for tag in _Listed.model_validate(a).tags or () if "<none>" not in tag}))
+
+
+def labelled(engine: Engine, label: str) -> tuple[Image, ...]:
+    """Every local image that has a tag and this label, each looked at."""
+    with translated("list the images"):
+        answers = engine.api.images(filters={"label": label, "dangling": False})
+    found = (inspect(engine, digest) for digest in dict.fromkeys(_Listed.model_validate(a).id for a in answers))
+    return tuple(image for image in found if image is not None)
+
+
+def tag(engine: Engine, digest: str, reference: str) -> None:
+    """Give an image one more tag; one of another image moves to it."""
+    repository, _, version = reference.rpartition(":")
+    with translated(f"tag the image '{reference}'"):
+        engine.api.tag(digest, repository, version)
+
+
+def untag(engine: Engine, reference: str) -> None:
+    """Take a tag away; the image goes with its last one. One that is not there is fine.
+
+    Raises: `conflict` when a container needs the image.
+    """
+    with translated(f"remove the image '{reference}'"):
+        try:
+            engine.api.remove_image(reference)
+        except docker.errors.ImageNotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code == HTTPStatus.CONFLICT:
+                brief = f"The image '{reference}' is in use"
+                raise SandboxError(ErrorCode.CONFLICT, brief, details=str(error.explanation)) from error
+            raise
+
+
+def used_by_containers(engine: Engine) -> frozenset[str]:
+    """Digests of the images that containers of this engine were made from, running or not, of any home."""
+    with translated("list the containers"):
+        return frozenset(str(container["ImageID"]) for container in engine.api.containers(all=True))
 
 
 def pull(engine: Engine, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:

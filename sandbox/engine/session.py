@@ -31,6 +31,9 @@ GRACE_S = 15.0
 """How long a report may take after the deadline, or after the check was told to end: PID 1 gives up on a process that
 cannot be killed after ten seconds."""
 
+LATE_S = 2.0
+"""How long a report that is overdue may still take once the engine has answered."""
+
 _PIECE = 256 * 1024
 _Watch = Callable[[], None]
 
@@ -50,8 +53,10 @@ class Outcome:
 class Session:
     """One connection. Owns the socket; for one thread."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, require_engine: Callable[[], object] = lambda: None) -> None:
+        """`require_engine` returns when the engine answers: a report may be late because of it alone."""
         self._channel = channel
+        self._require_engine = require_engine
         self._channel.setblocking(False)
         self._poll = select.poll()  # select(2) knows no descriptor above 1023
         self._poll.register(self._channel)
@@ -97,7 +102,9 @@ class Session:
             self._flush()
             raise
 
-    def _followed(self, nonce: bytes, streams: Streams, deadline: float, why_stop: WhyStop, watch: _Watch) -> Outcome:
+    def _followed(
+        self, nonce: bytes, streams: Streams, deadline: float, why_stop: WhyStop, watch: _Watch, *, late: bool = False
+    ) -> Outcome:
         stopped: Verdict | None = None
         ends_at = deadline + GRACE_S
         asked_at = -math.inf
@@ -114,7 +121,11 @@ class Session:
                 if isinstance(message, Done) and message.nonce == nonce:
                     return Outcome(message, stopped)
                 _hand_on(message, nonce, streams)
-        return Outcome(None, stopped, overdue=not self._ended and stopped is None)
+        if late or self._ended or stopped is not None:
+            return Outcome(None, stopped, overdue=not self._ended and stopped is None)
+        # All that PID 1 says comes through the engine: one that was slow may have kept the report back.
+        self._require_engine()
+        return self._followed(nonce, streams, time.monotonic() - GRACE_S + LATE_S, why_stop, watch, late=True)
 
     def _send(self, data: bytes) -> None:
         """Never waits: a guest that does not read is found by the deadline of the answer."""

@@ -15,8 +15,8 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,9 @@ _MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _WHITEOUT = os.makedev(0, 0)
 _OPAQUE = "trusted.overlay.opaque"
 _OPTIONS = "redirect_dir=off,metacopy=off,index=off,xino=off"
+
+PROBE_PREFIX = ".overlay-probe-"
+"""Of directories in which it is tried whether mounts work."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -92,19 +95,31 @@ def is_mounted(path: Path) -> bool:
         return False
 
 
+@contextmanager
+def mounted_probe(folder: Path) -> Iterator[Path]:
+    """A directory that is only there for those who see a mount that we just made below `folder`. Raises: OSError."""
+    with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as name:
+        layers = _make_layers(Path(name))
+        mount_overlay(layers)
+        try:
+            inside = Path(tempfile.mkdtemp(dir=layers.merged))
+            yield inside
+        finally:
+            unmount(layers.merged)
+
+
 def why_not_overlay(folder: Path) -> str:
     """Empty when overlays work below `folder`, else the reason. Tries one, with a deletion and a replaced directory."""
     try:
-        with tempfile.TemporaryDirectory(prefix=".overlay-probe-", dir=folder) as name:
+        with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as name:
             return _try_overlay(Path(name))
     except OSError as error:
         return error.strerror or str(error)
 
 
 def _try_overlay(place: Path) -> str:
-    layers = Layers(*(place / name for name in ("lower", "upper", "work", "merged")))
-    for path in (layers.lower, layers.upper, layers.work, layers.merged, layers.lower / "folder"):
-        path.mkdir()
+    layers = _make_layers(place)
+    (layers.lower / "folder").mkdir()
     (layers.lower / "file").touch()
     mount_overlay(layers)
     try:
@@ -115,6 +130,13 @@ def _try_overlay(place: Path) -> str:
         unmount(layers.merged)
     found = read_upper(layers.upper, lambda _: False)
     return "" if found.hidden == {b"file", b"folder"} else "deletions cannot be read from the upper directory"
+
+
+def _make_layers(place: Path) -> Layers:
+    layers = Layers(*(place / name for name in ("lower", "upper", "work", "merged")))
+    for path in (layers.lower, layers.upper, layers.work, layers.merged):
+        path.mkdir()
+    return layers
 
 
 def read_upper(upper: Path, skip: Callable[[bytes], bool], limits: Limits | None = None, start: bytes = b"") -> Upper:

@@ -41,6 +41,22 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             "It was made anew there: `sandbox repo remove` it here, then clone it again.",
         ),
         (
+            r"pack-objects died of signal",  # for want of memory, or with its server: it says `possible corruption` too
+            ErrorCode.NETWORK_ERROR,
+            "The remote's server was stopped while it sent",
+            "Try again; if it stays so, its operator has to look.",
+        ),
+        (
+            # The server works in its repository, so its own paths begin with `./`, and ours never do.
+            r"repository corruption on the remote side"
+            r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
+            r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
+            r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
+            ErrorCode.UNSAFE_REPOSITORY,
+            "The remote's repository is damaged",
+            "Trying again does not help: its operator has to repair it, and `git fsck` there names what is broken.",
+        ),
+        (
             r"not our ref|does not allow request for unadvertised object",
             ErrorCode.NOT_FOUND,
             "The remote does not hand out an object that we asked for",

@@ -1,17 +1,23 @@
 """The images checks run in: which there are, building them, finding the one a profile names, and the guests' PID 1."""
 
-from sandbox.images.building import Site, build, list_images
+from sandbox.images.building import build
 from sandbox.images.catalogue import Recipe, catalogue, tag_of
+from sandbox.images.finding import Site
+from sandbox.images.listing import list_images
 from sandbox.images.resolving import resolve, wheelhouse_of
 from sandbox.images.supervisor import Courier, supervisor
+from sandbox.images.unused import Unused, find_unused, remove_unused
 
 __all__ = [
     "Courier",
     "Recipe",
     "Site",
+    "Unused",
     "build",
     "catalogue",
+    "find_unused",
     "list_images",
+    "remove_unused",
     "resolve",
     "supervisor",
     "tag_of",

@@ -1,27 +1,36 @@
-"""Build images from their folders, parents first, and say which are present or stale."""
+"""Build images from their folders, parents first; what the engine has of the same recipes is used."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.config import ImageSettings
 from sandbox.engine import images as engine_images
-from sandbox.engine.connection import Engine
 from sandbox.engine.images import Build, Image, Progress
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.catalogue import PREFIX, Recipe, catalogue, check_name, fingerprint, lineage, tag_of
-from sandbox.images.debian import ensure_base, present_base
+from sandbox.images.catalogue import Recipe, catalogue, check_name, lineage, recipe_digests, tag_of
+from sandbox.images.debian import ensure_base
+from sandbox.images.finding import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    PARENT_LABEL,
+    RECIPE_LABEL,
+    WHEELHOUSE_LABEL,
+    Site,
+    Step,
+    find_line,
+    is_outdated,
+    note_use,
+    used_tags,
+    variant_digest,
+)
+from sandbox.images.listing import describe
 from sandbox.models import ImageInfo
-from sandbox.store.home import Home
 
-RECIPE_LABEL = "space.sandbox.recipe"
-NAME_LABEL = "space.sandbox.image"
-FOLDER_LABEL = "space.sandbox.folder"
-PARENT_LABEL = "space.sandbox.parent"
-WHEELHOUSE_LABEL = "space.sandbox.wheelhouse"
 SUPERVISOR = "init"
 """The image of the guests' PID 1."""
 WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
@@ -32,26 +41,30 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where images are built: engine, home, image settings, and the caller's environment for proxies and index."""
-
-    engine: Engine
-    home: Home
-    settings: ImageSettings
-    environ: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class _Order:
-    """One image to make: a recipe under a name, perhaps with more wheels."""
+    """One image to make: a recipe under a name, perhaps with more wheels. `digest`: of the recipe with the wheels.
+
+    `current`: what the engine has of it.
+    """
 
     recipe: Recipe
     name: str
+    digest: str
+    current: Image | None
     wheelhouse: bytes = b""
 
     @property
     def wheelhouse_sha256(self) -> str:
         return hashlib.sha256(self.wheelhouse).hexdigest() if self.wheelhouse else ""
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether the operator gave it its name: then that is its tag, whatever it is made of."""
+        return self.name != self.recipe.name
+
+    @property
+    def tag(self) -> str:
+        return tag_of(self.name, "" if self.is_variant else self.digest)
 
 
 def build(
@@ -70,31 +83,40 @@ def build(
     Raises: `not_found`, `invalid_input`, `image_missing`, `network_error`, `timeout`, `internal`.
     """
     recipes = catalogue(site.home)
-    *parents, recipe = lineage(recipes, name)
-    order = _variant(recipe, recipes, wheelhouse, name_as)
+    line = lineage(recipes, name)
+    content = _read_variant(line[-1], recipes, wheelhouse, name_as)
     with site.home.locked("images", _LOCK_TIMEOUT_S):
-        image = ensure_base(site.engine, site.settings, site.environ, progress)
         made: dict[str, Image] = {}
-        for parent in parents:
-            image = made[parent.name] = _make(site, _Order(parent, parent.name), image, progress)
-        image = made[order.name] = _make(site, order, image, progress, no_cache=no_cache)
+        image = _make_line(site, line if content is None else line[:-1], made, progress, name if no_cache else "")
+        if content is not None:
+            order = _order_variant(site, line, name_as or "", content)
+            image = _make(site, order, image, progress, no_cache=no_cache)
         if name not in WITHOUT_CHECKS:
-            _make_supervisor(site, recipes, made, progress)
-    return _info(order.name, image, stale=False)
+            _make_line(site, lineage(recipes, SUPERVISOR), made, progress)  # what builds an image will run checks in it
+    tag = tag_of(name_as) if name_as else tag_of(name, recipe_digests(line, site.settings.base)[-1])
+    return describe(name_as or name, tag, image)
 
 
-def _make_supervisor(site: Site, recipes: Mapping[str, Recipe], made: dict[str, Image], progress: Progress) -> None:
-    """The image that every guest's PID 1 comes from: whoever builds an image means to run checks in it."""
+def _make_line(
+    site: Site, line: tuple[Recipe, ...], made: dict[str, Image], progress: Progress, rebuild: str = ""
+) -> Image:
+    """The images of a lineage, in order; the last one. `made`: what this build has made or found current already."""
     image = ensure_base(site.engine, site.settings, site.environ, progress)
-    for recipe in lineage(recipes, SUPERVISOR):
-        if recipe.name not in made:
-            made[recipe.name] = _make(site, _Order(recipe, recipe.name), image, progress)
-        image = made[recipe.name]
+    for step in find_line(site, line):
+        name = step.recipe.name
+        if name not in made:
+            order = _Order(step.recipe, name, step.digest, step.image)
+            made[name] = _make(site, order, image, progress, no_cache=name == rebuild)
+            note_use(site.engine, Step(step.recipe, step.digest, made[name]))
+        image = made[name]
+    return image
 
 
-def _variant(recipe: Recipe, recipes: Mapping[str, Recipe], wheelhouse: Path | None, name_as: str | None) -> _Order:
+def _read_variant(
+    recipe: Recipe, recipes: Mapping[str, Recipe], wheelhouse: Path | None, name_as: str | None
+) -> bytes | None:
     if wheelhouse is None and name_as is None:
-        return _Order(recipe, recipe.name)
+        return None
     if wheelhouse is None or name_as is None or not recipe.wheelhouse or name_as in recipes:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -102,7 +124,15 @@ def _variant(recipe: Recipe, recipes: Mapping[str, Recipe], wheelhouse: Path | N
             hint="A wheel-house and a new name go together, on an image whose recipe.toml says 'wheelhouse = true': "
             "sandbox images build python --wheelhouse requirements.txt --as python-acme",
         )
-    return _Order(recipe, check_name(name_as), _read_wheelhouse(wheelhouse))
+    check_name(name_as)
+    return _read_wheelhouse(wheelhouse)
+
+
+def _order_variant(site: Site, line: tuple[Recipe, ...], name: str, wheelhouse: bytes) -> _Order:
+    digest = variant_digest(site, line, hashlib.sha256(wheelhouse).hexdigest())
+    current = engine_images.inspect(site.engine, tag_of(name))
+    same = current is not None and current.labels.get(RECIPE_LABEL) == digest
+    return _Order(line[-1], name, digest, current if same else None, wheelhouse)
 
 
 def _read_wheelhouse(path: Path) -> bytes:
@@ -122,31 +152,43 @@ def _read_wheelhouse(path: Path) -> bytes:
 
 
 def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_cache: bool = False) -> Image:
-    """The image of an order: the one that is there when its recipe is unchanged, else a new one."""
-    tag = tag_of(order.name)
-    recipe_hash = fingerprint(order.recipe, parent.digest, order.wheelhouse_sha256)
-    current = engine_images.inspect(site.engine, tag)
-    if current is not None and current.labels.get(RECIPE_LABEL) == recipe_hash and not no_cache:
-        progress(f"{tag} is up to date")
+    """The image of an order: the one that is there when nothing below it has changed, else a new one."""
+    current = order.current
+    if current is not None and not is_outdated(current, parent) and not no_cache:
+        progress(f"{order.tag} is up to date")
+        if not order.is_variant:
+            engine_images.tag(site.engine, current.digest, tag_of(order.name))
         return current
-    labels = {
-        RECIPE_LABEL: recipe_hash,
-        NAME_LABEL: order.name,
-        FOLDER_LABEL: order.recipe.name,
-        PARENT_LABEL: parent.digest,
-        WHEELHOUSE_LABEL: order.wheelhouse_sha256,
-    }
     wanted = Build(
         folder=order.recipe.folder,
-        tag=tag,
+        tag=order.tag,
         args=build_args(order.recipe, parent.digest, site.environ),
-        labels=labels,
-        extra_files=_generated(order, site.settings) if order.recipe.wheelhouse else {},
+        labels={
+            RECIPE_LABEL: order.digest,
+            NAME_LABEL: order.name,
+            FOLDER_LABEL: order.recipe.name,
+            PARENT_LABEL: parent.digest,
+            WHEELHOUSE_LABEL: order.wheelhouse_sha256,
+        },
+        extra_files=_generate(order, site.settings),
         network=site.settings.build_network,
         no_cache=no_cache,
     )
-    progress(f"building {tag}")
-    return engine_images.build(site.engine, wanted, progress)
+    progress(f"building {order.tag}")
+    image = engine_images.build(site.engine, wanted, progress)
+    _move_names(site, order, image)
+    return image
+
+
+def _move_names(site: Site, order: _Order, image: Image) -> None:
+    """From the image that a new one replaces: days of use, which keep it; and `latest`, a name for people only."""
+    if order.is_variant:
+        return
+    engine_images.tag(site.engine, image.digest, tag_of(order.name))
+    if order.current is not None and order.current.digest != image.digest:
+        for reference in used_tags(order.current, order.tag):
+            with suppress(SandboxError):  # a container was made from it
+                engine_images.untag(site.engine, reference)
 
 
 def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -155,68 +197,23 @@ def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -
     return {"BASE": parent_digest, **{key: environ[key] for key in passed_on if environ.get(key)}}
 
 
-def _generated(order: _Order, settings: ImageSettings) -> dict[str, bytes]:
-    """Files the download stage gets; none of them is part of the recipe, the CA bundle never of the image."""
+def _generate(order: _Order, settings: ImageSettings) -> dict[str, bytes]:
+    """Files that the build gets where its Dockerfile names them; none of them is part of the recipe."""
+    if b".generated" not in (order.recipe.folder / "Dockerfile").read_bytes():
+        return {}
+    content = _read_ca_bundle(settings)
+    # The second one is copied into a stage that becomes the image, and removed there: empty where it is not needed.
+    mirror = content if settings.mirror.startswith("https://") else b""
+    bundle = {".generated/ca.crt": content, ".generated/mirror-ca.crt": mirror}
+    return bundle | ({".generated/wheelhouse.txt": order.wheelhouse} if order.recipe.wheelhouse else {})
+
+
+def _read_ca_bundle(settings: ImageSettings) -> bytes:
     try:
-        bundle = Path(settings.ca_bundle).read_bytes() if settings.ca_bundle else b""
+        return Path(settings.ca_bundle).read_bytes() if settings.ca_bundle else b""
     except FileNotFoundError:
-        bundle = b""  # the download then trusts what pip brings along
+        return b""  # the download then trusts what its tool brings along
     except OSError as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, f"Cannot read images.ca_bundle {settings.ca_bundle}", details=str(error)
         ) from error
-    return {".generated/ca.crt": bundle, ".generated/wheelhouse.txt": order.wheelhouse}
-
-
-def list_images(site: Site) -> tuple[ImageInfo, ...]:
-    """Every image of the catalogue and every variant in the engine, by name. Touches no network."""
-    recipes = catalogue(site.home)
-    base = present_base(site.engine, site.settings)
-    known = {name: _state(site, recipes, name, base) for name in sorted(recipes)}
-    return tuple(sorted([*known.values(), *_variants(site, recipes, known)], key=lambda info: info.name))
-
-
-def _state(site: Site, recipes: Mapping[str, Recipe], name: str, base: Image | None) -> ImageInfo:
-    """Walk from Debian up: an image is stale when its own recipe changed or anything below it has to be rebuilt."""
-    below, stale, image = base, False, None
-    for recipe in lineage(recipes, name):
-        image = engine_images.inspect(site.engine, tag_of(recipe.name))
-        stale = image is not None and (stale or _outdated(recipe, image, below))
-        below = image
-    return _info(name, image, stale=stale)
-
-
-def _outdated(recipe: Recipe, image: Image, parent: Image | None) -> bool:
-    parent_digest = parent.digest if parent else image.labels.get(PARENT_LABEL, "")
-    expected = fingerprint(recipe, parent_digest, image.labels.get(WHEELHOUSE_LABEL, ""))
-    return image.labels.get(RECIPE_LABEL) != expected
-
-
-def _variants(site: Site, recipes: Mapping[str, Recipe], known: Mapping[str, ImageInfo]) -> list[ImageInfo]:
-    """Images built with `name_as`. Labels are inherited, so only a tag that agrees with its label counts."""
-    found = []
-    for tag in engine_images.tags(site.engine, label=WHEELHOUSE_LABEL):
-        name = tag.removeprefix(PREFIX).removesuffix(":latest")
-        image = engine_images.inspect(site.engine, tag) if tag == tag_of(name) and name not in known else None
-        if image is None or image.labels.get(NAME_LABEL) != name:
-            continue
-        folder = image.labels.get(FOLDER_LABEL, "")
-        found.append(
-            _info(name, image, stale=folder not in recipes or _variant_stale(site, recipes[folder], image, known))
-        )
-    return found
-
-
-def _variant_stale(site: Site, recipe: Recipe, image: Image, known: Mapping[str, ImageInfo]) -> bool:
-    parent = known.get(recipe.parent)
-    if parent is None or parent.stale:
-        return True
-    return _outdated(recipe, image, engine_images.inspect(site.engine, parent.tag))
-
-
-def _info(name: str, image: Image | None, *, stale: bool) -> ImageInfo:
-    info = ImageInfo(name=name, tag=tag_of(name), present=image is not None, stale=stale)
-    if image is None:
-        return info
-    figures = {"digest": image.digest, "size_bytes": image.size_bytes, "created_at": image.created_at}
-    return info.model_copy(update=figures)

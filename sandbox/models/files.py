@@ -34,11 +34,10 @@ class PatchedFile(Model):
 
 
 class PatchResult(Model):
-    """What an edit did. `snapshot` is the id of the tree state before it, when one was taken.
+    """What an edit did. The hashes before it are those of the files; a state to come back to is a snapshot's matter.
 
     `adjusted`: what a patch meant other than it was written, e.g. a hunk that fits at another line than it says.
     """
 
     files: tuple[PatchedFile, ...]
     adjusted: tuple[str, ...] = ()
-    snapshot: str | None = None

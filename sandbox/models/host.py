@@ -9,7 +9,10 @@ from sandbox.models.model import HostPath, Model
 
 
 class ImageInfo(Model):
-    """One image of ours and whether the engine has it. `stale`: its recipe changed since it was built."""
+    """One image of this home's recipes and whether the engine has it. `stale`: what it was built on was built anew.
+
+    `variant_of`: the image it is a variant of, with more wheels. `problem`: why its folder makes no image.
+    """
 
     name: str
     tag: str
@@ -18,6 +21,8 @@ class ImageInfo(Model):
     digest: str | None = None
     size_bytes: int | None = None
     created_at: str | None = None
+    variant_of: str = ""
+    problem: str = ""
 
 
 class CredentialInfo(Model):

@@ -185,11 +185,11 @@ class Workbench:
         return use.outside.remove(self._parts, repo_id, discard=discard)
 
     def profiles(self) -> tuple[Profile, ...]:
-        """All profiles, by name."""
+        """All profiles, by name; one whose file has a mistake has a `problem`."""
         return tuple(p for _, p in sorted(self._parts.profiles.items()))
 
     def profile(self, name: str) -> Profile:
-        """One profile. Raises: `not_found`."""
+        """One profile. Raises: `not_found`, `invalid_input` when its file has a mistake."""
         return use.repositories.named_profile(self._parts, name)
 
     def suggestion(self, repo_id: str) -> Suggestion:
@@ -580,7 +580,7 @@ class Workbench:
 
     def images(self) -> tuple[ImageInfo, ...]:
         """Our images, and whether the engine has them."""
-        return images.list_images(self._parts.image_site)
+        return use.diagnosing.list_images(self._parts)
 
     def build_image(
         self,

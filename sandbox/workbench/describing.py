@@ -13,11 +13,12 @@ from sandbox.git.log import subjects
 from sandbox.git.objects import tree_of
 from sandbox.models import DiffFile, Task
 from sandbox.profiles import Profile
-from sandbox.workbench import gates, running, states
+from sandbox.workbench import gates, states
 from sandbox.workbench.bases import profile_of
 from sandbox.workbench.checklist import task_profile
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.passing import passing
+from sandbox.workbench.profile_images import image_reference
 from sandbox.workbench.questions import Made
 from sandbox.workbench.repositories import cache_of
 from sandbox.workbench.risks import flagged, flagged_paths
@@ -54,7 +55,7 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
 
 def _provenance(parts: Parts, task: Task, profile: Profile, made: Made | None) -> Provenance:
     return Provenance(
-        image=running.image_name(parts, profile) if made else "",
+        image=image_reference(parts, profile) if made else "",
         image_digest=made.image_digest if made else "",
         wheelhouse=_wheelhouse(parts, made),
         runtime=made.runtime if made else "",

@@ -9,6 +9,8 @@ from sandbox.git import process, userconfig
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.profile_images import image_references
+from sandbox.workbench.sight import sight_probes
 
 
 def doctor(parts: Parts) -> tuple[Probe, ...]:
@@ -25,6 +27,8 @@ def doctor(parts: Parts) -> tuple[Probe, ...]:
     )
     return (
         *probes,
+        *sight_probes(parts, engine),
+        *capabilities.profile_probes(parts.profiles.values()),
         *_bad_policies(parts),
         capabilities.trust_probe(userconfig.trusts_every_directory(parts.environ, git)),
     )
@@ -52,6 +56,11 @@ def _bad_policies(parts: Parts) -> tuple[Probe, ...]:
 
 def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
     try:
-        return parts.engine, images.list_images(parts.image_site)
+        return parts.engine, list_images(parts)
     except SandboxError as error:
         return error, ()
+
+
+def list_images(parts: Parts) -> tuple[ImageInfo, ...]:
+    """The images of this home's recipes, and whether the engine has them."""
+    return images.list_images(parts.image_site, image_references(parts))

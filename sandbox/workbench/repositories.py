@@ -21,7 +21,7 @@ from sandbox.git.process import Git
 from sandbox.git.transport import RemoteHead
 from sandbox.models import CloneResult, FetchResult, Repository
 from sandbox.policy.paths import check_path, path_bytes
-from sandbox.profiles import Profile, detect
+from sandbox.profiles import Profile, detect, require_usable
 from sandbox.remotes import Remote
 from sandbox.store.records import find_repository, list_repositories, near, save_repository
 from sandbox.workbench.bases import Listing, facts_of_listing, list_commit
@@ -164,10 +164,10 @@ def cache_of(parts: Parts, repo_id: str) -> tuple[Repository, Git]:
 
 
 def named_profile(parts: Parts, name: str) -> Profile:
-    """Raises: `not_found` with near matches."""
+    """Raises: `not_found` with near matches, `invalid_input` for one whose file has a mistake."""
     if name not in parts.profiles:
         raise near("profile", name, parts.profiles, "`sandbox profiles list` shows all profiles.")
-    return parts.profiles[name]
+    return require_usable(parts.profiles[name])
 
 
 def id_for(parts: Parts, remote: Remote) -> str:

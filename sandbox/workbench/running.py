@@ -20,6 +20,7 @@ from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile
 from sandbox.store.records import near, save_run
 from sandbox.workbench.parts import Parts
+from sandbox.workbench.profile_images import image_reference
 from sandbox.workbench.runtimes import runtime_of
 from sandbox.workbench.space import require_space, watch_disk, with_disk_use
 from sandbox.workbench.watch import Watch
@@ -123,13 +124,7 @@ def _supervisor(parts: Parts, runtime: str) -> Path:
 
 def image_of(parts: Parts, profile: Profile) -> str:
     """Digest of the image that a profile's checks run in now. Raises: as `sandbox.images.resolve`."""
-    return resolve(parts.image_site, image_name(parts, profile))
-
-
-def image_name(parts: Parts, profile: Profile) -> str:
-    """The image that a profile's checks run in, as the settings or the profile name it."""
-    override = parts.settings.profiles.get(profile.name)
-    return override.image if override and override.image else profile.image
+    return resolve(parts.image_site, image_reference(parts, profile))
 
 
 def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:

@@ -19,7 +19,7 @@ from sandbox.engine.connection import Engine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.body import compose
 from sandbox.gate import Require, Step, required
-from sandbox.images.building import WHEELHOUSE_LABEL
+from sandbox.images.finding import WHEELHOUSE_LABEL
 from sandbox.models import Verdict
 from sandbox.workbench import Workbench, describing
 from sandbox.workbench.gates import require_open

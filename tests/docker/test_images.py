@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ from sandbox.engine.connection import Engine
 from sandbox.engine.images import Build
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import Site, build, list_images, resolve, tag_of
+from sandbox.images.finding import find
 from sandbox.store.home import Home
 
 GUEST = 64000
@@ -67,10 +69,20 @@ def scratch(site: Site) -> Iterator[str]:
     name = f"test-scratch-{uuid.uuid4().hex[:8]}"  # tests run at the same time in several processes
     (site.home.root / "images" / name).mkdir(parents=True)
     yield name
-    try:
-        site.engine.api.remove_image(tag_of(name), force=True)
-    except docker.errors.ImageNotFound:
-        return
+    remove_tags(site.engine, name)
+
+
+def remove_tags(engine: Engine, name: str) -> None:
+    """All tags of an image of ours, and with them its images."""
+    for image in engine.api.images(f"space-sandbox/{name}"):
+        for tag in image["RepoTags"]:
+            with contextlib.suppress(docker.errors.ImageNotFound):
+                engine.api.remove_image(tag, force=True)
+
+
+def tag_in(site: Site, name: str) -> str:
+    """The tag that a home's recipe of this name gives its images."""
+    return find(site, name).tag
 
 
 def write_dockerfile(site: Site, name: str, text: str) -> None:
@@ -106,17 +118,17 @@ def test_second_build_does_nothing(site: Site) -> None:
     first = build(site, "python", quiet)
     lines: list[str] = []
     assert build(site, "python", lines.append) == first
-    assert lines == [f"{tag_of(name)} is up to date" for name in ("base", "python", "build", "init")]
+    assert lines == [f"{tag_in(site, name)} is up to date" for name in ("base", "python", "build", "init")]
 
 
 def test_image_for_checks_brings_the_guests_pid_1_along_and_the_base_does_not(site: Site, scratch: str) -> None:
     write_dockerfile(site, scratch, "")
     lines: list[str] = []
     build(site, scratch, lines.append)
-    assert f"{tag_of('init')} is up to date" in lines
+    assert f"{tag_in(site, 'init')} is up to date" in lines
     lines.clear()
     build(site, "base", lines.append)
-    assert lines == [f"{tag_of('base')} is up to date"]
+    assert lines == [f"{tag_in(site, 'base')} is up to date"]
 
 
 def test_two_builds_at_once_both_succeed(site: Site, scratch: str) -> None:
@@ -131,7 +143,7 @@ def test_two_builds_at_once_both_succeed(site: Site, scratch: str) -> None:
     assert len(set(digests)) == 1
 
 
-def test_changed_recipe_is_listed_as_stale_until_it_is_built(site: Site, scratch: str) -> None:
+def test_changed_recipe_is_listed_as_missing_until_it_is_built(site: Site, scratch: str) -> None:
     def listed() -> tuple[bool, bool]:
         info = next(info for info in list_images(site) if info.name == scratch)
         return info.present, info.stale
@@ -141,9 +153,26 @@ def test_changed_recipe_is_listed_as_stale_until_it_is_built(site: Site, scratch
     build(site, scratch, quiet)
     assert listed() == (True, False)
     write_dockerfile(site, scratch, "RUN true")
-    assert listed() == (True, True)
+    assert listed() == (False, False)
     build(site, scratch, quiet)
     assert listed() == (True, False)
+
+
+def test_image_is_stale_when_its_parent_was_built_anew(site: Site, scratch: str) -> None:
+    child = f"{scratch}-child"
+    (site.home.root / "images" / child).mkdir()
+    (site.home.root / "images" / child / "recipe.toml").write_text(f'parent = "{scratch}"')
+    write_dockerfile(site, scratch, "RUN date +%N >/tmp/when")
+    write_dockerfile(site, child, "")
+    try:
+        before = build(site, child, quiet).digest
+        build(site, scratch, quiet, no_cache=True)
+        stale = {info.name: info.stale for info in list_images(site) if info.name.startswith(scratch)}
+        assert stale == {scratch: False, child: True}
+        assert resolve(site, child) == before  # of use until it is built
+        assert build(site, child, quiet).digest != before
+    finally:
+        remove_tags(site.engine, child)
 
 
 def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: Site, scratch: str) -> None:
@@ -226,6 +255,33 @@ def test_ca_bundle_reaches_the_download_and_not_the_image(site: Site, scratch: s
     everywhere = ["grep", "-rls", "space-canary", "/etc", "/home", "/opt", "/root", "/srv", "/usr", "/var", "/wheels"]
     assert run(site.engine, digest, everywhere, user="0") == "1\n"
     assert run(site.engine, digest, ["ls", "/build"], user="0").startswith("2\n")
+
+
+@pytest.mark.parametrize(
+    ("mirror", "seen"), [("https://mirror.example/debian", "1"), ("http://mirror.example/debian", "0"), ("", "0")]
+)
+def test_ca_bundle_reaches_every_recipe_that_asks_for_it(
+    site: Site, scratch: str, tmp_path: Path, mirror: str, seen: str
+) -> None:
+    bundle = tmp_path / "ca.crt"
+    bundle.write_bytes(f"# space-canary {scratch}\n".encode())
+    asking = Site(site.engine, site.home, ImageSettings(ca_bundle=str(bundle), mirror=mirror), site.environ)
+    write_dockerfile(
+        site,
+        scratch,
+        "COPY .generated /tmp/asked/\n"
+        "RUN for file in ca mirror-ca; do grep -c space-canary /tmp/asked/$file.crt >>/tmp/seen || true; done",
+    )
+    digest = build(asking, scratch, quiet).digest or ""
+    layers = run(site.engine, digest, ["true"])  # it starts
+    assert layers == "0\n"
+    said = site.engine.api.create_container(digest, ["cat", "/tmp/seen"])["Id"]
+    try:
+        site.engine.api.start(said)
+        site.engine.api.wait(said)
+        assert site.engine.api.logs(said).decode().split() == ["1", seen]
+    finally:
+        site.engine.api.remove_container(said, force=True)
 
 
 PROJECT = """

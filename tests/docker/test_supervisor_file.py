@@ -120,7 +120,8 @@ def test_image_that_hands_out_something_else_is_refused(
         with pytest.raises(SandboxError) as raised:
             supervisor(site, policy, courier(), name)
     finally:
-        site.engine.api.remove_image(tag_of(name), force=True)
+        for tag in site.engine.api.images(f"space-sandbox/{name}")[0]["RepoTags"]:
+            site.engine.api.remove_image(tag, force=True)
     assert raised.value.code is ErrorCode.INTERNAL
     assert says in raised.value.details
     assert list(site.home.supervisors.glob("*/*")) == []

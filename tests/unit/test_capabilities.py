@@ -206,6 +206,20 @@ def test_images(present: bool, stale: bool, level: ProbeLevel) -> None:
     assert level is OK or "sandbox images build base" in probe.hint
 
 
+def test_image_whose_folder_is_broken_names_the_folder_and_no_build() -> None:
+    image = ImageInfo(name="acme", tag="", present=False, stale=False, problem="it starts from 'gone'")
+    (probe,) = c.image_probes((image,))
+    assert (probe.level, probe.value) == (WARN, "it starts from 'gone'")
+    assert "images/acme/" in probe.hint
+    assert "images build" not in probe.hint
+
+
+def test_stale_variant_names_the_command_that_makes_variants() -> None:
+    image = ImageInfo(name="python-acme", tag="x", present=True, stale=True, variant_of="python")
+    (probe,) = c.image_probes((image,))
+    assert "sandbox images build python --wheelhouse FILE --as python-acme" in probe.hint
+
+
 @pytest.mark.parametrize(("free_gib", "level"), [(2, FAIL), (10, WARN), (100, OK)])
 def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_gib: int, level: ProbeLevel) -> None:
     usage = SimpleNamespace(free=free_gib * 1024**3)

@@ -17,7 +17,7 @@ import docker.errors
 import pytest
 import requests
 
-from sandbox.engine.connection import connect, translated
+from sandbox.engine.connection import connect, start_hint, translated
 from sandbox.engine.endpoint import Endpoint, candidates
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
@@ -212,12 +212,49 @@ def response(body: bytes, status: bytes = b"200 OK") -> bytes:
 @pytest.mark.usefixtures("engine_client_allowed")
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.slow
-def test_l20_an_engine_that_never_answers_is_given_up_within_two_seconds(environ: dict[str, str]) -> None:
+def test_l20_an_engine_that_never_answers_is_given_up_after_the_configured_time(environ: dict[str, str]) -> None:
     started = time.monotonic()
     with listening(None) as url, refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+        connect(url, environ, 2.5)
+    assert 2.5 <= time.monotonic() - started < 4.5
+    assert "timed out" in caught.value.details
+    assert "within 2.5 s" in caught.value.brief
+    assert "Start it" not in caught.value.hint
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+def test_l20_where_nothing_listens_it_is_given_up_within_two_seconds(environ: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    started = time.monotonic()
+    with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
         connect(url, environ, 60.0)
     assert time.monotonic() - started < 2
-    assert "timed out" in caught.value.details
+    assert "Start it" in caught.value.hint
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+def test_l20_an_address_that_takes_no_connection_does_not_count_as_a_slow_engine(environ: dict[str, str]) -> None:
+    started = time.monotonic()
+    with socket.socket() as full:  # its queue of one is full: further connections are not answered
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+            connect(f"tcp://127.0.0.1:{full.getsockname()[1]}", environ, 60.0)
+        for each in waiting:
+            each.close()
+    assert time.monotonic() - started < 5
+    assert caught.value.brief == "No container engine answers"
+
+
+@pytest.mark.parametrize(("checkout", "named"), [(True, True), (False, False)], ids=["checkout", "wheel"])
+def test_make_is_advised_in_a_checkout_only(monkeypatch: pytest.MonkeyPatch, checkout: bool, named: bool) -> None:
+    monkeypatch.setattr("sandbox.engine.connection.is_checkout", lambda: checkout)
+    assert ("make engine" in start_hint()) is named
 
 
 NOT_AN_ENGINE = {

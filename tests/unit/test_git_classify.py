@@ -36,6 +36,7 @@ SAMPLES = {
     "transport-not-allowed": ErrorCode.INVALID_INPUT,
     "fetch-other-algorithm": ErrorCode.ORIGIN_MISMATCH,
     "fetch-dotgit": ErrorCode.UNSAFE_REPOSITORY,
+    **dict.fromkeys((path.stem for path in DATA.glob("*/damaged-*")), ErrorCode.UNSAFE_REPOSITORY),
     "disk-full-fetch": ErrorCode.QUOTA_EXCEEDED,
     "disk-full-import": ErrorCode.QUOTA_EXCEEDED,
     "disk-full-object": ErrorCode.QUOTA_EXCEEDED,
@@ -63,7 +64,16 @@ def test_every_sample_is_there() -> None:
     assert {p.stem for p in FILES} == set(SAMPLES)
 
 
+def test_a_server_that_was_killed_is_not_called_damaged() -> None:
+    said = (DATA / "2.39.5" / "damaged-loose-blob-file.txt").read_text().replace("with error", "of signal 9")
+    error = classify("fetch", 128, said)
+    assert error.code is ErrorCode.NETWORK_ERROR
+    assert is_transient(error)
+
+
 OTHER_WORDS = (
+    "error: packfile /home/me/clones/x/objects/pack/pack-1.pack does not match index",
+    "fatal: bad config line 7 in file /home/me/clones/x/config",
     "fatal: out of memory",
     "error: unable to write file x",
     "titles, hassle",
@@ -93,6 +103,7 @@ def test_unknown_words_are_internal_never_a_guess(text: str) -> None:
         ("http-404", False),
         ("http-401", False),
         ("fetch-dotgit", False),
+        ("damaged-*", False),
         ("internal-lock", False),
     ],
 )

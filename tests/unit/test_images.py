@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from sandbox.config import resources
 from sandbox.engine.images import build_error, parsed, plain_lines, write_context
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.building import build_args
-from sandbox.images.catalogue import Recipe, catalogue, fingerprint, lineage, tag_of
+from sandbox.images.catalogue import Recipe, catalogue, catalogue_line, fingerprint, lineage, recipe_digests, tag_of
 from sandbox.images.debian import BOOTSTRAPPED, PUBLISHED, Step, Way, bootstrap_commands, plan
-from sandbox.images.resolving import missing
+from sandbox.images.resolving import missing, not_built
 from sandbox.store.home import Home
 
 
@@ -54,22 +56,64 @@ def test_folder_without_recipe_starts_from_base_and_one_without_dockerfile_is_no
 
 @pytest.mark.parametrize("recipe", ["parnet = 'base'", "parent = 3", "not toml"], ids=["typo", "type", "syntax"])
 def test_damaged_recipe_is_refused(tmp_path: Path, recipe: str) -> None:
-    make_folder(tmp_path, "acme", recipe)
+    folder = make_folder(tmp_path, "acme", recipe)
     with pytest.raises(SandboxError) as raised:
-        catalogue(Home(tmp_path))
+        lineage(catalogue(Home(tmp_path)), "acme")
     assert code_of(raised) is ErrorCode.INVALID_INPUT
     assert "acme" in raised.value.brief
+    assert str(folder / "recipe.toml") in raised.value.details
+
+
+def test_damaged_recipe_stops_no_other_one(tmp_path: Path) -> None:
+    make_folder(tmp_path, "acme", "not toml")
+    make_folder(tmp_path, "on-acme", 'parent = "acme"')
+    recipes = catalogue(Home(tmp_path))
+    assert [recipe.name for recipe in lineage(recipes, "python")] == ["base", "python"]
+    with pytest.raises(SandboxError, match="'acme' cannot be built"):
+        lineage(recipes, "on-acme")
 
 
 @pytest.mark.parametrize("name", ["Acme", "a b", "-a", "a--b"])
 def test_folder_whose_name_cannot_be_a_tag_is_refused(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path, name)
-    with pytest.raises(SandboxError, match="cannot be the name"):
-        catalogue(Home(tmp_path))
+    with pytest.raises(SandboxError) as raised:
+        lineage(catalogue(Home(tmp_path)), name)
+    assert "cannot be the name" in raised.value.details
 
 
 def test_tag_of_a_name() -> None:
     assert tag_of("python-acme") == "space-sandbox/python-acme:latest"
+    assert tag_of("python", "0123456789abcdef") == "space-sandbox/python:0123456789ab"
+
+
+@pytest.mark.parametrize("name", ["base", "python", "acme", "on-acme", "gone", "orphan"])
+def test_line_of_one_name_is_the_one_of_the_whole_catalogue(tmp_path: Path, name: str) -> None:
+    for folder, parent in (("acme", "python"), ("on-acme", "acme"), ("orphan", "nothing")):
+        make_folder(tmp_path, folder, f'parent = "{parent}"')
+    home = Home(tmp_path)
+    try:
+        expected: object = lineage(catalogue(home), name)
+    except SandboxError as error:
+        expected = error.code
+    try:
+        found: object = catalogue_line(home, name)
+    except SandboxError as error:
+        found = error.code
+    assert found == expected
+
+
+def test_digest_of_a_recipe_changes_with_its_parents_recipe_and_the_debian_below_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    one, two = ([Recipe(name, make_folder(tmp_path / side, name)) for name in ("low", "high")] for side in "ab")
+    assert recipe_digests(one, "") == recipe_digests(two, "")
+    assert not set(recipe_digests(one, "")) & set(recipe_digests(one, "registry/debian:bookworm"))
+    before = recipe_digests(one, "")
+    (one[0].folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nRUN true\n")
+    assert not set(recipe_digests(one, "")) & set(before)
+    (two[1].folder / "tool").write_text("more")
+    assert recipe_digests(two, "")[0] == before[0]
+    assert recipe_digests(two, "")[1] != before[1]
 
 
 def recipes_of(**parents: str) -> dict[str, Recipe]:
@@ -195,10 +239,42 @@ def test_failed_build_is_classified_and_keeps_its_tail(line: str, code: ErrorCod
     assert error.hint
 
 
+FAKE_APT = """#!/bin/sh
+echo "$@" >>"$LOG"
+"""
+
+
+@pytest.mark.parametrize(("bundle", "trusted"), [(b"a certificate", True), (b"", False)], ids=["TLS", "none"])
+def test_packages_are_fetched_with_the_operators_certificates_which_go_afterwards(
+    tmp_path: Path, bundle: bytes, trusted: bool
+) -> None:
+    apt, ca, log = tmp_path / "apt-get", tmp_path / "ca.crt", tmp_path / "log"
+    apt.write_text(FAKE_APT)
+    apt.chmod(0o755)
+    ca.write_bytes(bundle)
+    script = (resources("images") / "base" / "install-packages").read_text()
+    harmless = script.replace("/var/", f"{tmp_path}/var/")
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MIRROR_CA": str(ca), "LOG": str(log)}
+    subprocess.run(["sh", "-s", "git", "make"], input=harmless.encode(), env=env, check=True)
+    option = f"-o Acquire::https::CaInfo={ca} " if trusted else ""
+    assert log.read_text() == f"{option}update\n{option}install -y --no-install-recommends git make\n"
+    assert not ca.exists()
+
+
+@pytest.mark.parametrize("name", ["base", "build", "python"])
+def test_recipe_that_installs_packages_takes_the_certificates(name: str) -> None:
+    lines = (resources("images") / name / "Dockerfile").read_text().splitlines()
+    used = next(i for i, line in enumerate(lines) if line.startswith("RUN install-packages "))
+    assert lines[used - 1] == "COPY .generated/mirror-ca.crt /tmp/mirror-ca.crt"
+    assert not [line for line in lines if "apt-get" in line]
+
+
 def test_missing_catalogue_image_names_its_command() -> None:
-    error = missing("python", ["base", "python"], [])
-    assert error.code is ErrorCode.IMAGE_MISSING
-    assert "sandbox images build python" in error.hint
+    for others in (False, True):
+        error = not_built("python", others=others)
+        assert error.code is ErrorCode.IMAGE_MISSING
+        assert "sandbox images build python" in error.hint
+        assert ("another version" in error.details) is others
 
 
 def test_missing_unknown_image_names_what_looks_like_it() -> None:

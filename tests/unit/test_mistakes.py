@@ -9,7 +9,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.policy.approvals import load_approval_policy
 from sandbox.policy.writes import load_path_policy
-from sandbox.profiles import load_profiles
+from sandbox.profiles import load_profiles, require_usable
 from tests.unit.conftest import refused
 
 HEAD = 'label = "x"\nimage = "base"\n'
@@ -35,7 +35,7 @@ JARGON = ("pydantic", "type=", "input_value", "Value error", "Input should")
 def test_a_profile_that_cannot_be_used_says_why_in_words(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "mine.toml").write_text(text)
     with refused(ErrorCode.INVALID_INPUT) as caught:
-        load_profiles([tmp_path], PurePosixPath("/workspace"))
+        require_usable(load_profiles([tmp_path], PurePosixPath("/workspace"))["mine"])
     assert said in caught.value.details
     assert str(tmp_path / "mine.toml") in caught.value.brief
     assert "docs/profiles.md" in caught.value.hint
@@ -45,7 +45,7 @@ def test_a_profile_that_cannot_be_used_says_why_in_words(tmp_path: Path, text: s
 def test_no_more_than_ten_mistakes_are_told(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(HEAD + "".join(f"key{n} = 1\n" for n in range(14)))
     with refused(ErrorCode.INVALID_INPUT) as caught:
-        load_profiles([tmp_path], PurePosixPath("/workspace"))
+        require_usable(load_profiles([tmp_path], PurePosixPath("/workspace"))["mine"])
     lines = caught.value.details.splitlines()
     assert (len(lines), lines[-1]) == (11, "... and 4 more")
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from sandbox.capabilities import profile_probes
 from sandbox.config import resources
 from sandbox.errors import ErrorCode
-from sandbox.models import Check
-from sandbox.profiles import MARKER_BYTES, Profile, detect, load_profiles
+from sandbox.models import Check, ProbeLevel
+from sandbox.profiles import MARKER_BYTES, Profile, detect, load_profiles, require_usable
 from tests.unit.conftest import refused
 
 WORKSPACE = PurePosixPath("/workspace")
@@ -202,9 +203,49 @@ WRONG: dict[str, str] = {
 def test_a_wrong_profile_is_named_with_its_reason(text: str, tmp_path: Path) -> None:
     folder = own(tmp_path / "mine", "wrong", text)
     with refused(ErrorCode.INVALID_INPUT) as caught:
-        load_profiles([folder], WORKSPACE)
+        require_usable(load_profiles([folder], WORKSPACE)["wrong"])
     assert "wrong.toml" in caught.value.brief
     assert caught.value.details
+
+
+BROKEN_CHECK = '[[check]]\nid = "a"\nlabel = "a"\nargv = "make"\n'
+
+
+def load_with(tmp_path: Path, name: str, text: str) -> dict[str, Profile]:
+    return load_profiles([resources("policies") / "profiles", own(tmp_path / "mine", name, text)], WORKSPACE)
+
+
+def test_a_wrong_profile_breaks_only_what_it_would_be_used_for(tmp_path: Path) -> None:
+    rules = 'priority = 99\n[[detect.all]]\nfile = "service.yaml"\n'
+    found = load_with(tmp_path, "service", HEAD + rules + BROKEN_CHECK)
+    assert detect(found, {"pyproject.toml": b""}.get).name == "python"
+    assert detect(found, lambda _: None).name == "generic"
+    with refused(ErrorCode.INVALID_INPUT) as caught:  # not python, with other checks
+        detect(found, {"service.yaml": b"", "pyproject.toml": b""}.get)
+    assert str(tmp_path / "mine" / "service.toml") in caught.value.brief
+    assert "argv of check 1" in caught.value.details
+
+
+@pytest.mark.parametrize("text", ["label = ", HEAD + BROKEN_CHECK], ids=["no TOML", "no detection"])
+def test_a_wrong_profile_that_replaces_a_shipped_one_is_detected_as_that(tmp_path: Path, text: str) -> None:
+    found = load_with(tmp_path, "python", text)
+    assert detect(found, lambda _: None).name == "generic"
+    with refused(ErrorCode.INVALID_INPUT):
+        detect(found, {"pyproject.toml": b""}.get)
+
+
+def test_a_new_profile_of_which_nothing_can_be_read_is_never_detected(tmp_path: Path) -> None:
+    found = load_with(tmp_path, "service", "label = \n")
+    assert "line 1" in found["service"].problem
+    assert detect(found, {"service.yaml": b"", "pyproject.toml": b""}.get).name == "python"
+
+
+def test_doctor_names_the_file_and_the_mistake(tmp_path: Path) -> None:
+    (probe,) = profile_probes(load_with(tmp_path, "service", "label = \n").values())
+    assert probe.level is ProbeLevel.WARN
+    assert str(tmp_path / "mine" / "service.toml") in probe.value
+    assert "line 1" in probe.value
+    assert profile_probes(load_profiles([resources("policies") / "profiles"], WORKSPACE).values()) == ()
 
 
 def test_g17_no_profile_takes_arguments_from_outside(shipped: dict[str, Profile]) -> None:

@@ -16,6 +16,7 @@ from sandbox.store.presence import absent
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.reconciling.edits import cut_off_edits
 from sandbox.workbench.reconciling.guests import dead_guests, guest_marks, reports
+from sandbox.workbench.reconciling.images import unused_images
 from sandbox.workbench.reconciling.notes import controllers, locks, making_marks, stat_indexes
 from sandbox.workbench.reconciling.quarantined import quarantined
 from sandbox.workbench.reconciling.refs import refs, to_forget
@@ -47,6 +48,7 @@ ALL: tuple[Finder, ...] = (
     dead_requests,
     dead_rooms,
     probes,
+    unused_images,
     temporary_files,
     courier_folders,
     half_checkouts,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import unmount
+from sandbox.files.overlay import PROBE_PREFIX, unmount
 from sandbox.store.presence import owner_of
 from sandbox.store.quarantine import Quarantine
 from sandbox.workbench.reconciling.survey import Finding, Survey, children, matching
@@ -39,7 +39,7 @@ def _remove(path: Path) -> str:
 
 def probes(survey: Survey) -> Iterator[Finding]:
     """Where it was tried whether overlays work. That takes a moment, and whoever does it is at work."""
-    found = matching(survey.parts.home.repositories, ".overlay-probe-*")
+    found = matching(survey.parts.home.repositories, f"{PROBE_PREFIX}*")
     if found and survey.is_alone():
         for path in found:
             yield Finding("probe", path.name, partial(_remove_probe, path))

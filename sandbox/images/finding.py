@@ -1,0 +1,159 @@
+"""The image of a recipe in the engine: by its tag and labels, and by those that versions before docs/adr/0037 gave.
+
+Using an image leaves the day on it, as a tag that all homes of the engine share (`NAME:<recipe>-used-<day>`): an engine
+knows nothing of homes, and tags are the one thing that can be put on an image later. `gc` reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from sandbox.config import ImageSettings
+from sandbox.engine import images as engine_images
+from sandbox.engine.connection import Engine
+from sandbox.engine.images import Image
+from sandbox.errors import SandboxError
+from sandbox.images.catalogue import Recipe, catalogue_line, fingerprint, recipe_digests, tag_of
+from sandbox.store.home import Home
+
+RECIPE_LABEL = "space.sandbox.recipe"
+NAME_LABEL = "space.sandbox.image"
+FOLDER_LABEL = "space.sandbox.folder"
+PARENT_LABEL = "space.sandbox.parent"
+WHEELHOUSE_LABEL = "space.sandbox.wheelhouse"
+_log = logging.getLogger(__name__)
+_USED = re.compile(r"-used-(\d{8})$")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where images are built: engine, home, image settings, and the caller's environment for proxies and index."""
+
+    engine: Engine
+    home: Home
+    settings: ImageSettings
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One recipe of a lineage, its digest, and its image if the engine has one."""
+
+    recipe: Recipe
+    digest: str
+    image: Image | None
+
+    @property
+    def tag(self) -> str:
+        """The tag that its images get."""
+        return tag_of(self.recipe.name, self.digest)
+
+
+def find(site: Site, name: str) -> Step:
+    """A catalogue name's recipe and its image. Asks the engine one question where the image is there.
+
+    Raises: `not_found`, `invalid_input` as `lineage`.
+    """
+    line = catalogue_line(site.home, name)
+    digests = recipe_digests(line, site.settings.base)
+    image = image_of(site.engine, line[-1], digests[-1])
+    if image is None:
+        return find_line(site, line)[-1]
+    return Step(line[-1], digests[-1], image)
+
+
+def find_line(site: Site, line: tuple[Recipe, ...]) -> tuple[Step, ...]:
+    """Each recipe of a lineage with its image, Debian's first."""
+    steps: list[Step] = []
+    for recipe, digest in zip(line, recipe_digests(line, site.settings.base), strict=True):
+        parent = steps[-1].image if steps else None
+        image = image_of(site.engine, recipe, digest) or _find_latest(site.engine, recipe, digest, parent)
+        steps.append(Step(recipe, digest, image))
+    return tuple(steps)
+
+
+def image_of(engine: Engine, recipe: Recipe, digest: str) -> Image | None:
+    """The image with the tag of this digest, if its labels say the same: anyone may move a tag."""
+    image = engine_images.inspect(engine, tag_of(recipe.name, digest))
+    if image is None or (image.labels.get(RECIPE_LABEL) != digest and not _has_earlier_label(image, recipe)):
+        return None
+    return image
+
+
+def _find_latest(engine: Engine, recipe: Recipe, digest: str, parent: Image | None) -> Image | None:
+    """What has no tag of its recipe: saved and loaded as `latest`, or built so by an earlier version on this parent."""
+    image = engine_images.inspect(engine, tag_of(recipe.name))
+    if image is None or image.labels.get(RECIPE_LABEL) == digest:
+        return image
+    if not _has_earlier_label(image, recipe):
+        return None
+    if not recipe.parent or (parent is not None and not is_outdated(image, parent)):
+        return image
+    # On another parent, which another recipe may have made; unless the image was loaded without it.
+    return image if engine_images.inspect(engine, image.labels[PARENT_LABEL]) is None else None
+
+
+def _has_earlier_label(image: Image, recipe: Recipe) -> bool:
+    """Versions before docs/adr/0037 took the parent's image, not its recipe, into the digest."""
+    expected = fingerprint(recipe, image.labels.get(PARENT_LABEL, ""))
+    return image.labels.get(NAME_LABEL) == recipe.name and image.labels.get(RECIPE_LABEL) == expected
+
+
+def variant_digest(site: Site, line: tuple[Recipe, ...], wheelhouse_sha256: str) -> str:
+    """The digest of the last recipe of a lineage with more wheels."""
+    below = recipe_digests(line[:-1], site.settings.base)
+    return fingerprint(line[-1], below[-1] if below else site.settings.base, wheelhouse_sha256)
+
+
+def is_of_recipe(site: Site, line: tuple[Recipe, ...], variant: Image) -> bool:
+    """Whether a variant was made by this recipe, with whatever wheels."""
+    wheels, built_on = variant.labels.get(WHEELHOUSE_LABEL, ""), variant.labels.get(PARENT_LABEL, "")
+    said = variant.labels.get(RECIPE_LABEL)
+    return said in {variant_digest(site, line, wheels), fingerprint(line[-1], built_on, wheels)}
+
+
+def is_outdated(image: Image, parent: Image | None) -> bool:
+    """Whether what an image was built on is not the image that is there now (rebuilt, or another Debian)."""
+    return parent is not None and image.labels.get(PARENT_LABEL) != parent.digest
+
+
+def note_use(engine: Engine, step: Step) -> None:
+    """Leave today's date on the image that is about to be used, and take older ones away. Once a day and engine.
+
+    An engine that refuses is no reason not to run: the image is then taken for unused since it was built.
+    """
+    if step.image is None:
+        return
+    today = used_tag(step.tag, datetime.now(UTC).date())
+    if {step.tag, today} <= set(step.image.tags):
+        return
+    try:
+        for reference in (step.tag, today):
+            engine_images.tag(engine, step.image.digest, reference)
+        for reference in used_tags(step.image, step.tag) - {today}:
+            engine_images.untag(engine, reference)
+    except SandboxError as error:
+        _log.info("the use of %s was not noted: %s", step.tag, error)
+
+
+def used_tag(tag: str, day: date) -> str:
+    """The tag that says an image was used on a day."""
+    return f"{tag}-used-{day:%Y%m%d}"
+
+
+def used_tags(image: Image, tag: str) -> set[str]:
+    """All of them that an image has."""
+    return {each for each in image.tags if _USED.sub("", each) == tag and each != tag}
+
+
+def last_used(image: Image) -> date:
+    """The last day it was used or built; today when neither can be read, so that it stays."""
+    days = [found[1] for each in image.tags if (found := _USED.search(each))]
+    try:
+        return datetime.strptime(max(days), "%Y%m%d").date() if days else date.fromisoformat(image.created_at[:10])
+    except ValueError:
+        return datetime.now(UTC).date()

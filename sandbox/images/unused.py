@@ -1,0 +1,100 @@
+"""Images of recipes that no home uses any more: found by what all homes of an engine leave on an image (`finding`).
+
+Kept is whatever may be of use to anyone: what this home's recipes and profiles resolve to, what a container was made
+from, what was used or built in the last days, what a kept image was built on, and each image with a name that is not
+of our making.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from sandbox.engine import images as engine_images
+from sandbox.engine.images import Image
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.catalogue import LATEST, NAME, PREFIX, TAG_DIGITS, catalogue, has_recipe, lineage
+from sandbox.images.finding import FOLDER_LABEL, NAME_LABEL, PARENT_LABEL, RECIPE_LABEL, Site, find_line, last_used
+
+_OUR_VERSION = re.compile(rf"({LATEST}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?")
+
+
+@dataclass(frozen=True)
+class Unused:
+    """An image to remove. `tags`: all it has, the one that names it last. `since`: when it was used or built last."""
+
+    digest: str
+    tags: tuple[str, ...]
+    since: date
+
+    @property
+    def name(self) -> str:
+        """The tag that names it."""
+        return self.tags[-1]
+
+
+def find_unused(site: Site, references: Collection[str], keep_days: float) -> Iterator[Unused]:
+    """Images that no home has used for `keep_days`. `references`: what this home's profiles name."""
+    images = engine_images.labelled(site.engine, RECIPE_LABEL)
+    keep = _needed(site, references) | engine_images.used_by_containers(site.engine)
+    before = datetime.now(UTC).date() - timedelta(days=keep_days)
+    yield from select_unused(images, keep, before)
+
+
+def _needed(site: Site, references: Collection[str]) -> set[str]:
+    """Digests that this home's recipes and profiles resolve to. A recipe that is damaged resolves to nothing."""
+    recipes = catalogue(site.home)
+    found: list[Image | None] = []
+    for name in recipes:
+        try:
+            found += [step.image for step in find_line(site, lineage(recipes, name))]
+        except SandboxError as error:
+            if error.code is not ErrorCode.INVALID_INPUT:
+                raise
+    for reference in references:
+        if not has_recipe(site.home, reference):
+            found.append(engine_images.inspect(site.engine, reference))
+    return {image.digest for image in found if image is not None}
+
+
+def select_unused(images: Sequence[Image], keep: Collection[str], before: date) -> list[Unused]:
+    """Those that nothing keeps, children before what they were built on. Pure."""
+    candidates = {found.digest: found for image in images if (found := _judge(image)) is not None}
+    labels = {image.digest: image.labels for image in images}
+    kept = {digest for digest in labels if digest not in candidates or candidates[digest].since >= before} | set(keep)
+    pending = list(kept)
+    while pending:
+        parent = labels.get(pending.pop(), {}).get(PARENT_LABEL, "")
+        if parent and parent not in kept:
+            kept.add(parent)
+            pending.append(parent)
+    return sorted((c for c in candidates.values() if c.digest not in kept), key=lambda c: c.name)
+
+
+def _judge(image: Image) -> Unused | None:
+    """What it would be as a leftover; None for one that is not wholly ours: another name, a variant, an own child."""
+    name = image.labels.get(NAME_LABEL, "")
+    if not NAME.fullmatch(name) or image.labels.get(FOLDER_LABEL) != name:
+        return None
+    ours = {tag for tag in image.tags if _OUR_VERSION.fullmatch(tag.removeprefix(f"{PREFIX}{name}:"))}
+    naming = sorted(tag for tag in ours if "-used-" not in tag)
+    if not naming or set(image.tags) != ours:
+        return None
+    return Unused(image.digest, (*sorted(ours - {naming[0]}), naming[0]), last_used(image))
+
+
+def remove_unused(site: Site, unused: Unused) -> bool:
+    """Remove it, unless it was used or named anew meanwhile; whether it was removed.
+
+    Raises: `conflict` when a container was made from it meanwhile.
+    """
+    image = engine_images.inspect(site.engine, unused.digest)
+    if image is None or _judge(image) != unused:
+        return False
+    if unused.digest in engine_images.used_by_containers(site.engine):
+        raise SandboxError(ErrorCode.CONFLICT, f"The image {unused.name} is in use")
+    for tag in unused.tags:
+        engine_images.untag(site.engine, tag)
+    return True

@@ -1,0 +1,93 @@
+"""Engines with a mount table of their own: what doctor says, and what a run says."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from devtools.privateengine import PrivateEngine
+from devtools.requirement import unavailable
+from sandbox import Workbench
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import ProbeLevel, Verdict
+
+PROFILE = """
+label = "small"
+image = "space-sandbox/base:latest"
+priority = 1000
+[detect]
+all = [{ file = "Makefile" }]
+[[check]]
+id = "build"
+label = "build"
+argv = ["make"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "Makefile").write_text("all:\n\techo built\n")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-C", str(folder)]
+    for argv in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *argv], check=True)
+    return folder
+
+
+def ask(
+    engine: PrivateEngine, home: Path, project: Path, worktree: str = "auto"
+) -> tuple[ProbeLevel, str, Verdict | SandboxError]:
+    """What doctor says of the files, and what became of a run."""
+    for image in ("base", "init"):
+        engine.load(f"space-sandbox/{image}:latest")
+    settings = {"engine": {"host": engine.url}, "workspaces": {"worktree": worktree}}
+    with Workbench(home, settings=settings, allow_file=True) as workbench:
+        (home / "profiles").mkdir()
+        (home / "profiles" / "small.toml").write_text(PROFILE)
+        (probe,) = [probe for probe in workbench.doctor() if probe.name == "files"]
+        try:
+            return probe.level, probe.value, workbench.run(str(project)).runs[0].verdict
+        except SandboxError as error:
+            return probe.level, probe.value, error
+
+
+@pytest.fixture(autouse=True)
+def _able() -> None:
+    if reason := PrivateEngine.why_not():
+        unavailable(reason)
+
+
+def test_engine_that_does_not_see_the_home_is_named_by_doctor_and_by_a_run(tmp_path: Path, project: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    with PrivateEngine(propagation="private", hidden=hidden) as engine:
+        level, value, ended = ask(engine, hidden / "home", project)
+    assert (level, value) == (ProbeLevel.FAIL, "the engine does not see the files of this home")
+    assert isinstance(ended, SandboxError)
+    assert ended.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert ended.brief == "The engine does not see the files of this host"
+    assert "sandbox doctor" in ended.hint
+
+
+@pytest.mark.parametrize(
+    ("worktree", "level"), [("overlay", ProbeLevel.FAIL), ("plain", ProbeLevel.OK)], ids=["mounted", "not mounted"]
+)
+def test_engine_that_does_not_see_later_mounts_is_named_where_there_are_any(
+    tmp_path: Path, project: Path, worktree: str, level: ProbeLevel
+) -> None:
+    with PrivateEngine(propagation="private") as engine:
+        said, value, ended = ask(engine, tmp_path / "home", project, worktree)
+    assert said is level
+    assert ("does not see what is mounted" in value) is (level is ProbeLevel.FAIL)
+    assert ended is Verdict.PASSED  # clean rooms are not mounted
+
+
+def test_engine_with_the_hosts_mount_table_works(tmp_path: Path, project: Path) -> None:
+    """The control: the same home and the same engine, without a mount table of its own."""
+    with PrivateEngine() as engine:
+        level, value, ended = ask(engine, tmp_path / "home", project)
+    assert (level, value) == (ProbeLevel.OK, "the engine sees this home")
+    assert ended is Verdict.PASSED
