@@ -65,7 +65,7 @@ def write(site: Site, name: str, text: str) -> Path:
 
 
 def forget_use(site: Site, name: str, day: date = LONG_AGO) -> None:
-    """As if nobody had used it since `day`."""
+    """As if no home had used it since `day`."""
     step = find(site, name)
     assert step.image is not None
     engine_images.tag(site.engine, step.image.digest, used_tag(step.tag, day))
