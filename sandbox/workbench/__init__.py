@@ -344,7 +344,7 @@ class Workbench:
         )
 
     def wait_run(
-        self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] = lambda: False
+        self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
     ) -> BackgroundRun:
         """A background run once it has ended, or as it is after `wait_s` seconds; None waits however long it takes.
 

@@ -72,7 +72,7 @@ def start(parts: Parts, question: Question, watch: Watch, work: Work) -> Backgro
 def _run(parts: Parts, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
     """The record is complete before the request's file goes: else it would look like one of a killed process."""
     run_id, question = which
-    ours = replace(watch, cancelled=lambda: thread.cancellation.is_set() or watch.cancelled())
+    ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
     with stoppable(parts, question.task_id, ours, run_id) as heard:
         tracker = _Tracker(parts.home, _new_record(parts, run_id, question))
         thread.known.set()
@@ -178,9 +178,7 @@ class _Tracker:
             save_record(self._home, self._record)
 
 
-def wait(
-    parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] = lambda: False
-) -> BackgroundRun:
+def wait(parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None) -> BackgroundRun:
     """The run once it has ended, or as it is after `wait_s` seconds (None: however long) or when `cancelled`.
 
     Raises: `not_found` for an unknown run, or one whose process was killed; the error that ended it.
@@ -190,7 +188,7 @@ def wait(
     while True:
         found = _look(parts, run_id)
         left_s = _LOOK_S if ends_at is None else ends_at - time.monotonic()
-        if found.state == "finished" or left_s <= 0 or cancelled():
+        if found.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
             return found
         pause_s = min(_LOOK_S, left_s)
         if thread is None:

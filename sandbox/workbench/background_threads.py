@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sandbox.checks.cancel import Cancellation
 from sandbox.errors import ErrorCode, SandboxError
 
 MOST_AT_ONCE = 64
@@ -18,7 +17,7 @@ class BackgroundThread:
     """One run. `known`: its record is there, or it ended before that. `ended`: its thread does nothing any more."""
 
     run_id: str
-    cancellation: Cancellation = field(default_factory=Cancellation)
+    cancelled: threading.Event = field(default_factory=threading.Event)
     known: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
@@ -59,7 +58,7 @@ class BackgroundThreads:
     def cancel_all(self) -> None:
         """Ask all runs to end; what they run is recorded as killed."""
         for running in self._listed():
-            running.cancellation.set()
+            running.cancelled.set()
 
     def wait_for_all(self) -> None:
         """Return when no run is left."""

@@ -264,7 +264,7 @@ def test_every_entry_says_which_user_of_the_system_asked(desk: Desk) -> None:
     assert by is not None
     assert (by.uid, by.user) == (os.getuid(), getpass.getuser())
     assert by.program == sys.argv[0]
-    argv = [sys.executable, "-m", "sandbox", "--home", str(desk.home), "task", "snapshot", desk.task.id]
+    argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(desk.home), "task", "snapshot", desk.task.id]
     subprocess.run(argv, check=True, capture_output=True, timeout=60, env={**os.environ, "SUDO_USER": "alice\n"})
     entry = desk.workbench.log(desk.task.id)[-1]
     assert entry.by is not None
@@ -334,7 +334,7 @@ def test_an_approval_says_who_asked_who_decided_and_where(desk: Desk) -> None:
     call = desk.workbench.approval_call("space_repo_close_task", {"task_id": desk.task.id})
     asked = desk.workbench.request_approval(call)
     assert (asked.asked_by, asked.decider, asked.surface) == (desk.workbench.caller, None, "")
-    argv = [sys.executable, "-m", "sandbox", "--home", str(desk.home), "approvals"]
+    argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(desk.home), "approvals"]
     done = subprocess.run([*argv, "approve", asked.id, "--json"], check=True, capture_output=True, timeout=60)
     decided = json.loads(done.stdout)["approval"]
     assert (decided["surface"], decided["decider"]["uid"]) == ("cli", os.getuid())
@@ -456,7 +456,7 @@ def test_a_changed_policy_or_setting_is_written_down_once(desk: Desk) -> None:
 
 
 def command(desk: Desk, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "sandbox", "--home", str(desk.home), "audit", *arguments]
+    argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(desk.home), "audit", *arguments]
     return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
 
 

@@ -60,7 +60,9 @@ NO_WRITE = {
     "push-gitlab-no-permission", "push-gitlab-no-permission-ssh",
 }  # fmt: skip
 FILES = sorted(DATA.glob("*/push-*.txt"))
-OTHERS = sorted(set(DATA.glob("*/*.txt")) - set(FILES))
+SENDING = set(DATA.glob("*/damaged-*-http.txt"))
+"""Over HTTP a damaged repository is noticed while it sends, and told in the server's words: a push brings nothing."""
+OTHERS = sorted(set(DATA.glob("*/*.txt")) - set(FILES) - SENDING)
 DENIALS = (
     "Authentication failed for 'https://h/'",
     "fatal: Authentication failed",

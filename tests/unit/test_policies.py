@@ -280,7 +280,7 @@ def test_every_rule_says_where_it_comes_from(desk: Desk) -> None:
 
 
 def test_the_command_prints_the_rules_of_one_policy(desk: Desk) -> None:
-    argv = [sys.executable, "-m", "sandbox", "--home", str(desk.home), "policy", "show", "container"]
+    argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(desk.home), "policy", "show", "container"]
     done = subprocess.run([*argv, "--json"], check=True, capture_output=True, text=True, timeout=60)
     rules = json.loads(done.stdout)["rules"]
     assert {rule["policy"] for rule in rules} == {"container"}
