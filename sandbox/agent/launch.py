@@ -106,9 +106,7 @@ def _answer(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 def carry(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Variables for the snippet, and those that stay out of it with the reason. Pure."""
     env: dict[str, str] = {}
-    left_out = {
-        name: "it is a secret; store it with `sandbox credentials set`" for name in TOKEN_VARIABLES if environ.get(name)
-    }
+    left_out = {name: _SECRET for name in TOKEN_VARIABLES if environ.get(name)}
     for name, value in _settings(environ):
         if _PASSWORD.search(value):
             left_out[name] = "its value holds a password"

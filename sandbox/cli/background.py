@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ import click
 
 from sandbox.cli.detach import Starter, fork
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.terminal import StatusLine
 from sandbox.cli.verdicts import show_runs
 from sandbox.models import BackgroundRun, Verdict
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 STILL_RUNNING = 5
 """Exit code of a wait that ended before the run."""
 
-_LOOK_S = 0.05
+_LOOK_S, _LIVE_S, _SAY_S = 0.05, 1.0, 60.0
 
 
 def start_detached(invocation: Invocation, start: Callable[[Workbench], BackgroundRun]) -> int:
@@ -58,9 +61,24 @@ def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
     Exits 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
     """
     with invocation.workbench() as workbench:
-        found = workbench.wait_run(run_id, timeout)
+        found = _wait(workbench, run_id, timeout, invocation.status)
     invocation.emit(found, lambda: show_background_run(found))
     return exit_code(found)
+
+
+def _wait(workbench: Workbench, run_id: str, timeout_s: float | None, status: StatusLine) -> BackgroundRun:
+    """On a terminal a line shows how far the run is; elsewhere it is said each minute."""
+    ends_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_s = max(0.0, ends_at - time.monotonic())
+        found = workbench.wait_run(run_id, min(_LIVE_S if status.live else _SAY_S, left_s))
+        if found.state == "finished" or time.monotonic() >= ends_at:
+            status.clear()
+            return found
+        if status.live:
+            status.show(f"{_progress(found)}  {''.join(found.last_lines[-1:])}")
+        else:
+            note(f"still running: {_progress(found)}")
 
 
 def exit_code(found: BackgroundRun) -> int:

@@ -8,7 +8,7 @@ from sandbox.errors import SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.models import PatchedFile, Task
-from sandbox.policy.paths import path_bytes, show_path
+from sandbox.policy.paths import show_path
 from sandbox.store import journal
 from sandbox.workbench.parts import Parts
 from sandbox.workbench.repositories import cache_of
@@ -21,10 +21,10 @@ def absence_of(parts: Parts, task: Task, path: str) -> Absence:
     edited = {name for entry in journal.recent(parts.home, task.id) for file in entry.files for name in _names(file)}
     try:
         _, git = cache_of(parts, task.repo_id)
-        tree = objects.tree_of(git, task.head_commit)
-        if path in edited or objects.blob_at(git, tree, path_bytes(path)) is not None:
-            return Absence(was_there=True)
-        return Absence(near=near_paths(path, edited | _committed(git, tree)))
+        known = edited | _committed(
+            git, objects.tree_of(git, task.head_commit)
+        )  # listed: git is told no word of theirs
+        return Absence(was_there=True) if path in known else Absence(near=near_paths(path, known))
     except SandboxError:  # that the file is not there is what matters
         return Absence(was_there=path in edited)
 
