@@ -69,6 +69,20 @@ async def require(
     return Allowed(_permission(taken), call.state or None)
 
 
+def require_unasked(agent: Agent, tool: Tool) -> Permission:
+    """For a request of the protocol that does what a tool does, and has no way to ask a person.
+
+    Raises: `approval_denied`, `approval_required` where the policy asks about the tool.
+    """
+    if not _must_ask(agent, tool):
+        return _unasked(agent, tool)
+    raise SandboxError(
+        ErrorCode.APPROVAL_REQUIRED,
+        f"A person has to approve {tool.name}",
+        hint=f"Call {tool.name} instead, which asks.",
+    )
+
+
 def _unasked(agent: Agent, tool: Tool) -> Permission:
     is_allowed = agent.workbench.approval_decision(tool.name, tool.risk) is Decision.ALLOW
     return Permission(how="policy" if is_allowed else "auto")

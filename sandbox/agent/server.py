@@ -138,17 +138,28 @@ def make_server(agent: Agent) -> Server[Any]:
     return server
 
 
-async def _get_task(agent: Agent, _context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
+async def _get_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
+    allowed = _allowed_unasked(agent, context, "space_repo_wait_run")
+
     def answer(run: BackgroundRun) -> types.CallToolResult:
         return success(TOOLS["space_repo_wait_run"], answer_of(run, WaitedRun), agent.budget_bytes)
 
-    work = partial(mcp_tasks.get_task, agent.workbench, params.task_id, answer, partial(failure, home=agent.home))
+    work = partial(mcp_tasks.get_task, allowed.workbench, params.task_id, answer, partial(failure, home=agent.home))
     return await anyio.to_thread.run_sync(work, limiter=agent.threads)
 
 
-async def _cancel_task(agent: Agent, _context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    work = partial(mcp_tasks.cancel_task, agent.workbench, params.task_id)
+async def _cancel_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
+    allowed = _allowed_unasked(agent, context, "space_repo_stop_run")
+    work = partial(mcp_tasks.cancel_task, allowed.workbench, params.task_id)
     return await anyio.to_thread.run_sync(work, limiter=agent.check_threads)
+
+
+def _allowed_unasked(agent: Agent, context: _Context, name: str) -> Agent:
+    """What a tool may not do, a request of the protocol may not do in its place. Raises: `MCPError`."""
+    try:
+        return agent.allowed(context, approval.require_unasked(agent, TOOLS[name]))
+    except SandboxError as error:
+        raise MCPError(types.INVALID_REQUEST, f"{error.brief}. {error.hint}") from error
 
 
 async def _update_task(_context: _Context, _params: mcp_tasks.UpdateParams) -> dict[str, Any]:

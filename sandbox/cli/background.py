@@ -109,5 +109,5 @@ def _progress(found: BackgroundRun) -> str:
     what = f"{found.check_id} of {found.task_id}" if found.check_id else f"{found.operation} of {found.task_id}"
     if found.queue_position:
         return f"{what}: waiting, number {found.queue_position} in the queue, {found.elapsed_s:.0f} s so far"
-    deadline = f", ended after {found.deadline_s:.0f} s at the latest" if found.deadline_s else ""
+    deadline = f", deadline at {found.deadline_s:.0f} s" if found.deadline_s else ""
     return f"{what}: running for {found.elapsed_s:.0f} s{deadline}"

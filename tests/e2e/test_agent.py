@@ -17,6 +17,7 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.shared.exceptions import MCPError
 
 from devtools.agent import AgentServer, Transport, approved, failed, ok, talk
 from devtools.command import Command
@@ -414,6 +415,27 @@ def test_a_client_that_knows_tasks_waits_by_itself(
         assert [handle.task_id for handle in handles] == [found["run_id"]]
 
     talk(server, session, extensions=[Tasks(seen, cancels=cancels)])
+
+
+@pytest.mark.parametrize(("word", "said"), [("deny", "was not approved"), ("ask", "has to approve")])
+def test_what_the_policy_keeps_from_a_tool_is_kept_from_the_protocol_as_well(
+    home: Path, slow: SlowTask, word: str, said: str
+) -> None:
+    policies = home / "policies"
+    policies.mkdir()
+    (policies / "approvals.toml").write_text(
+        f'[tools]\nspace_repo_wait_run = "{word}"\nspace_repo_stop_run = "{word}"\n'
+    )
+
+    async def session(client: Client) -> None:
+        started = await ok(client, "space_repo_run_check", task_id=slow.id, check_id="test", wait_s=0)
+        for method in ("tasks/get", "tasks/cancel"):
+            request = types.Request[Any, Any](method=method, params=TaskIdParams(task_id=started["run_id"]))
+            with pytest.raises(MCPError, match=said):
+                await client.session.send_request(request, types.EmptyResult)
+        slow.let_go()
+
+    talk(AgentServer(home, "stdio"), session)
 
 
 @pytest.mark.parametrize(
