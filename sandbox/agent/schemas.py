@@ -33,11 +33,11 @@ def result_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without what an agent does not need; nullable is one more type, and the default of what is left out."""
+    """Without what an agent does not need. Nullable is a branch: clients warn of a list of types."""
     found = {key: value for key, value in schema.items() if key not in _NEEDLESS | {"description", "anyOf"}}
     options = [_plain(option) for option in schema.get("anyOf", ()) if option != _NULL]
-    if len(options) == 1:
-        found = {**options[0], **found, "type": [options[0]["type"], "null"]}
+    if options:
+        found["anyOf"] = [*options, *([_NULL] if _NULL in schema["anyOf"] else [])]
     if "default" in found and found["default"] is None:
         del found["default"]
     if isinstance(more := found.get("additionalProperties"), dict):
@@ -51,8 +51,7 @@ def _outline(schema: dict[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any
     if "$ref" in schema:
         return _outline(shapes[schema["$ref"].rpartition("/")[2]], shapes)
     if options := [_outline(option, shapes) for option in schema.get("anyOf", ())]:
-        types = [option["type"] for option in options if "type" in option]
-        return {"type": types} if len(types) == len(options) else {}
+        return {"anyOf": options} if all("type" in option for option in options) else {}
     found = {key: schema[key] for key in _OUTLINE if key in schema}
     if "items" in schema:
         found["items"] = {key: value for key, value in _outline(schema["items"], shapes).items() if key == "type"}
