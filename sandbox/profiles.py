@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.mistakes import mistakes
 from sandbox.models import Check
+from sandbox.policy import untrusted_toml
 
 GENERIC = "generic"
 MARKER_BYTES = 256 * 1024
@@ -188,7 +189,7 @@ def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath)
     """
     try:
         text = content.decode("utf-8").replace("<worktree>", str(workspace))
-        added = _Suggestions.model_validate(tomllib.loads(text)).checks
+        added = _Suggestions.model_validate(untrusted_toml.loads(text)).checks
         ids = [c.id for c in (*profile.checks, *added)]
         if taken := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"with the profile '{profile.name}' there is {', '.join(taken)} already")

@@ -12,6 +12,7 @@ from sandbox.text import one_line
 from sandbox.workbench.callers import clipped
 
 _SESSION_HEADER = "mcp-session-id"
+_CHARS = 1000
 
 
 def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str) -> Caller:
@@ -24,9 +25,14 @@ def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str
     session = request.headers.get(_SESSION_HEADER, "") if request is not None else ""
     return user.model_copy(
         update={
-            "client": clipped(one_line(info.name)) if info else "",
-            "client_version": clipped(one_line(info.version)) if info else "",
+            "client": _brief(info.name) if info else "",
+            "client_version": _brief(info.version) if info else "",
             "transport": "stdio" if request is None else "http",
             "session": hashlib.sha256(session.encode()).hexdigest()[:32] if session else server,
         }
     )
+
+
+def _brief(text: str) -> str:
+    """Cut before it is looked at: a client may send megabytes with every call."""
+    return clipped(one_line(text[:_CHARS]))

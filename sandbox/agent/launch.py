@@ -1,13 +1,14 @@
 """The command with which a client starts this very installation, from whatever directory and environment.
 
-Theory. Clients start servers in the folder that is open in them: the repository that is not to be trusted. `python -m`
-puts that folder first on the import path. So does an empty or relative element of `PYTHONPATH`, for console scripts as
-well. A `click.py` or `sandbox/__main__.py` in the folder would then run on the host. `-I` ignores the folder, every
-`PYTHON*` variable and the user's site-packages. An installation in the user's site-packages needs `-E -P`, which
-ignores the first two. One that only its own script can find (wrapped by a package manager, or a zip file) gets the
-absolute path of the script, and values for those variables that name no directory. Each command is tried before it is
-printed, in the environment that clients leave: the TypeScript SDK keeps six variables (getDefaultEnvironment in its
-client/stdio.ts). When none works, no snippet would: that is an error.
+Theory. Clients start servers in the folder that is open in them: the repository that is not to be trusted. `python
+-m` puts that folder first on the import path. So does an empty or relative element of `PYTHONPATH`, for console
+scripts as well. A `click.py` or `sandbox/__main__.py` in the folder would then run on the host. `-I` ignores the
+folder, the `PYTHON*` variables of the import path and the user's site-packages (not `PYTHONEXECUTABLE`, which no
+client sets). An installation in the user's site-packages needs `-E -P`, which ignores the first two. One that only
+its own script can find (wrapped by a package manager, or a zip file) gets the absolute path of the script, and values
+for those variables that name no directory. Each command is tried before it is printed, in the environment that
+clients leave: the TypeScript SDK keeps six variables (getDefaultEnvironment in its client/stdio.ts). When none works,
+no snippet would: that is an error.
 
 The variables that such a client drops choose the home, the engine and the settings. They go into the snippet, except
 secrets.
@@ -15,7 +16,6 @@ secrets.
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,6 @@ _PATHS = (
 _AGENT = "SSH_AUTH_SOCK"
 _SECRET = "it is a secret; store it with `sandbox credentials set`"  # noqa: S105 - about secrets
 _PER_LOGIN = "it changes with each login; a key file does not: `sandbox credentials set --ssh-key`"
-_PASSWORD = re.compile(r"//[^/\s]*:[^/\s]*@")
 _PROBE = "import sandbox.cli.app; print(sandbox.__file__)"
 _PROBE_S = 30.0
 
@@ -108,8 +107,10 @@ def carry(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     env: dict[str, str] = {}
     left_out = {name: _SECRET for name in TOKEN_VARIABLES if environ.get(name)}
     for name, value in _settings(environ):
-        if _PASSWORD.search(value):
-            left_out[name] = "its value holds a password"
+        if "@" in value and ("://" in value or name in _PROXIES):
+            left_out[name] = "its value may hold a password or token"
+        elif not value.isprintable():
+            left_out[name] = "its value is no text that a configuration can hold"
         elif name == _AGENT and not value.startswith(f"{environ.get('XDG_RUNTIME_DIR') or None}/"):
             left_out[name] = _PER_LOGIN
         else:

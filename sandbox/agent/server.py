@@ -157,6 +157,8 @@ async def _cancel_task(agent: Agent, context: _Context, params: mcp_tasks.TaskPa
 def _allowed_unasked(agent: Agent, context: _Context, name: str) -> Agent:
     """What a tool may not do, a request of the protocol may not do in its place. Raises: `MCPError`."""
     try:
+        if not agent.offers(TOOLS[name].preset):
+            raise SandboxError(ErrorCode.NOT_FOUND, "There is no such task")
         return agent.allowed(context, approval.require_unasked(agent, TOOLS[name]))
     except SandboxError as error:
         raise MCPError(types.INVALID_REQUEST, f"{error.brief}. {error.hint}") from error

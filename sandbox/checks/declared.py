@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sandbox.errors import SandboxError
 from sandbox.files.tree import WorktreeFiles
+from sandbox.policy import untrusted_toml
 from sandbox.policy.paths import RepoPath
 
 _FILE_BYTES = 64 * 1024  # of each: parsing is not linear, and a guest wrote them
+_LINE_CHARS = 300
 _REQUIREMENTS = tuple(
     f"{name}.txt"
     for name in ("requirements", "requirements-dev", "requirements-test", "dev-requirements", "test-requirements")
@@ -34,14 +37,23 @@ _PACKAGES = {
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
 
-def declares(workspace: Path, module: str) -> bool:
-    """Whether a file of the project names the package of a Python or Node module. Never raises."""
-    top = module if module.startswith("@") else re.split(r"[./]", module, maxsplit=1)[0]
-    wanted = _plain(top)
-    with suppress(OSError, SandboxError), WorktreeFiles(workspace) as files:
-        names = {_plain(name) for name in (*_of_pyproject(files), *_of_requirements(files), *_of_node(files))}
-        return bool(names & {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"})
-    return False
+@dataclass(frozen=True)
+class Declared:
+    """What the project in a workspace declares; its files are read when it is first asked, and once."""
+
+    workspace: Path
+
+    def __call__(self, module: str) -> bool:
+        """Whether a file of the project names the package of a Python or Node module. Never raises."""
+        top = module if module.startswith("@") else re.split(r"[./]", module, maxsplit=1)[0]
+        wanted = _plain(top)
+        return bool(self._names & {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"})
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        with suppress(OSError, SandboxError), WorktreeFiles(self.workspace) as files:
+            return frozenset(map(_plain, (*_of_pyproject(files), *_of_requirements(files), *_of_node(files))))
+        return frozenset()
 
 
 def _plain(name: str) -> str:
@@ -57,8 +69,8 @@ def _text(files: WorktreeFiles, path: str) -> str:
 
 def _of_pyproject(files: WorktreeFiles) -> Iterator[str]:
     try:
-        document = tomllib.loads(_text(files, "pyproject.toml"))
-    except (ValueError, RecursionError):
+        document = untrusted_toml.loads(_text(files, "pyproject.toml"))
+    except ValueError:
         return
     yield from _words(_at(document, "project", "dependencies"))
     yield from _words(_at(document, "project", "optional-dependencies"))
@@ -76,8 +88,10 @@ def _of_requirements(files: WorktreeFiles) -> Iterator[str]:
     for path in _REQUIREMENTS:
         yield from _words(_text(files, path).splitlines())
     parser = ConfigParser(interpolation=None, strict=False)
-    with suppress(ConfigError):
-        parser.read_string(_text(files, "setup.cfg"))
+    text = _text(files, "setup.cfg")
+    if max(map(len, text.split("\n"))) <= _LINE_CHARS:  # its parser is quadratic in the spaces of a line
+        with suppress(ConfigError):
+            parser.read_string(text)
     if parser.has_section("options"):
         for key in ("install_requires", "tests_require"):
             yield from _words(parser["options"].get(key, "").splitlines())

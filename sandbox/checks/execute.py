@@ -10,13 +10,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from sandbox.checks.cancel import first_reason
 from sandbox.checks.cause import cause_of
-from sandbox.checks.declared import declares
+from sandbox.checks.declared import Declared
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
@@ -143,7 +142,7 @@ class Recorder:
             report=report,
             failures=failures_of(report),
         )
-        return run.model_copy(update={"cause": cause_of(check, run, partial(declares, place.workspace))})
+        return run.model_copy(update={"cause": cause_of(check, run, Declared(place.workspace))})
 
 
 def failures_of(report: Report | None) -> tuple[FailedTest, ...]:

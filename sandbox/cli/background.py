@@ -34,6 +34,7 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
         started = BackgroundRun.model_validate_json(message)
         invocation.emit(started, lambda: show_background_run(started))
         return 0
+    role.end_with_starter()  # until it has told the run id
     with invocation.workbench() as workbench:
         started = _wait_until_it_begins(workbench, start(workbench))
         role.report(started.model_dump_json().encode())

@@ -73,7 +73,7 @@ def _failed(run: CheckRun) -> Iterator[str]:
 
 
 def _timed_out(run: CheckRun) -> Iterator[str]:
-    yield f"stopped at its deadline, after {run.wall_time_s:.1f} s; timeout_s of the check in its profile sets it"
+    yield f"stopped at its deadline, after {run.wall_time_s:.1f} s: timeout_s of the check (profile, config.toml)"
 
 
 def _oom_killed(run: CheckRun) -> Iterator[str]:

@@ -239,13 +239,14 @@ def _pack_refs(git: Git) -> None:
 
 
 def _branch_at(git: Git, commit: str) -> str:
-    """A detached remote HEAD: the branch at that commit, main and master first."""
-    out = git.run("for-each-ref", "--format=%(refname:lstrip=3)", f"--points-at={commit}", "refs/remotes/origin/")
-    names = out.decode("utf-8", errors="replace").split()
-    for name in ("main", "master", *names):
-        if name in names:
-            return check_ref_name(name)
-    raise SandboxError(ErrorCode.NOT_FOUND, "The remote's HEAD is on no branch", hint="Name a branch with --ref.")
+    """A detached remote HEAD: a branch at that commit, else any branch; main and master first."""
+    for at_commit in ([f"--points-at={commit}"], []):
+        out = git.run("for-each-ref", "--format=%(refname:lstrip=3)", *at_commit, "refs/remotes/origin/")
+        names = out.decode("utf-8", errors="replace").split()
+        for name in ("main", "master", *names):
+            if name in names:
+                return check_ref_name(name)
+    raise SandboxError(ErrorCode.NOT_FOUND, "The remote has no branch", hint="Make one there, at the commit you want.")
 
 
 def resolve_commit(git: Git, ref: str, default_branch: str) -> str:

@@ -139,5 +139,6 @@ def require_sources(
             ErrorCode.POLICY_VIOLATION,
             f"{len(refused)} new file(s) look built, not written; nothing was committed",
             details="\n".join(refused[:_NAMED] + more),
-            hint="Remove them or have the repository ignore them; --allow PATH commits one, --allow . all of them.",
+            hint="`sandbox task clean TASK --without PATH` removes one. On the command line --allow PATH commits one, "
+            "--allow . all. A .gitignore counts for tasks that begin from a commit that has it.",
         )

@@ -37,6 +37,7 @@ LAST_LINES, LINE_CHARS = 10, 200
 _TAIL_BYTES = 4096
 _WRITE_EVERY_S = 0.5
 _LOOK_S = 0.25
+_START_WAIT_S = 60.0
 _log = logging.getLogger(__name__)
 
 Work = Callable[[Watch, str], tuple[CheckRun, ...] | Verification]
@@ -59,13 +60,15 @@ def start(parts: Parts, question: Question, watch: Watch, work: Work) -> Backgro
     `watch` is called from that thread. Raises: what is wrong with the question and known at once; `quota_exceeded`
     beyond `MOST_AT_ONCE` of this controller.
     """
-    running = _find_same(parts, question)
-    if running is not None:
-        return running
-    run_id = new_run_id(parts)
-    context = contextvars.copy_context()
-    which = run_id, question
-    parts.threads.start(run_id, lambda ours: context.run(_run, parts, which, watch, work, ours)).wait_until_known()
+    find_task(parts.home, question.task_id)
+    with parts.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two who ask at once start two runs
+        running = _find_same(parts, question)
+        if running is not None:
+            return running
+        run_id = new_run_id(parts)
+        context = contextvars.copy_context()
+        which = run_id, question
+        parts.threads.start(run_id, lambda ours: context.run(_run, parts, which, watch, work, ours)).wait_until_known()
     return _answer(find_record(parts.home, run_id))
 
 
@@ -174,8 +177,9 @@ class _Tracker:
             if self._record.ended_s is not None:
                 return  # output that came late
             lines = tuple(line[:LINE_CHARS] for line in shown(bytes(self._tail)).splitlines()[-LAST_LINES:])
-            self._record = self._record.model_copy(update={"last_lines": lines, **changes})
-            save_record(self._home, self._record)
+            record = self._record.model_copy(update={"last_lines": lines, **changes})
+            save_record(self._home, record)
+            self._record = record
 
 
 def wait(parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None) -> BackgroundRun:

@@ -47,7 +47,12 @@ class BackgroundThreads:
                     hint="Wait for one of them, or stop one.",
                 )
             self._threads[run_id] = started
-        threading.Thread(target=self._run, args=(started, work), name=run_id).start()
+        try:
+            threading.Thread(target=self._run, args=(started, work), name=run_id).start()
+        except RuntimeError as error:  # no more threads
+            with self._changing:
+                del self._threads[run_id]
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "This host has no thread left for a run") from error
         return started
 
     def find(self, run_id: str) -> BackgroundThread | None:

@@ -30,7 +30,7 @@ _ALWAYS = {
     "read_only_root": True,
 }
 """What no file can change (docs/hardening.md)."""
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+_USER_IN_URL = re.compile(r"(?<=://)\S*@|^[^\s/@:]*:(?!//)\S*@")  # greedy: a password may hold / and @
 
 
 def rules(parts: Parts, name: str | None) -> tuple[PolicyRule, ...]:

@@ -14,7 +14,7 @@ from sandbox.context import describe
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache import intact, is_of_another, make_again, open_cache, refresh, resolve_commit
 from sandbox.git.local import enclosing_repository, path_of
-from sandbox.git.objects import TreeEntry, list_tree, read_blobs, tree_of
+from sandbox.git.objects import TreeEntry, list_tree, peel, read_blobs, tree_of
 from sandbox.git.partial import complete, is_partial, missing_blobs
 from sandbox.git.partial import materialize as bring_the_rest
 from sandbox.git.process import Git
@@ -49,11 +49,27 @@ def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
 
 @dataclass(frozen=True)
 class Registered:
-    """A repository just brought up to date, git on its cache clone, and the head of its default branch."""
+    """A repository just brought up to date, git on its cache clone, and the head of its default branch.
+
+    `checked_out`: the commit of the remote's HEAD, which is another one where HEAD is detached.
+    """
 
     repository: Repository
     git: Git
     head: Listing
+    checked_out: str
+
+    def commit_of(self, ref: str) -> str:
+        """The commit of a branch, tag, full commit id or `HEAD`. Raises: `invalid_input`, `not_found`."""
+        if ref != "HEAD":
+            return resolve_commit(self.git, ref, self.repository.default_branch)
+        if self.checked_out == self.head.commit or peel(self.git, self.checked_out, "commit"):
+            return self.checked_out
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"HEAD is at {self.checked_out[:12]}, which is on no branch or tag",
+            hint="Make a branch or tag of it there, or name another one with --ref.",
+        )
 
 
 def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
@@ -84,7 +100,7 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
     )
     if repository != known:
         save_repository(parts.home, repository)
-    return Registered(repository, git, listing)
+    return Registered(repository, git, listing, head.commit)
 
 
 def _default_listing(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -> Listing:
@@ -107,7 +123,7 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
     """
     found = register(parts, url)
     repository, git, head = found.repository, found.git, found.head
-    commit = head.commit if ref == "HEAD" else resolve_commit(git, ref, repository.default_branch)
+    commit = found.commit_of(ref)
     is_listed = commit == head.commit
     name = tree = _completed(parts, repository, git, head.tree if is_listed else tree_of(git, commit))
     entries = head.entries if is_listed else list_tree(git, tree)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandbox.git import objects
-from sandbox.git.cache import resolve_commit
 from sandbox.models import Check, CheckRun, RunSummary, Verification
 from sandbox.store.records import find_task
 from sandbox.workbench import running
@@ -48,7 +47,7 @@ def run_url(
     chosen = named_profile(parts, profile_name) if profile_name else None
     found = register(parts, url)
     repository, git = found.repository, found.git
-    commit = resolve_commit(git, ref, repository.default_branch)
+    commit = found.commit_of(ref)
     tree = whole_tree(parts, repository, git, commit)
     profile = (
         with_overrides(parts.settings, repository.id, chosen, strict=False)

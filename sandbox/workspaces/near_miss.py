@@ -24,6 +24,7 @@ WANTED_BYTES = 16 * 1024
 """How much of the text wanted is looked for there."""
 
 _MOST_LINES, _MOST_WANTED, _COMPARED = 20_000, 200, 1000  # lines of both, and bytes of each, that are compared
+_BLANKS_BYTES = 2 * 1024**2  # of a file that is compared without its white space
 _PLACES = 3
 _CANDIDATES = 20
 _LEAST_ALIKE, _OF_BEST = 0.5, 0.9
@@ -65,7 +66,8 @@ class NearMiss:
 
 def find_near(content: bytes, wanted: bytes) -> NearMiss:
     """The places of a file where a text that is not in it may have been meant."""
-    places = tuple(islice(_without_blanks(content, wanted), _PLACES))
+    small = len(content) <= _BLANKS_BYTES
+    places = tuple(islice(_without_blanks(content, wanted), _PLACES)) if small else ()
     if places:
         return NearMiss(places, white_space=True)
     return NearMiss(tuple(_alike(content[:SEARCHED_BYTES], wanted[:WANTED_BYTES])))

@@ -40,7 +40,7 @@ _MATCHES = 2_000_000  # comparisons of a name with an ignore rule: about a secon
 _INDEX_BYTES = 48 * 1024**2
 _READ_BYTES = 64 * 1024**2
 _SMALL = 256 * 1024
-_NO_MODES = re.compile(rb"^\s*filemode\s*=\s*(false|no|off|0)\s*$", re.IGNORECASE | re.MULTILINE)
+_NO_MODES = re.compile(rb"^[ \t]*filemode[ \t]*=[ \t]*(false|no|off|0)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 
 
 def find_uncommitted(

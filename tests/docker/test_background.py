@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,14 @@ def test_a_run_in_the_queue_has_a_position_and_no_deadline(bench: Bench) -> None
     assert (found.queue_position, found.deadline_s) == (1, None)
     workbench.stop_run(running.run_id)
     assert workbench.wait_run(queued.run_id, DEADLINE_S).runs[0].verdict is Verdict.PASSED
+
+
+def test_those_who_ask_the_same_at_once_have_one_run(bench: Bench) -> None:
+    task_id, others = bench.task(), [bench.open() for _ in range(3)]
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(others[n % 3].start_checks, task_id, ["long"]) for n in range(8)]
+        ids = {found.result(DEADLINE_S).run_id for found in asked}
+    assert len(ids) == 1
+    bench.workbench.stop_run(ids.pop())
+    for other in others:
+        other.__exit__(None, None, None)

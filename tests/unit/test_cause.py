@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from sandbox.checks.cause import EXIT_STATUS_ONLY, HELPER, cause_of
 from sandbox.checks.crash import crash_of
-from sandbox.checks.declared import declares
+from sandbox.checks.declared import Declared
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, TestFailure, Verdict
 from tests.unit.test_endings import run
 
@@ -265,24 +267,24 @@ NOT_DECLARED: dict[str, dict[str, str]] = {
 def test_a_project_declares(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert declares(tmp_path, "yaml")
-    assert declares(tmp_path, "yaml.nodes")
-    assert not declares(tmp_path, "numpy")
+    assert Declared(tmp_path)("yaml")
+    assert Declared(tmp_path)("yaml.nodes")
+    assert not Declared(tmp_path)("numpy")
 
 
 @pytest.mark.parametrize("files", NOT_DECLARED.values(), ids=NOT_DECLARED)
 def test_a_project_declares_nothing(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert not declares(tmp_path, "yaml")
+    assert not Declared(tmp_path)("yaml")
 
 
 def test_a_link_declares_nothing(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("pyyaml\n")
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "requirements.txt").symlink_to(tmp_path / "outside")
-    assert not declares(tmp_path / "tree", "yaml")
-    assert not declares(tmp_path / "nowhere", "yaml")
+    assert not Declared(tmp_path / "tree")("yaml")
+    assert not Declared(tmp_path / "nowhere")("yaml")
 
 
 def test_runs_recorded_before_there_were_causes_still_load() -> None:
@@ -292,3 +294,46 @@ def test_runs_recorded_before_there_were_causes_still_load() -> None:
     assert loaded.cause is None
     told = failed(1).model_copy(update={"cause": why(failed(1))})
     assert CheckRun.model_validate_json(told.model_dump_json()) == told
+
+
+# Each took seconds to minutes and up to gigabytes in the controller, after the guest's own deadline.
+COSTLY = {
+    "dots of a key": ("pyproject.toml", ".".join(["a"] * 32_000) + "=1"),
+    "dots of keys": ("pyproject.toml", "\n".join(f"{'.'.join(['a'] * 150)}.b{n}=1" for n in range(200))),
+    "brackets": ("pyproject.toml", "a=" + "[" * 30_000),
+    "spaces": ("setup.cfg", "[options]\na" + " " * 60_000 + "b\n"),
+    "spaces of lines": ("setup.cfg", "[options]\n" + ("a" + " " * 250 + "b\n") * 240),
+    "objects": ("package.json", '{"a":' * 10_000),
+}
+
+
+@pytest.mark.parametrize("case", COSTLY)
+def test_what_a_guest_wrote_costs_the_controller_little(case: str, tmp_path: Path) -> None:
+    name, text = COSTLY[case]
+    (tmp_path / name).write_text(text)
+    (tmp_path / "requirements.txt").write_text("pyyaml\n")
+    program = (
+        "import resource, sys; from pathlib import Path; from sandbox.checks.declared import Declared\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20)); resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))\n"
+        "sys.exit(not Declared(Path(sys.argv[1]))('yaml'))"
+    )
+    ended = subprocess.run([sys.executable, "-I", "-c", program, str(tmp_path)], check=False, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_control_the_plain_parsers_take_far_more(tmp_path: Path) -> None:
+    program = (
+        "import resource, tomllib\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20)); resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))\n"
+        f"tomllib.loads({'.'.join(['a'] * 32_000) + '=1'!r})"
+    )
+    assert subprocess.run([sys.executable, "-I", "-c", program], check=False, capture_output=True).returncode != 0
+
+
+def test_a_project_is_read_once_for_all_its_failures(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("pyyaml\n")
+    declared = Declared(tmp_path)
+    assert declared("yaml")
+    (tmp_path / "requirements.txt").unlink()
+    assert declared("yaml")
+    assert not declared("numpy")

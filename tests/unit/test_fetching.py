@@ -6,8 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
+from sandbox.errors import ErrorCode
 from sandbox.workbench import Workbench
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 
 QUESTIONS = ("show-ref", "rev-parse", "ls-tree")
 
@@ -57,3 +58,24 @@ def test_another_ref_than_the_head_gives_its_own_files(tmp_path: Path, upstream:
     assert sorted(path.name for path in head.local_path.iterdir()) == ["f", "g"]
     assert (named.commit_sha, named.tree) == (first, ("f",))
     assert sorted(path.name for path in named.local_path.iterdir()) == ["f"]
+
+
+def test_a_detached_head_gives_the_commit_that_is_checked_out_and_never_another(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    upstream.write("f", b"one\n")
+    first = upstream.commit()
+    upstream.write("g", b"two\n")
+    upstream.commit()
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    with Workbench(tmp_path / "home", environ=environ, allow_file=True) as workbench:
+        upstream.git("checkout", "--quiet", "--detach", first)
+        head = workbench.fetch(str(upstream.root))
+        assert (head.commit_sha, head.tree) == (first, ("f",))
+        assert workbench.fetch(str(upstream.root), "main").tree == ("f", "g")
+
+        upstream.write("h", b"three\n")
+        lost = upstream.commit()
+        with refused(ErrorCode.NOT_FOUND) as caught:
+            workbench.fetch(str(upstream.root))
+        assert lost[:12] in caught.value.brief

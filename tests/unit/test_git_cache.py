@@ -190,6 +190,14 @@ def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access:
     assert refresh(cache, access).branch == "aaa"
 
 
+def test_a_detached_head_behind_its_branch_keeps_its_commit(upstream: Upstream, access: Access, cache: Path) -> None:
+    first = upstream.oid("HEAD")
+    upstream.write("later", b"two\n")
+    upstream.commit()
+    upstream.git("checkout", "--quiet", "--detach", first)
+    assert refresh(cache, access) == RemoteHead("main", first)
+
+
 def test_an_unknown_ref_is_answered_with_the_names_there_are(upstream: Upstream, access: Access, cache: Path) -> None:
     upstream.git("branch", "release")
     upstream.git("tag", "v1")
@@ -208,10 +216,11 @@ def test_an_unknown_ref_is_answered_with_the_names_there_are(upstream: Upstream,
 
 def test_a_head_on_no_branch_says_so(upstream: Upstream, access: Access, cache: Path) -> None:
     upstream.git("checkout", "--quiet", "--detach")
+    upstream.git("branch", "-D", "main")
     upstream.commit()
     with refused(ErrorCode.NOT_FOUND) as caught:
         refresh(cache, access)
-    assert "--ref" in caught.value.hint
+    assert "has no branch" in caught.value.brief
 
 
 def test_opening_a_missing_cache_is_not_found(cache: Path) -> None:

@@ -226,3 +226,18 @@ def test_neither_we_nor_our_pages_start_this_package_with_the_working_directory_
         "docs/threats.md",
         "docs/agents.md",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTP_PROXY", "user:secret@proxy:3128"),
+        ("HTTPS_PROXY", "http://TOKEN@proxy"),
+        ("http_proxy", "http://u:pa/ss@proxy"),
+        ("SANDBOX_ENGINE_HOST", "tcp://u:p@ss@host:1"),
+        ("DOCKER_CONTEXT", "no\udcfftext"),
+    ],
+)
+def test_what_may_hold_a_secret_or_is_no_text_stays_out_of_the_snippet(name: str, value: str) -> None:
+    env, left_out = carry({name: value})
+    assert (env, list(left_out)) == ({}, [name])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -238,3 +240,15 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
 
     assert (answer is not None) == (where == "checked out")
     assert answer is None or [c.path for c in answer.changes] == ["a.txt"]
+
+
+def test_a_configuration_of_line_breaks_takes_no_time(tmp_path: Path) -> None:
+    """The search for `core.fileMode` was quadratic in them: 35 s for 60 KB, past any budget."""
+    program = (
+        "import resource; from sandbox.workspaces.uncommitted import _NO_MODES\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
+        "assert _NO_MODES.search(b'\\n' * 250_000) is None\n"
+        "assert _NO_MODES.search(b'[core]\\n\\tfilemode = false\\n')"
+    )
+    ended = subprocess.run([sys.executable, "-I", "-c", program], check=False, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
