@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -19,6 +20,14 @@ def image_digest(engine: Engine, name: str) -> str:
         return str(engine.api.inspect_image(f"space-sandbox/{name}:latest")["Id"])
     except docker.errors.ImageNotFound:
         unavailable(f"No image space-sandbox/{name}:latest: run `sandbox images build {name}`")
+
+
+def remove_tags(engine: Engine, name: str) -> None:
+    """All tags of an image of ours, and with them its images."""
+    for image in engine.api.images(f"space-sandbox/{name}"):
+        for tag in image["RepoTags"]:
+            with contextlib.suppress(docker.errors.ImageNotFound):
+                engine.api.remove_image(tag, force=True)
 
 
 @pytest.fixture(scope="session")

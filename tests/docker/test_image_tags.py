@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import uuid
@@ -10,7 +9,6 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-import docker.errors
 import pytest
 
 from sandbox import Workbench
@@ -24,6 +22,7 @@ from sandbox.images.finding import find, used_tag
 from sandbox.store.home import Home
 from sandbox.workbench.reconciling.images import unused_images
 from sandbox.workbench.reconciling.survey import Survey
+from tests.docker.conftest import remove_tags
 
 KEEP_DAYS = 5
 LONG_AGO = datetime.now(UTC).date() - timedelta(days=10)
@@ -51,10 +50,7 @@ def scratch(engine: Engine) -> Iterator[str]:
     """The name of an image that a test may build; all of them are gone afterwards."""
     name = f"test-scratch-{uuid.uuid4().hex[:8]}"
     yield name
-    for image in engine.api.images(f"space-sandbox/{name}"):
-        for tag in image["RepoTags"]:
-            with contextlib.suppress(docker.errors.ImageNotFound):
-                engine.api.remove_image(tag, force=True)
+    remove_tags(engine, name)
 
 
 def write(site: Site, name: str, text: str) -> Path:

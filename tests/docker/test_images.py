@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
@@ -12,7 +11,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import docker.errors
 import pytest
 
 from sandbox.config import ImageSettings, resources
@@ -23,6 +21,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import Site, build, list_images, resolve, tag_of
 from sandbox.images.finding import find
 from sandbox.store.home import Home
+from tests.docker.conftest import remove_tags
 
 GUEST = 64000
 
@@ -70,14 +69,6 @@ def scratch(site: Site) -> Iterator[str]:
     (site.home.root / "images" / name).mkdir(parents=True)
     yield name
     remove_tags(site.engine, name)
-
-
-def remove_tags(engine: Engine, name: str) -> None:
-    """All tags of an image of ours, and with them its images."""
-    for image in engine.api.images(f"space-sandbox/{name}"):
-        for tag in image["RepoTags"]:
-            with contextlib.suppress(docker.errors.ImageNotFound):
-                engine.api.remove_image(tag, force=True)
 
 
 def tag_in(site: Site, name: str) -> str:

@@ -7,15 +7,14 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import docker.errors
 import pytest
 
 from devtools.command import Command
 from devtools.mounts import unmount_below
 from devtools.terminal import Terminal
 from sandbox.engine.connection import Engine
-from sandbox.images import tag_of
 from sandbox.store.home import Home
+from tests.docker.conftest import remove_tags
 from tests.docker.test_verify import Bench, Scripts
 
 SLOW: Scripts = {"slow": ("echo first; echo the last words; sleep 4", [])}
@@ -37,10 +36,7 @@ def scratch(engine: Engine, tmp_path: Path) -> Iterator[str]:
     home.prepare()
     (home.root / "images" / name).mkdir(parents=True)
     yield name
-    try:
-        engine.api.remove_image(tag_of(name), force=True)
-    except docker.errors.ImageNotFound:
-        return
+    remove_tags(engine, name)
 
 
 def write_dockerfile(root: Path, name: str, text: str) -> None:
