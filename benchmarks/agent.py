@@ -14,7 +14,8 @@ from mcp.client.client import Client
 from mcp.server import Server
 
 from benchmarks._harness import ROUNDS, judge
-from sandbox.agent.server import Agent, make_server
+from sandbox.agent.agent import Agent
+from sandbox.agent.server import make_server
 from sandbox.workbench import Workbench
 
 CALLS = 10  # a measurement; one alone is about a millisecond

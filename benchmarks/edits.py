@@ -12,11 +12,11 @@ from pathlib import Path
 
 from benchmarks._harness import compare
 from sandbox import Workbench
+from sandbox.edits.hash_gate import Gate
+from sandbox.edits.patch import apply_patch
+from sandbox.edits.publish import publish
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.models import PatchResult
-from sandbox.workspaces.gate import Gate
-from sandbox.workspaces.patch import apply_patch
-from sandbox.workspaces.publish import publish
 
 LINES = [f"line {number} of a source file of ordinary length\n" for number in range(400)]
 VERSIONS = ("".join(LINES).encode(), "".join([*LINES[:200], "another line\n", *LINES[201:]]).encode())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sandbox.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from sandbox.checks.cancel import Cancellation
+    from sandbox.checks.cancellation import Cancellation
     from sandbox.workbench import VerifyOptions, Watch, Workbench
 
-__version__ = "0.1.0"
 __all__ = ["Cancellation", "VerifyOptions", "Watch", "Workbench", "__version__"]
 
 
@@ -19,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(workbench, name)
     if name == "Cancellation":
-        from sandbox.checks.cancel import Cancellation  # noqa: PLC0415 - as above
+        from sandbox.checks.cancellation import Cancellation  # noqa: PLC0415 - as above
 
         return Cancellation
     raise AttributeError(name)

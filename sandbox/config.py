@@ -24,8 +24,8 @@ from pydantic import (
     field_validator,
 )
 
+from sandbox.document_errors import mistakes, reason
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.mistakes import mistakes, reason
 from sandbox.models.checks import Jobs, Limits
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from sandbox.document_errors import mistakes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.mistakes import mistakes
 from sandbox.models import Check
 from sandbox.policy import untrusted_toml
 

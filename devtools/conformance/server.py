@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import uvicorn
 
-from sandbox.agent.http import make_app
-from sandbox.agent.server import Agent
+from sandbox.agent.agent import Agent
+from sandbox.agent.transports.http import make_app
 from sandbox.workbench import Workbench
 
 

@@ -23,10 +23,10 @@ from sandbox.approvals import Call
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
 from sandbox.policy.approvals import Decision
-from sandbox.workbench.callers import clipped
+from sandbox.workbench.controller.callers import clipped
 
 if TYPE_CHECKING:
-    from sandbox.agent.server import Agent
+    from sandbox.agent.agent import Agent
 
 BY_CLIENT = "elicitation"
 _IN_RESULT = "2026-07-28"  # from this protocol on, questions travel in results

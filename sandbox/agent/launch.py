@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox import __file__ as package
-from sandbox import __version__
 from sandbox.config import is_setting
 from sandbox.credentials import TOKEN_VARIABLES
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.version import __version__
 
 KEPT_BY_CLIENTS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 _FLAGS = (("-I",), ("-E", "-P"))

@@ -16,8 +16,8 @@ from typing import Any
 import mcp_types as types
 from pydantic import BaseModel
 
+from sandbox.agent.tool_hints import for_agents
 from sandbox.agent.tools import Tool
-from sandbox.agent.wording import for_agents
 from sandbox.errors import SandboxError
 from sandbox.models import FileContent
 from sandbox.text import neutral

@@ -10,14 +10,12 @@ import itertools
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import anyio.from_thread
@@ -31,24 +29,18 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from sandbox import __version__
 from sandbox.agent import approval, mcp_tasks, prompt, resources
-from sandbox.agent.announcing import Announcer
-from sandbox.agent.callers import caller_of
+from sandbox.agent.agent import Agent
 from sandbox.agent.outputs import RequestedApproval, WaitedRun
-from sandbox.agent.results import BUDGET_BYTES, failure, success
+from sandbox.agent.results import failure, success
 from sandbox.agent.run_results import answer_of
 from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import BackgroundRun, Caller, Check, CheckRun, Permission
+from sandbox.models import BackgroundRun, Check, CheckRun
 from sandbox.text import shown
-from sandbox.workbench import Watch, Workbench
-
-THREADS, WAITING_THREADS = 16, 64
-"""Calls that run at once, beside them those that reach beyond this host, and those that wait for checks; more of a kind
-wait.
-"""
+from sandbox.version import __version__
+from sandbox.workbench import Watch
 
 PROGRESS_S = 0.5
 PROGRESS_CHARS = 200
@@ -60,44 +52,6 @@ INSTRUCTIONS = (
 )
 _log = logging.getLogger(__name__)
 _Context = ServerRequestContext[Any, Any]
-
-
-@dataclass(frozen=True)
-class Agent:
-    """What one server serves. `approvals`: `policy`, or `auto` for trusted automation. `every_tool`: no gating.
-
-    `most_sessions`: of the older protocol over HTTP; beyond it the one that was idle for longest ends.
-    `on_disconnect`: what becomes of a check whose call was given up by the client, or ended with it.
-    `session`: names this server in the journal, for clients that have no session of their own.
-    """
-
-    workbench: Workbench
-    home: Path
-    approvals: Literal["policy", "auto"] = "policy"
-    every_tool: bool = False
-    budget_bytes: int = BUDGET_BYTES
-    most_sessions: int = 500
-    on_disconnect: Literal["keep", "stop"] = "keep"
-    session: str = field(default_factory=lambda: uuid.uuid4().hex)
-    announcer: Announcer = field(default_factory=Announcer)
-    threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
-    network_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
-    check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, WAITING_THREADS))
-
-    def serving(self, context: _Context) -> Agent:
-        """As this, for one call: what it does is written down with whose client asked."""
-        return replace(self, workbench=self.workbench.acting(self._caller(context)))
-
-    def allowed(self, context: _Context, how: Permission) -> Agent:
-        """As `serving`, for a call that may go on."""
-        return replace(self, workbench=self.workbench.acting(self._caller(context), how))
-
-    def _caller(self, context: _Context) -> Caller:
-        return caller_of(context, self.workbench.caller, self.session)
-
-    def offers(self, preset: Preset) -> bool:
-        """Whether the tools of a preset are there now. Reads one small file at most."""
-        return preset is Preset.BOOTSTRAP or self.every_tool or bool(self.workbench.repositories())
 
 
 class _Announcing(Server[Any]):

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sandbox.attack.entry import Entry, GotThrough, Missing, Void
-from sandbox.attack.scene import Scene
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.outcomes import GotThrough, Missing, Void
+from sandbox.attack.harness.scene import Scene
+from sandbox.attack.harness.site import Site
 from sandbox.attack.selection import needs_engine, select
-from sandbox.attack.site import Site
 from sandbox.config import load_settings
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from sandbox.attack import (
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.suites import (
     arguments,
-    container,
-    image,
+    containers,
+    images,
     metadata,
     nested,
     patches,
@@ -19,7 +20,6 @@ from sandbox.attack import (
     sinks,
     start,
 )
-from sandbox.attack.entry import Entry
 from sandbox.errors import ErrorCode, SandboxError
 
 _FOUND: tuple[Entry, ...] = (
@@ -32,9 +32,9 @@ _FOUND: tuple[Entry, ...] = (
     *metadata.ENTRIES,
     *arguments.ENTRIES,
     *remote.ENTRIES,
-    *container.ENTRIES,
+    *containers.ENTRIES,
     *resources.ENTRIES,
-    *image.ENTRIES,
+    *images.ENTRIES,
     *start.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))

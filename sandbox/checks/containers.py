@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import Guest, Place
-from sandbox.engine.commands import command_of
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, remove, task_container
-from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.engine.create_options import ContainerSpec, create_options
+from sandbox.engine.guest_commands import command_of
 from sandbox.engine.quarantine import free_name
 from sandbox.engine.supervised import Work, run_supervised
 from sandbox.files.tree import WorktreeFiles

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.checks.cancel import first_reason
+from sandbox.checks.cancellation import first_reason
 from sandbox.checks.cause import cause_of
 from sandbox.checks.declared import Declared
 from sandbox.checks.output import Follow, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import Ending, Streams, WhyStop, nothing_stops
-from sandbox.engine.options import Supervisor
+from sandbox.engine.create_options import Supervisor
 from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
 
 

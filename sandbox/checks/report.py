@@ -14,7 +14,7 @@ from defusedxml.ElementTree import XMLParser
 
 from sandbox.checks.location import TEXT, find_location
 from sandbox.errors import SandboxError
-from sandbox.files.entries import Entry, EntryKind
+from sandbox.files.names import Entry, EntryKind
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Report, TestFailure
 from sandbox.policy.paths import RepoPath, show_path

@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from sandbox import __version__
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.cli.streams import guard_streams
 from sandbox.cli.terminal import StatusLine, is_interactive, uses_color
 from sandbox.errors import ErrorCode, SandboxError, shortage
 from sandbox.text import neutral, one_line
+from sandbox.version import __version__
 
 INTERRUPTED = 130
 _USAGE, _REFUSED, _CONFLICT, _INFRASTRUCTURE = 2, 3, 4, 5

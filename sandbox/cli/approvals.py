@@ -10,7 +10,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, table
 from sandbox.cli.person import person
-from sandbox.cli.times import format_local, format_relative
+from sandbox.cli.time_format import format_local, format_relative
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.text import one_line
 

@@ -6,8 +6,8 @@ import click
 
 from sandbox.cli import history
 from sandbox.cli.background import show_background_run, start_detached, wait
-from sandbox.cli.endings import amount
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
+from sandbox.cli.run_explanations import amount
 from sandbox.cli.verdicts import Progress, show_runs
 from sandbox.models import Check, Limits, Stopped, Verdict
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
-from sandbox.cli.times import format_for_listing
+from sandbox.cli.time_format import format_for_listing
 from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sandbox.cli.builds import BuildProgress
+from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, global_options, note, table
 from sandbox.errors import SandboxError
 from sandbox.models import ImageInfo

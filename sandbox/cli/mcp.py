@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
-from sandbox.cli.serving import ServerOptions, serve_address, serve_client
+from sandbox.cli.serve import ServerOptions, serve_address, serve_client
 
 _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 

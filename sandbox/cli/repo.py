@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
-from sandbox.cli.place import locate
+from sandbox.cli.repository_argument import locate
 from sandbox.models import CloneResult, Repository, RepositoryRemoval
 from sandbox.text import neutral, one_line
 

@@ -6,9 +6,9 @@ import time
 
 import click
 
+from sandbox.cli.clean_room_options import Rooms, room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
-from sandbox.cli.place import locate
-from sandbox.cli.rooms import Rooms, room_options
+from sandbox.cli.repository_argument import locate
 from sandbox.cli.verdicts import elapsed, show_runs
 from sandbox.models import RunSummary, Uncommitted
 from sandbox.text import one_line

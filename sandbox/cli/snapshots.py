@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, table
-from sandbox.cli.tasklines import show_task
-from sandbox.cli.times import format_for_listing
+from sandbox.cli.task_rows import show_task
+from sandbox.cli.time_format import format_for_listing
 from sandbox.text import neutral, one_line
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
-from sandbox.cli.tasklines import show_task, show_tasks
+from sandbox.cli.task_rows import show_task, show_tasks
 from sandbox.text import neutral, one_line
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import click
 
 from sandbox.checks.crash import crash_of
-from sandbox.cli.clock import Clock
-from sandbox.cli.endings import amount, blame_of, explain
 from sandbox.cli.invocation import Invocation, copyable, note
+from sandbox.cli.progress_line import Clock
+from sandbox.cli.run_explanations import amount, blame_of, explain
 from sandbox.cli.terminal import StatusLine
 from sandbox.models import Check, CheckRun, TestFailure, Verdict
 from sandbox.text import Shower, one_line

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.background import start_detached
+from sandbox.cli.clean_room_options import Rooms, room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
-from sandbox.cli.rooms import Rooms, room_options
 from sandbox.cli.verdicts import show_runs
 from sandbox.errors import SandboxError
 from sandbox.models import Verification

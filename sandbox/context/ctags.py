@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
-from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 from sandbox.policy.container import ShippedPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 
-from sandbox.git.objects import SYMLINK, TreeEntry
+from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.models import Context, Entrypoint, Readme, Signals
 from sandbox.policy.paths import show_path
 

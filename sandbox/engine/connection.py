@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import docker
 import docker.errors
@@ -16,10 +16,8 @@ import urllib3.exceptions
 
 from sandbox.config import is_checkout
 from sandbox.engine.endpoint import Endpoint, candidates
+from sandbox.engine.quarantine_store import Ward
 from sandbox.errors import ErrorCode, SandboxError
-
-if TYPE_CHECKING:
-    from sandbox.engine.quarantine import Ward
 
 CONNECT_S = 1.5
 """How long an address may take to accept a connection. What accepts one is waited for, up to `engine.timeout_s`."""

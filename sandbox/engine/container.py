@@ -22,7 +22,7 @@ from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
 from sandbox.engine.connection import Engine, translated
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_S, give_up, is_held, remove_within
-from sandbox.engine.verify import require_created
+from sandbox.engine.verify_created import require_created
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 

@@ -22,7 +22,7 @@ import requests
 import urllib3.exceptions
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.engine import direct
+from sandbox.engine import direct_requests
 from sandbox.engine.connection import Engine, translated
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import neutral
@@ -107,7 +107,7 @@ def inspect(engine: Engine, reference: str) -> Image | None:
         raise unusable
     with translated(f"inspect the image '{reference}'"):
         try:
-            answer = direct.inspect(engine, "images", reference) or engine.api.inspect_image(reference)  # type: ignore[no-untyped-call]  # types-docker 7.2
+            answer = direct_requests.inspect(engine, "images", reference) or engine.api.inspect_image(reference)  # type: ignore[no-untyped-call]  # types-docker 7.2
         except docker.errors.NotFound:
             return None
         except docker.errors.APIError as error:

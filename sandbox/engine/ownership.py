@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.engine.connection import Engine
-from sandbox.engine.frames import Posture
+from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 
 HINT = (

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.engine.frames import Posture
+from sandbox.engine.create_options import PORT_START
 from sandbox.engine.mounts import missing_mounts, unescaped
-from sandbox.engine.options import PORT_START
+from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 
 OWN_KERNELS = frozenset({"runsc"})

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Protocol
 from urllib.parse import quote
 
 import docker.errors
 import requests
 
 from sandbox.engine.connection import Engine, translated
+from sandbox.engine.quarantine_store import Ward
 from sandbox.errors import ErrorCode, SandboxError
 
 REMOVE_S = 30.0
@@ -28,18 +27,6 @@ REAP_S = 5.0
 _PAUSE_S = 0.2
 _LEAST_S = 0.1  # a time that has run out is no timeout to the HTTP library, but a mistake
 _log = logging.getLogger(__name__)
-
-
-class Ward(Protocol):
-    """Where given up containers are noted, for all controllers of a home. `held`: the id of each by name, '' for one
-    that nobody knows.
-    """
-
-    def admit(self, name: str, container_id: str, reason: str) -> None: ...
-
-    def held(self) -> Mapping[str, str]: ...
-
-    def discharge(self, name: str) -> None: ...
 
 
 def is_held(engine: Engine, name: str) -> bool:

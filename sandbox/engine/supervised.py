@@ -20,18 +20,18 @@ from typing import Any
 
 import docker.errors
 
-from sandbox.engine.attach import attach
+from sandbox.engine.attached_stream import attach
 from sandbox.engine.cgroups import Counters, locate
 from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import Ending, Streams, WhyStop, create, kill, remove
-from sandbox.engine.direct import inspect
-from sandbox.engine.frames import Command, Done
+from sandbox.engine.direct_requests import inspect
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.ownership import require_writable
+from sandbox.engine.pid1_messages import Command, Done
+from sandbox.engine.pid1_session import Outcome, Session
 from sandbox.engine.posture import require_posture
-from sandbox.engine.session import Outcome, Session
-from sandbox.engine.verify import verify_created
+from sandbox.engine.verify_created import verify_created
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.entries import Entry, EntryKind, Limits, kind_of
+from sandbox.files.names import Entry, EntryKind, Limits, kind_of
 from sandbox.files.openat2 import openat2
 
 _MS_NOSUID, _MS_NODEV = 0x2, 0x4

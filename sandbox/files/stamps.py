@@ -9,7 +9,7 @@ leaves a trace, and so does a rename or a hard link. An equal stamp is evidence 
 - nobody who already had the file mapped for writing lives on. The first store through a mapping moves ctime, the
   next stores to that page do not, nor does writing it back, nor unmapping. All mappings of a guest are younger than
   the guest: a file whose ctime is older than every guest that may live was not yet changed by one, and the first
-  change moves it (`Horizon.of`, store/guests.py);
+  change moves it (`Horizon.of`, store/guest_times.py);
 - the file system is one that does so. tmpfs lets a mapping that was read first be written without a trace; file
   systems of other machines have other clocks. So these are named (`keeps_times`);
 - the machine has not crashed since: content may reach the disk before the times do (workspaces/statcache.py).

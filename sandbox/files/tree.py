@@ -20,7 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError, shortage
-from sandbox.files.entries import Entry, EntryKind, Limits, kind_of
+from sandbox.files.names import Entry, EntryKind, Limits, kind_of
 from sandbox.files.openat2 import openat2
 from sandbox.files.stamps import Familiar
 from sandbox.policy.paths import LISTED, RepoPath, path_bytes, refusal, show_path

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import without_draft
 from sandbox.forges.escape import RULE, broken, clean, clipped, code, fitting, prose, verbatim
-from sandbox.forges.tame import tame
+from sandbox.forges.sanitize import tame
 from sandbox.models import CheckRun, DiffFile
 
 MOST_CHARS = 60_000

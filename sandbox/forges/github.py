@@ -35,9 +35,9 @@ from sandbox.forges.github_answers import (
     workflow_runs_of,
 )
 from sandbox.forges.github_failures import translated
-from sandbox.forges.opening import opened_anyway
-from sandbox.forges.theirs import parsed
-from sandbox.forges.wire import elsewhere, reading, session_for
+from sandbox.forges.http_session import elsewhere, reading, session_for
+from sandbox.forges.recovery import opened_anyway
+from sandbox.forges.responses import parsed
 from sandbox.models import CiCheck, CiState
 
 _API_VERSION = "2022-11-28"

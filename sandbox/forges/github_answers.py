@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt
 
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
-from sandbox.forges.theirs import Theirs, parsed, unusable, word
+from sandbox.forges.responses import Theirs, parsed, unusable, word
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import neutral
 

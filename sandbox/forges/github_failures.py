@@ -17,8 +17,8 @@ from github import GithubException
 from sandbox.credentials import without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
-from sandbox.forges.theirs import unusable
-from sandbox.forges.wire import failed, limited, network_failure, unshown
+from sandbox.forges.http_session import failed, limited, network_failure, unshown
+from sandbox.forges.responses import unusable
 from sandbox.text import neutral, one_line
 
 _NONSENSE = (ArithmeticError, AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError)

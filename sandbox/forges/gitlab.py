@@ -26,9 +26,9 @@ from sandbox.forges.gitlab_answers import (
     newest,
 )
 from sandbox.forges.gitlab_failures import raise_refusal, translated
-from sandbox.forges.opening import opened_anyway
-from sandbox.forges.theirs import Theirs, parsed
-from sandbox.forges.wire import reading, session_for
+from sandbox.forges.http_session import reading, session_for
+from sandbox.forges.recovery import opened_anyway
+from sandbox.forges.responses import Theirs, parsed
 from sandbox.models import CiCheck, CiState
 
 _PER_PAGE = 100

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import without_draft
 from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
-from sandbox.forges.theirs import Theirs, word
+from sandbox.forges.responses import Theirs, word
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import shown
 

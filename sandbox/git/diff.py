@@ -9,23 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sandbox.git.entries import RawChange
 from sandbox.git.process import Git
 
 _PLAIN = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
 _NOTHING = {"0"}
-
-
-@dataclass(frozen=True)
-class RawChange:
-    """One line of `diff-tree --raw`: modes are '000000' and oids None where the side does not exist."""
-
-    path: bytes
-    old_mode: str
-    new_mode: str
-    old_oid: str | None
-    new_oid: str | None
-    status: str
-    old_path: bytes | None = None  # of a rename (status R)
 
 
 @dataclass(frozen=True)

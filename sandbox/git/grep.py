@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.classify import scrub
-from sandbox.git.objects import GITLINK
+from sandbox.git.entries import GITLINK
+from sandbox.git.failures import scrub
 from sandbox.git.process import OUTPUT_LIMIT, Git
 
 _EMPTY_TREES = {

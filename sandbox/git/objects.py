@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import IO
 
 from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
-from sandbox.git.classify import classify
-from sandbox.git.diff import RawChange, diff_trees
+from sandbox.git.diff import diff_trees
+from sandbox.git.entries import EXECUTABLE, REGULAR, RawChange, TreeChange, TreeEntry
+from sandbox.git.failures import classify
 from sandbox.git.process import Git, Result
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
@@ -25,27 +26,6 @@ MAX_REF_LENGTH = 244
 
 _LOOSE_OBJECTS = 100
 """fast-import keeps a pack of more; git's own default."""
-
-REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
-
-
-@dataclass(frozen=True)
-class TreeEntry:
-    """One leaf of a tree. `size` is None for a gitlink, or when nobody asked for it."""
-
-    path: bytes
-    mode: str
-    oid: str
-    size: int | None
-
-
-@dataclass(frozen=True)
-class TreeChange:
-    """What to do to one path: write `content` with `mode`, or delete it when `content` is None."""
-
-    path: bytes
-    mode: str
-    content: bytes | None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import GITLINK, Budget, list_tree
+from sandbox.git.entries import GITLINK
+from sandbox.git.objects import Budget, list_tree
 from sandbox.git.process import Git
 from sandbox.git.transport import PROMISE, Access, fetch_blobs
 

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.classify import classify
-from sandbox.git.ending import Ending
 from sandbox.git.executable import trusted_program
-from sandbox.git.known import Known
+from sandbox.git.failures import classify
+from sandbox.git.object_cache import Known
+from sandbox.git.shutdown import Ending
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0

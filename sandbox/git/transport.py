@@ -20,13 +20,13 @@ import tenacity
 
 from sandbox.credentials import Credential, without_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.classify import classify, is_transient
-from sandbox.git.ending import Ending
-from sandbox.git.incoming import sweep
-from sandbox.git.local import require_repository
+from sandbox.git.failures import classify, is_transient
+from sandbox.git.local_remotes import require_repository
 from sandbox.git.objects import check_ref_name, is_object_id
 from sandbox.git.process import Ceiling, Git, Grant, Result
+from sandbox.git.shutdown import Ending
 from sandbox.git.throttle import MAX_PAUSE_S, Throttled, retry_after
+from sandbox.git.unfinished_packs import sweep
 from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)

@@ -1,10 +1,10 @@
 """The images checks run in: which there are, building them, finding the one a profile names, and the guests' PID 1."""
 
-from sandbox.images.building import build
+from sandbox.images.build import build
 from sandbox.images.catalogue import Recipe, catalogue, tag_of
-from sandbox.images.finding import Site
-from sandbox.images.listing import list_images
-from sandbox.images.resolving import resolve, wheelhouse_of
+from sandbox.images.inventory import list_images
+from sandbox.images.lookup import Site
+from sandbox.images.resolve import resolve, wheelhouse_of
 from sandbox.images.supervisor import Courier, supervisor
 from sandbox.images.unused import Unused, find_unused, remove_unused
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.config import resources
+from sandbox.document_errors import mistakes
 from sandbox.engine.images import context_files, is_executable
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.mistakes import mistakes
 from sandbox.store.home import Home
 
 PREFIX = "space-sandbox/"

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
-from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.building import SUPERVISOR
-from sandbox.images.finding import Site
-from sandbox.images.resolving import resolve
+from sandbox.images.build import SUPERVISOR
+from sandbox.images.lookup import Site
+from sandbox.images.resolve import resolve
 from sandbox.models import Limits, Verdict
 from sandbox.policy.container import ShippedPolicy
 from sandbox.store.home import write_atomically

@@ -16,7 +16,7 @@ from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST, NAME, PREFIX, TAG_DIGITS, catalogue, has_recipe, lineage
-from sandbox.images.finding import FOLDER_LABEL, NAME_LABEL, PARENT_LABEL, RECIPE_LABEL, Site, find_line, last_used
+from sandbox.images.lookup import FOLDER_LABEL, NAME_LABEL, PARENT_LABEL, RECIPE_LABEL, Site, find_line, last_used
 
 _OUR_VERSION = re.compile(rf"({LATEST}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?")
 

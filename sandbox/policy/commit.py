@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from sandbox.document_errors import mistakes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.mistakes import mistakes
 from sandbox.policy.paths import check_path
 
 EVERYTHING = "."

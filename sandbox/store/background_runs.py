@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from sandbox.document_errors import mistakes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.mistakes import mistakes
 from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
 from sandbox.models.model import Model
 from sandbox.store.home import Home, damaged, read_json, write_json

@@ -15,10 +15,12 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.store.claims import make_claimed
+from sandbox.store.lockfile import make_claimed
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
+REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust")
+"""Below each of these a repository has a folder of its own, which is renamed before it is deleted."""
 # What a home may hold without our folders: what an operator prepares, or keeps when the state is thrown away.
 _PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
 _PREPARED |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}

@@ -1,8 +1,8 @@
 """The journals: of each task, and of the home; one JSON line an operation, only ever appended.
 
 A line is one write to a file opened with O_APPEND, under the file's lock, so several processes can share it; it is
-chained to what is before it (`sandbox.store.chain`). It is fsynced with all before it, or left to the next that is
-(docs/adr/0013). What a crash tore is skipped when read, and the next append starts on a line of its own.
+chained to what is before it (`sandbox.store.journal_chain`). It is fsynced with all before it, or left to the next that
+is (docs/adr/0013). What a crash tore is skipped when read, and the next append starts on a line of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import JournalEntry
-from sandbox.store.chain import Head, find_tail, sha256
 from sandbox.store.home import SCHEMA_VERSION, Home, sync_folder
+from sandbox.store.journal_chain import Head, find_tail, sha256
 
 HOME = "home"
 """Name of the home's own journal, for what happens outside tasks."""

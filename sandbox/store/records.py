@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from sandbox.document_errors import mistakes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.mistakes import mistakes
 from sandbox.models import TASK_ID_PATTERN, CheckRun, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, damaged, read_json, write_json
 

@@ -11,8 +11,8 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from sandbox.document_errors import mistakes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.mistakes import mistakes
 from sandbox.models import CheckRun, StreamName
 from sandbox.store.home import Home, damaged, read_json
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
-from sandbox.workbench.arguments import typed
-from sandbox.workbench.lazy import Lazy
-from sandbox.workbench.options import VerifyOptions
-from sandbox.workbench.parts import build_parts
-from sandbox.workbench.watch import Watch
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.arguments import typed
+from sandbox.workbench.controller.lazy import Lazy
+from sandbox.workbench.controller.services import Surface, build_parts
 
 if TYPE_CHECKING:
     from sandbox import images
@@ -74,12 +74,14 @@ if TYPE_CHECKING:
     )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
-    from sandbox.store import lines, records
-    from sandbox.store.lines import TaskLine
+    from sandbox.store import records, task_table
+    from sandbox.store.task_table import TaskLine
+    from sandbox.workbench import home_operations
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = Lazy("sandbox.images")
-    lines = Lazy("sandbox.store.lines")
+    task_table = Lazy("sandbox.store.task_table")
     records = Lazy("sandbox.store.records")
+    home_operations = Lazy("sandbox.workbench.home_operations")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
@@ -111,7 +113,13 @@ class Workbench:
         them, from another thread. `actor`: who the journal says asked.
         """
         found = os.environ if environ is None else environ
-        self._parts = build_parts(home, found, settings, allow_file=allow_file, progress=progress, actor=actor)
+        self._parts = build_parts(
+            home,
+            found,
+            settings,
+            allow_file=allow_file,
+            surface=Surface(progress, actor, after_a_kill=lambda parts: use.reconciling.after_a_kill(parts)),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -151,26 +159,26 @@ class Workbench:
 
         `partial`: a new clone leaves out the contents of files until a task, fetch or run needs them.
         """
-        return use.outside.clone(self._parts, url, partial=partial)
+        return home_operations.clone(self._parts, url, partial=partial)
 
     def locate(self, url: str) -> str:
         """The URL of the repository that a directory of this host lies in, looking upwards; any other URL as it is.
 
         For a path that a person gave: `clone`, `fetch` and `run` take exactly the repository that is given.
         """
-        return use.repositories.locate(self._parts, url)
+        return use.clone.locate(self._parts, url)
 
     def materialize(self, repo_id: str) -> Repository:
         """Bring everything that a partial clone left out."""
-        return use.outside.materialize(self._parts, repo_id)
+        return home_operations.materialize(self._parts, repo_id)
 
     def fetch(self, url: str, ref: str = "HEAD", subpath: str | None = None) -> FetchResult:
         """An immutable checkout of a ref, or of one directory of it, with its envelope."""
-        return use.outside.fetch(self._parts, url, ref, subpath)
+        return home_operations.fetch(self._parts, url, ref, subpath)
 
     def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
         """The symbols that matter most in a repository or a task's last commit."""
-        return use.mapping.map_symbols(self._parts, owner_id, token_budget, include_globs)
+        return use.map.map_symbols(self._parts, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
         """All registered repositories."""
@@ -182,7 +190,7 @@ class Workbench:
 
     def remove_repository(self, repo_id: str, *, discard: bool = False) -> RepositoryRemoval:
         """Forget a repository and delete its cache clone; with `discard` also work that exists nowhere else."""
-        return use.outside.remove(self._parts, repo_id, discard=discard)
+        return home_operations.remove(self._parts, repo_id, discard=discard)
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name; one whose file has a mistake has a `problem`."""
@@ -190,19 +198,19 @@ class Workbench:
 
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`, `invalid_input` when its file has a mistake."""
-        return use.repositories.named_profile(self._parts, name)
+        return use.clone.named_profile(self._parts, name)
 
     def suggestion(self, repo_id: str) -> Suggestion:
         """The checks that a repository suggests, and whether they are used."""
-        return use.trusting.suggestion(self._parts, repo_id)
+        return use.trust.suggestion(self._parts, repo_id)
 
     def trust(self, repo_id: str, sha256: str, *, by: str) -> Suggestion:
         """Use the suggested checks whose file has this hash. Raises: `stale_hash` when it is another by now."""
-        return use.outside.trust(self._parts, repo_id, sha256, by)
+        return home_operations.trust(self._parts, repo_id, sha256, by)
 
     def distrust(self, repo_id: str) -> Suggestion:
         """Use nothing that a repository suggests."""
-        return use.outside.distrust(self._parts, repo_id)
+        return home_operations.distrust(self._parts, repo_id)
 
     def create_task(
         self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
@@ -213,9 +221,9 @@ class Workbench:
         `invalid_input` when both are given.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
-        with use.recording.recorded(self._parts, None, "create", arguments, names=[from_snapshot or ""]) as done:
+        with use.journaling.recorded(self._parts, None, "create", arguments, names=[from_snapshot or ""]) as done:
             if from_snapshot is None:
-                return done(use.tasks.create(self._parts, repo_id, prompt, base_branch))
+                return done(use.lifecycle.create(self._parts, repo_id, prompt, base_branch))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
@@ -234,7 +242,7 @@ class Workbench:
         """What a table shows of all tasks, of one repository if named: as `tasks`, several times faster."""
         if repo_id is not None:
             records.find_repository(self._parts.home, repo_id)
-        return lines.task_lines(self._parts.home, repo_id)
+        return task_table.task_lines(self._parts.home, repo_id)
 
     def task(self, task_id: str) -> Task:
         """One task, closed ones too. Raises: `not_found`."""
@@ -250,25 +258,25 @@ class Workbench:
         max_bytes: int = 10 * 1024**2,
     ) -> FileContent:
         """A file of the task, or a range of its lines; at most `max_bytes` of them, then `truncated`."""
-        return use.reading.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
+        return use.read.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
 
     def search(self, task_id: str, query: SearchQuery) -> SearchResult:
         """Lines of the task's files that match, or paths for a glob alone."""
-        return use.searching.search(self._parts, task_id, query)
+        return use.search.search(self._parts, task_id, query)
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""
         arguments = {"patch": patch, "expected_hashes": dict(expected_hashes)}
-        with use.recording.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
-            return done(use.edits.patch(self._parts, task_id, patch, expected_hashes))
+        with use.journaling.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
+            return done(use.edit.patch(self._parts, task_id, patch, expected_hashes))
 
     def edit_file(
         self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
     ) -> PatchResult:
         """Replace the one occurrence of `old`, exact bytes (text is UTF-8); none or several are `patch_rejected`."""
         arguments = {"path": path, "old": old, "new": new, "expected_sha256": expected_sha256}
-        with use.recording.recorded(self._parts, task_id, "edit", arguments, names=[path]) as done:
-            return done(use.edits.edit_file(self._parts, task_id, path, old, new, expected_sha256))
+        with use.journaling.recorded(self._parts, task_id, "edit", arguments, names=[path]) as done:
+            return done(use.edit.edit_file(self._parts, task_id, path, old, new, expected_sha256))
 
     def write_file(
         self,
@@ -281,24 +289,24 @@ class Workbench:
     ) -> PatchResult:
         """Replace a whole file; with no expected hash make a new one. `executable` None: as it was."""
         arguments = {"path": path, "content": content, "expected_sha256": expected_sha256, "executable": executable}
-        with use.recording.recorded(self._parts, task_id, "write", arguments, names=[path]) as done:
-            return done(use.edits.write_file(self._parts, task_id, path, content, expected_sha256, executable))
+        with use.journaling.recorded(self._parts, task_id, "write", arguments, names=[path]) as done:
+            return done(use.edit.write_file(self._parts, task_id, path, content, expected_sha256, executable))
 
     def base_hash(self, task_id: str, path: str) -> str | None:
         """Hash a file had in the task's last commit, None when it was not there; the worktree is not read."""
-        return use.edits.base_hash(self._parts, task_id, path)
+        return use.edit.base_hash(self._parts, task_id, path)
 
     def status(self, task_id: str) -> Status:
         """What the task changed since its last commit."""
-        return use.states.status(self._parts, task_id)
+        return use.status.status(self._parts, task_id)
 
     def diff(self, task_id: str, against: str = "base") -> Diff:
         """The working state against the task's `base` or `head` commit."""
-        return use.states.diff(self._parts, task_id, against)
+        return use.status.diff(self._parts, task_id, against)
 
     def checks(self, owner_id: str) -> tuple[Check, ...]:
         """Checks of a task or a repository."""
-        return use.checklist.list_checks(self._parts, owner_id)
+        return use.profile_checks.list_checks(self._parts, owner_id)
 
     def run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
@@ -307,15 +315,15 @@ class Workbench:
 
         `runtime`: engine runtime instead of the profile's and the settings'.
         """
-        with use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard:
+        with use.stop.stoppable(self._parts, task_id, watch or Watch()) as heard:
             return self._run_checks(task_id, check_ids, heard, runtime)
 
     def _run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch, runtime: str | None, run_id: str | None = None
     ) -> tuple[CheckRun, ...]:
         arguments = {"ids": list(check_ids)}
-        with use.recording.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done:
-            return done(use.checking.run_checks(self._parts.under(runtime), task_id, check_ids, watch, run_id))
+        with use.journaling.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done:
+            return done(use.task_checks.run_checks(self._parts.under(runtime), task_id, check_ids, watch, run_id))
 
     def start_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
@@ -359,7 +367,7 @@ class Workbench:
         Raises: `not_found`, and as `stop_checks`.
         """
         task_id = use.background.task_of(self._parts, run_id)
-        with use.recording.recorded(self._parts, task_id, "stop", {"run_id": run_id}, names=[run_id]) as done:
+        with use.journaling.recorded(self._parts, task_id, "stop", {"run_id": run_id}, names=[run_id]) as done:
             return done(use.background.stop(self._parts, run_id))
 
     def wait_for_runs(self) -> None:
@@ -368,17 +376,17 @@ class Workbench:
 
     def stop_checks(self, task_id: str) -> Stopped:
         """Stop what runs or waits in a task, clean rooms too, whoever runs it; says what it was, also when nothing."""
-        with use.recording.recorded(self._parts, task_id, "stop", {}) as done:
-            return done(use.stopping.stop_checks(self._parts, task_id))
+        with use.journaling.recorded(self._parts, task_id, "stop", {}) as done:
+            return done(use.stop.stop_checks(self._parts, task_id))
 
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
         """Run all checks over the exact committed tree in clean rooms, or answer what they said of it before."""
-        with use.stopping.stoppable(self._parts, task_id, watch or Watch()) as heard:
+        with use.stop.stoppable(self._parts, task_id, watch or Watch()) as heard:
             return self._verify(task_id, heard, options or VerifyOptions())
 
     def _verify(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
-        with use.recording.recorded(self._parts, task_id, "verify", {}) as done:
-            return done(use.verifying.verify(self._parts.under(options.runtime), task_id, watch, options))
+        with use.journaling.recorded(self._parts, task_id, "verify", {}) as done:
+            return done(use.verify.verify(self._parts.under(options.runtime), task_id, watch, options))
 
     def run(
         self,
@@ -392,7 +400,7 @@ class Workbench:
         """The main job: clone, check out, verify in clean rooms."""
         how = options or VerifyOptions()
         parts = self._parts.under(how.runtime)
-        return use.outside.run(parts, (url, ref), check_ids, profile, watch or Watch(), how)
+        return home_operations.run(parts, (url, ref), check_ids, profile, watch or Watch(), how)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
         """The last runs of a task's checks, or of a repository's (`run`), newest first."""
@@ -425,12 +433,14 @@ class Workbench:
 
         `expected_tree`: refuse to commit another.
         """
-        with use.recording.recorded(self._parts, task_id, "commit", {"message": message, "allow": list(allow)}) as done:
-            return done(use.states.commit(self._parts, task_id, message, allow, expected_tree))
+        with use.journaling.recorded(
+            self._parts, task_id, "commit", {"message": message, "allow": list(allow)}
+        ) as done:
+            return done(use.status.commit(self._parts, task_id, message, allow, expected_tree))
 
     def snapshot(self, task_id: str, label: str = "") -> Snapshot:
         """Keep the working state; a snapshot that holds it already is returned again."""
-        with use.recording.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
+        with use.journaling.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
             return done(use.snapshots.take(self._parts, task_id, label))
 
     def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
@@ -439,7 +449,7 @@ class Workbench:
 
     def restore(self, task_id: str, snapshot: str) -> Restored:
         """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the state before is kept."""
-        with use.recording.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
+        with use.journaling.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
             return done(use.snapshots.restore(self._parts, task_id, snapshot))
 
     def clean_task(self, task_id: str, without: Sequence[str] = (), *, discard: bool = False) -> Cleaned:
@@ -448,23 +458,23 @@ class Workbench:
         `without`: new files or folders to lose as well. `discard`: lose all uncommitted changes.
         """
         arguments = {"without": list(without), "discard": discard}
-        with use.recording.recorded(self._parts, task_id, "clean", arguments, names=without) as done:
-            return done(use.cleaning.clean(self._parts, task_id, without, discard=discard))
+        with use.journaling.recorded(self._parts, task_id, "clean", arguments, names=without) as done:
+            return done(use.clean.clean(self._parts, task_id, without, discard=discard))
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
         """A new task that goes on from a snapshot, or from the working state of now."""
         arguments = {"snapshot": snapshot, "prompt": prompt}
-        with use.recording.recorded(self._parts, task_id, "fork", arguments, names=[snapshot or ""]) as done:
+        with use.journaling.recorded(self._parts, task_id, "fork", arguments, names=[snapshot or ""]) as done:
             return done(use.snapshots.fork(self._parts, task_id, snapshot, prompt))
 
     def log(self, task_id: str) -> tuple[JournalEntry, ...]:
         """What was done to the task, oldest first, refused operations too."""
-        return use.recording.log(self._parts, task_id)
+        return use.journaling.log(self._parts, task_id)
 
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push another."""
-        with use.recording.recorded(self._parts, task_id, "push", {}) as done:
-            return done(use.delivery.push(self._parts, task_id, expected_commit, done.send))
+        with use.journaling.recorded(self._parts, task_id, "push", {}) as done:
+            return done(use.push.push(self._parts, task_id, expected_commit, done.send))
 
     def open_pull_request(
         self, task_id: str, title: str = "", body: str = "", *, draft: bool = True, expected_commit: str | None = None
@@ -474,20 +484,20 @@ class Workbench:
         `title`: empty for the first commit's. `body`: goes before the task's record. `expected_commit`: as for a push.
         """
         arguments = {"title": title, "body": body, "draft": draft}
-        with use.recording.recorded(self._parts, task_id, "pr-open", arguments) as done:
-            wanted = use.pulls.Wanted(title, body, draft)
-            return done(use.pulls.open_pull(self._parts, task_id, wanted, expected_commit, done.send))
+        with use.journaling.recorded(self._parts, task_id, "pr-open", arguments) as done:
+            wanted = use.pull_requests.Wanted(title, body, draft)
+            return done(use.pull_requests.open_pull(self._parts, task_id, wanted, expected_commit, done.send))
 
     def pull_request_status(self, task_id: str) -> PullRequestStatus:
         """The task's pull request and the verdict of its checks upstream; the task's status follows."""
-        return use.pulls.status(self._parts, task_id)
+        return use.pull_requests.status(self._parts, task_id)
 
     def follow_pull_request(
         self, task_id: str, announce: Callable[[PullRequestStatus], None] | None = None, timeout_s: float = 3600.0
     ) -> PullRequestStatus:
         """The status once it has a verdict. `announce`: hears each change. Raises: `timeout`, after 30 days at most."""
-        follower = use.following.Follower(announce or use.following.unheard, timeout_s)
-        return use.following.follow(self._parts, task_id, follower)
+        follower = use.follow.Follower(announce or use.follow.unheard, timeout_s)
+        return use.follow.follow(self._parts, task_id, follower)
 
     def approval_decision(self, tool: str, risk: Risk) -> Decision:
         """What the approval policy says about an agent's tool."""
@@ -495,7 +505,7 @@ class Workbench:
 
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
         """An agent's call with the state it would act on; `arguments` are JSON values, validated."""
-        return use.approving.call_of(self._parts, tool, arguments)
+        return use.requests.call_of(self._parts, tool, arguments)
 
     def use_approval(self, call: Call) -> bool:
         """Whether a person's approval covers the call; one for a single call is used up by asking."""
@@ -503,33 +513,33 @@ class Workbench:
 
     def take_approval(self, call: Call) -> Approval | None:
         """As `use_approval`; gives the approval that covers the call."""
-        return use.approving.take(self._parts, call)
+        return use.requests.take(self._parts, call)
 
     def request_approval(self, call: Call) -> Approval:
         """Put the question to a person, who answers with `sandbox approvals approve ID`."""
-        with use.recording.recorded(self._parts, call.task_id, "ask", dict(call.arguments), names=[call.tool]) as done:
-            return done(use.approving.ask(self._parts, call))
+        with use.journaling.recorded(self._parts, call.task_id, "ask", dict(call.arguments), names=[call.tool]) as done:
+            return done(use.requests.ask(self._parts, call))
 
     def approvals(self, *, everything: bool = False) -> tuple[Approval, ...]:
         """Open questions and approvals in force; with `everything` also those that are over."""
-        return use.approving.list_all(self._parts, everything=everything)
+        return use.requests.list_all(self._parts, everything=everything)
 
     def approval(self, approval_id: str) -> Approval:
         """One approval. Raises: `not_found`."""
-        return use.approving.find(self._parts, approval_id)
+        return use.requests.find(self._parts, approval_id)
 
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
     ) -> Approval:
         """A person's decision; `by`: who, and how. Raises: `conflict` when it is decided or expired."""
-        found = use.approving.find(self._parts, approval_id)
+        found = use.requests.find(self._parts, approval_id)
         operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
-        with use.recording.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
-            return done(use.approving.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
+        with use.journaling.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
+            return done(use.requests.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
 
     def deny_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
         """Refuse every open question, of one tool if named."""
-        return use.approving.end_all(
+        return use.requests.end_all(
             self._parts,
             {ApprovalState.PENDING},
             tool,
@@ -539,23 +549,23 @@ class Workbench:
     def revoke_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
         """Take back every approval in force and every open question, of one tool if named."""
         states = {ApprovalState.PENDING, ApprovalState.APPROVED}
-        return use.approving.end_all(
+        return use.requests.end_all(
             self._parts, states, tool, lambda approval_id: self.revoke_approval(approval_id, by=by)
         )
 
     def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
         """Take an approval or a question back."""
-        found = use.approving.find(self._parts, approval_id)
+        found = use.requests.find(self._parts, approval_id)
         arguments, names = {"id": approval_id, "by": by}, [found.tool, by]
-        with use.recording.recorded(self._parts, found.task_id, "revoke", arguments, names=names) as done:
-            return done(use.approving.revoke(self._parts, approval_id, by))
+        with use.journaling.recorded(self._parts, found.task_id, "revoke", arguments, names=names) as done:
+            return done(use.requests.revoke(self._parts, approval_id, by))
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept. Checks that run in it are stopped first."""
         arguments = {"delete": delete_worktree, "discard": discard}
-        with use.recording.recorded(self._parts, task_id, "close", arguments) as done:
-            use.stopping.stop_checks(self._parts, task_id)
-            return done(use.tasks.close(self._parts, task_id, delete=delete_worktree, discard=discard))
+        with use.journaling.recorded(self._parts, task_id, "close", arguments) as done:
+            use.stop.stop_checks(self._parts, task_id)
+            return done(use.lifecycle.close(self._parts, task_id, delete=delete_worktree, discard=discard))
 
     def set_credential(
         self,
@@ -568,19 +578,19 @@ class Workbench:
     ) -> CredentialInfo:
         """Store how to authenticate to `host`; see docs/credentials.md."""
         fields = {"username": username, "secret": secret, "ssh_key": ssh_key, "ca_file": ca_file}
-        return use.outside.set_credential(self._parts, host, **fields)
+        return home_operations.set_credential(self._parts, host, **fields)
 
     def credentials(self) -> tuple[CredentialInfo, ...]:
         """Stored credentials, without their secrets."""
-        return use.keys.list_all(self._parts)
+        return use.credentials.list_all(self._parts)
 
     def remove_credential(self, host: str) -> CredentialInfo:
         """Forget a stored credential. Raises: `not_found`."""
-        return use.outside.remove_credential(self._parts, host)
+        return home_operations.remove_credential(self._parts, host)
 
     def images(self) -> tuple[ImageInfo, ...]:
         """Our images, and whether the engine has them."""
-        return use.diagnosing.list_images(self._parts)
+        return use.doctor.list_images(self._parts)
 
     def build_image(
         self,
@@ -597,31 +607,31 @@ class Workbench:
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
         """Do away with what killed controllers left; with `dry_run` only tell. Work is kept under a ref first."""
-        return use.outside.collect(self._parts, dry_run=dry_run)
+        return home_operations.collect(self._parts, dry_run=dry_run)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
         """Delete rescued work and snapshots of tasks without a record, by the refs that `collect` names, for good."""
-        return use.outside.forget(self._parts, refs)
+        return home_operations.forget(self._parts, refs)
 
     def policy(self, name: str | None = None) -> tuple[PolicyRule, ...]:
         """Every rule in force and where it comes from, of one policy if named. Raises: `not_found`.
 
         Policies: container, commit, paths, approvals, and settings.
         """
-        return use.policies.rules(self._parts, name)
+        return use.rules.rules(self._parts, name)
 
     def audit_verify(self) -> AuditReport:
         """Follow the chains of all journals, and name the first entry of each that is not what was written."""
-        return use.auditing.verify(self._parts)
+        return use.audit.verify(self._parts)
 
     def audit_export(self, *, since: datetime | None = None, task_id: str | None = None) -> Iterator[AuditRecord]:
         """Every entry of every journal, and every decided approval, by time; from `since` on, or of one task."""
-        return use.auditing.export(self._parts, since, task_id)
+        return use.audit.export(self._parts, since, task_id)
 
     def record_attacks(self, report: AttackReport) -> None:
         """Write into the home's journal how `sandbox.attack.attack` ended on this host."""
-        use.outside.note_attacks(self._parts, report)
+        home_operations.note_attacks(self._parts, report)
 
     def doctor(self) -> tuple[Probe, ...]:
         """What this host offers and lacks. Never raises."""
-        return use.outside.doctor(self._parts)
+        return home_operations.doctor(self._parts)

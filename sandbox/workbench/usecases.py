@@ -6,39 +6,51 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a new use-case is one more name
-    from sandbox.workbench import approving as approving
-    from sandbox.workbench import auditing as auditing
-    from sandbox.workbench import background as background
-    from sandbox.workbench import checking as checking
-    from sandbox.workbench import checklist as checklist
-    from sandbox.workbench import cleaning as cleaning
-    from sandbox.workbench import delivery as delivery
-    from sandbox.workbench import diagnosing as diagnosing
-    from sandbox.workbench import edits as edits
-    from sandbox.workbench import following as following
-    from sandbox.workbench import history as history
-    from sandbox.workbench import keys as keys
-    from sandbox.workbench import log_lines as log_lines
-    from sandbox.workbench import mapping as mapping
-    from sandbox.workbench import outside as outside
-    from sandbox.workbench import policies as policies
-    from sandbox.workbench import pulls as pulls
-    from sandbox.workbench import reading as reading
+if TYPE_CHECKING:  # a new use-case module is a name here and one in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
-    from sandbox.workbench import recording as recording
-    from sandbox.workbench import removal as removal
-    from sandbox.workbench import repositories as repositories
-    from sandbox.workbench import searching as searching
-    from sandbox.workbench import snapshots as snapshots
-    from sandbox.workbench import states as states
-    from sandbox.workbench import stopping as stopping
-    from sandbox.workbench import tasks as tasks
-    from sandbox.workbench import trusting as trusting
-    from sandbox.workbench import verifying as verifying
+    from sandbox.workbench.approvals import requests as requests
+    from sandbox.workbench.checks import background as background
+    from sandbox.workbench.checks import history as history
+    from sandbox.workbench.checks import log_lines as log_lines
+    from sandbox.workbench.checks import stop as stop
+    from sandbox.workbench.checks import task_checks as task_checks
+    from sandbox.workbench.checks import verify as verify
+    from sandbox.workbench.controller import audit as audit
+    from sandbox.workbench.controller import credentials as credentials
+    from sandbox.workbench.controller import doctor as doctor
+    from sandbox.workbench.controller import journaling as journaling
+    from sandbox.workbench.controller import rules as rules
+    from sandbox.workbench.delivery import follow as follow
+    from sandbox.workbench.delivery import pull_requests as pull_requests
+    from sandbox.workbench.delivery import push as push
+    from sandbox.workbench.reconciling import remove_repository as remove_repository
+    from sandbox.workbench.repositories import clone as clone
+    from sandbox.workbench.repositories import map as map
+    from sandbox.workbench.repositories import profile_checks as profile_checks
+    from sandbox.workbench.repositories import trust as trust
+    from sandbox.workbench.tasks import clean as clean
+    from sandbox.workbench.tasks import edit as edit
+    from sandbox.workbench.tasks import lifecycle as lifecycle
+    from sandbox.workbench.tasks import read as read
+    from sandbox.workbench.tasks import search as search
+    from sandbox.workbench.tasks import snapshots as snapshots
+    from sandbox.workbench.tasks import status as status
 else:
+    _ROOMS = {
+        "": ("reconciling",),
+        "approvals": ("requests",),
+        "checks": ("background", "history", "log_lines", "stop", "task_checks", "verify"),
+        "controller": ("audit", "credentials", "doctor", "journaling", "rules"),
+        "delivery": ("follow", "pull_requests", "push"),
+        "reconciling": ("remove_repository",),
+        "repositories": ("clone", "map", "profile_checks", "trust"),
+        "tasks": ("clean", "edit", "lifecycle", "read", "search", "snapshots", "status"),
+    }
+    _MODULES = {
+        name: f"sandbox.workbench.{room}.{name}".replace("..", ".") for room, names in _ROOMS.items() for name in names
+    }
 
     def __getattr__(name: str) -> ModuleType:
-        if name.startswith("_"):
+        if name not in _MODULES:
             raise AttributeError(name)
-        return importlib.import_module(f"sandbox.workbench.{name}")
+        return importlib.import_module(_MODULES[name])

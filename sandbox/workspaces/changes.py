@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.entries import Entry, EntryKind
+from sandbox.files.names import Entry, EntryKind
 from sandbox.files.stamps import stamp_of
 from sandbox.files.tree import WorktreeFiles, sha256_of
-from sandbox.git.diff import Outline, RawChange
-from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange, TreeEntry, blob_id
+from sandbox.git.diff import Outline
+from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, RawChange, TreeChange, TreeEntry
+from sandbox.git.objects import blob_id
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import RepoPath, is_dotgit, show_path
 from sandbox.workspaces.ignore import IgnoreRules

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from sandbox.git.process import Git
+from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.facts import BaseFacts
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.statcache import Memory
 

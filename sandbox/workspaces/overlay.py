@@ -13,13 +13,14 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
-from sandbox.files.mask import write_mask
+from sandbox.files.git_mask import write_mask
 from sandbox.files.overlay import Layers, Upper, is_mounted, mount_overlay, read_upper, unmount
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.diff import RawChange, diff_trees
-from sandbox.git.lookup import look_up
-from sandbox.git.objects import GITLINK, TreeEntry, is_object_id, read_blobs
+from sandbox.git.diff import diff_trees
+from sandbox.git.entries import GITLINK, RawChange, TreeEntry
+from sandbox.git.objects import is_object_id, read_blobs
 from sandbox.git.process import Git
+from sandbox.git.tree_lookup import look_up
 from sandbox.policy.paths import folders_above, show_path
 from sandbox.store.home import write_atomically
 from sandbox.workspaces.changes import Changes, Comparison, inside

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sandbox.files.checkout import FileSpec, check_out, make_durable, remove_tree
-from sandbox.git.objects import GITLINK, TreeEntry, list_tree, read_blobs
+from sandbox.git.entries import GITLINK, TreeEntry
+from sandbox.git.objects import list_tree, read_blobs
 from sandbox.git.process import Git
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox.git.lookup import ARGUMENT_BYTES, files_at
-from sandbox.git.objects import SYMLINK, TreeChange, blob_id
+from sandbox.git.entries import SYMLINK, TreeChange
+from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
+from sandbox.git.tree_lookup import ARGUMENT_BYTES, files_at
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import show_path
 from sandbox.workspaces.changes import Changes

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.entries import EntryKind
+from sandbox.files.names import EntryKind
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.diff import RawChange, diff_trees
-from sandbox.git.lookup import files_at
-from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, blob_id, read_blobs
+from sandbox.git.diff import diff_trees
+from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, RawChange
+from sandbox.git.objects import blob_id, read_blobs
 from sandbox.git.process import Git
+from sandbox.git.tree_lookup import files_at
 from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
 
 FILE_BYTES = 512 * 1024**2

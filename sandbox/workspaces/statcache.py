@@ -25,9 +25,10 @@ from pathlib import Path
 from sandbox.errors import SandboxError
 from sandbox.files.stamps import NO_STAMP, Horizon, Known, coarse_now_ns, join_names, keeps_times
 from sandbox.git.diff import diff_trees
-from sandbox.git.objects import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeEntry, list_tree
+from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeEntry
+from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
-from sandbox.store.guests import guest_since_ns
+from sandbox.store.guest_times import guest_since_ns
 from sandbox.store.home import write_atomically
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from devtools.newergit import version_of
-from sandbox.attack.scene import Scene
+from sandbox.attack.harness.scene import Scene
 from sandbox.errors import ErrorCode, SandboxError
 
 GIT = shutil.which("git") or "git"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.attack.scene import FILES, remove
+from sandbox.attack.harness.scene import FILES, remove
 from sandbox.errors import ErrorCode
 from tests.attack.arena import Arena, refused
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.attack import sinks
-from sandbox.attack.scene import remove
-from sandbox.attack.sinks import CONFIGURED_HOOKS
+from sandbox.attack.harness.scene import remove
+from sandbox.attack.suites import sinks
+from sandbox.attack.suites.sinks import CONFIGURED_HOOKS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import process
 from sandbox.git.process import Git

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.attack.nested import hardened_host, make_nested
-from sandbox.attack.plumbing import Plumbing
+from sandbox.attack.harness.plumbing import Plumbing
+from sandbox.attack.suites.nested import hardened_host, make_nested
 from tests.attack.arena import Arena, refused
 
 pytestmark = pytest.mark.must

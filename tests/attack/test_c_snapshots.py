@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.attack.scene import FILES, remove
+from sandbox.attack.harness.scene import FILES, remove
 from sandbox.errors import ErrorCode
 from tests.attack.arena import Arena, refused
 from tests.attack.test_c_nested import ALIASES

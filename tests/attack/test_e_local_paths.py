@@ -14,11 +14,11 @@ import pytest
 
 from devtools import newergit
 from devtools.requirement import unavailable
-from sandbox.attack.scene import FILES, SECRET, hash_of
+from sandbox.attack.harness.scene import FILES, SECRET, hash_of
 from sandbox.models import Uncommitted
-from sandbox.workbench.repositories import register
-from sandbox.workbench.uncommitted import uncommitted_in
-from sandbox.workspaces.uncommitted import BUDGET_S
+from sandbox.workbench.checks.local_changes import uncommitted_in
+from sandbox.workbench.repositories.clone import register
+from sandbox.workspaces.operator_directory import BUDGET_S
 from tests.attack.arena import Arena, outcome
 
 pytestmark = pytest.mark.must

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from sandbox.attack.plumbing import Plumbing, naive_checkout
+from sandbox.attack.harness.plumbing import Plumbing, naive_checkout
 from sandbox.errors import ErrorCode, SandboxError
 from tests.attack.arena import Arena, refused
 from tests.attack.httpstub import Stub, serving

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.attack.scene import FILES, SECRET, hash_of, remove
+from sandbox.attack.harness.scene import FILES, SECRET, hash_of, remove
 from sandbox.errors import ErrorCode, SandboxError
 from tests.attack.arena import Arena, outcome, refused
 

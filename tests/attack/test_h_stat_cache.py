@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from devtools.requirement import unavailable
-from sandbox.attack.scene import FILES
+from sandbox.attack.harness.scene import FILES
 from sandbox.files.stamps import Horizon, coarse_now_ns, keeps_times, stamp_of
-from sandbox.store.guests import guest_at_work
+from sandbox.store.guest_times import guest_at_work
 from sandbox.store.home import Home
 from sandbox.workbench import Watch
 from sandbox.workspaces.statcache import load
@@ -288,7 +288,9 @@ def test_h26_a_real_guest_that_keeps_a_mapping(
         unavailable("times of this file system prove nothing: nothing is kept")
     warm_up(arena)
     if not marked:
-        monkeypatch.setattr(import_module("sandbox.workbench.checking"), "guest_at_work", lambda *_: ExitStack())
+        monkeypatch.setattr(
+            import_module("sandbox.workbench.checks.task_checks"), "guest_at_work", lambda *_: ExitStack()
+        )
     for _ in range(TRIES):
         seen = _run_guest(arena)
         assert not marked or seen == [None, "modified", "modified"]

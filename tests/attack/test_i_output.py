@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.attack.plumbing import Plumbing
+from sandbox.attack.harness.plumbing import Plumbing
 from sandbox.errors import ErrorCode
 from tests.attack.arena import Arena, refused
 from tests.attack.test_e_remote import peak_mib

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import sandbox
-from sandbox.attack.scene import SECRET
+from sandbox.attack.harness.scene import SECRET
 from sandbox.models import SearchQuery, SearchResult
 from tests.attack.arena import Arena
 from tests.attack.test_i_output import ESCAPES, cli

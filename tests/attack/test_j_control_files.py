@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.attack.scene import FILES, hash_of
+from sandbox.attack.harness.scene import FILES, hash_of
 from sandbox.config import resources
 from sandbox.errors import ErrorCode
 from sandbox.policy.paths import check_path

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.attack.scene import FILES, hash_of
+from sandbox.attack.harness.scene import FILES, hash_of
 from sandbox.errors import ErrorCode
 from tests.attack.arena import Arena, outcome, refused
 

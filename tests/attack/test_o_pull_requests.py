@@ -24,11 +24,11 @@ from sandbox.forges.body import (
     title_of,
 )
 from sandbox.forges.escape import code, prose, verbatim
-from sandbox.forges.tame import tame
+from sandbox.forges.sanitize import tame
 from sandbox.models import ChangeKind, CheckRun, DiffFile, Limits, Report, Usage, Verdict
 from sandbox.store.records import find_task
-from sandbox.workbench import describing, outbound
-from sandbox.workbench.parts import build_parts
+from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.delivery import description, secret_scan
 from tests.attack.arena import Arena, refused
 from tests.attack.forgereading import HARMLESS_TAGS, findings, render, title_findings, visible
 
@@ -321,9 +321,9 @@ def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> No
         arena.wb.commit(arena.task.id, leak if where == "subject" else "work")
         task = find_task(parts.home, arena.task.id)
         task = task.model_copy(update={"prompt": leak}) if where == "prompt" else task
-        body = compose(describing.facts(parts, task, leak if where == "given" else None))
+        body = compose(description.facts(parts, task, leak if where == "given" else None))
         with pytest.raises(SandboxError) as error:
-            outbound.require_no_secret(parts, body)
+            secret_scan.require_no_secret(parts, body)
         assert error.value.code is ErrorCode.POLICY_VIOLATION
         assert "forge.example" in error.value.brief
         assert TOKEN not in str(error.value.payload())
@@ -337,6 +337,6 @@ def test_o05_a_body_without_a_secret_leaves(arena: Arena) -> None:
     parts = build_parts(arena.home, {**arena.surroundings(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
     (arena.wt / "f.txt").write_text(TOKEN)
     arena.wb.commit(arena.task.id, "work")
-    outbound.require_no_secret(parts, compose(describing.facts(parts, find_task(parts.home, arena.task.id))))
-    assert outbound.holds(naive(LEAKS["with its user"]), TOKEN)
+    secret_scan.require_no_secret(parts, compose(description.facts(parts, find_task(parts.home, arena.task.id))))
+    assert secret_scan.holds(naive(LEAKS["with its user"]), TOKEN)
     parts.close()

@@ -11,14 +11,14 @@ import pytest
 import trustme
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.classify import classify
-from sandbox.git.reasons import PushReason, PushRejected
+from sandbox.git.failures import classify
+from sandbox.git.push.reasons import PushReason, PushRejected
 from tests.attack.arena import Arena, refused
 from tests.attack.httpstub import Stub, serving
 from tests.attack.test_f_credentials import store
 
 pytestmark = pytest.mark.must
-DELIVERY = importlib.import_module("sandbox.workbench.delivery")  # not the name that loads it at first use
+DELIVERY = importlib.import_module("sandbox.workbench.delivery.push")  # not the name that loads it at first use
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
     victim.wait()
 
     with monkeypatch.context() as without:
-        without.setattr("sandbox.workbench.tasks.end_orphans", lambda *_: None)
+        without.setattr("sandbox.workbench.tasks.lifecycle.end_orphans", lambda *_: None)
         arena.wb.commit(arena.task.id, "beside a living guest")
         wait_until(changes(counter))
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from devtools.requirement import unavailable
-from sandbox.attack.plumbing import Plumbing
-from sandbox.attack.scene import FILES, SECRET
+from sandbox.attack.harness.plumbing import Plumbing
+from sandbox.attack.harness.scene import FILES, SECRET
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files import checkout
 from sandbox.files.overlay import Layers, is_mounted, mount_overlay, unmount
@@ -32,9 +32,9 @@ from sandbox.git.objects import list_tree, read_blobs
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind, SearchQuery
 from sandbox.policy.paths import RepoPath
-from sandbox.workbench import tasks
-from sandbox.workbench.parts import build_parts
-from sandbox.workbench.worktrees import clean_room
+from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.tasks import lifecycle
+from sandbox.workbench.tasks.worktrees import clean_room
 from tests.attack.arena import Arena, refused
 
 pytestmark = pytest.mark.must
@@ -358,7 +358,7 @@ def test_r_h05_h06_a_guest_that_swaps_leaks_nothing_to_any_read(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Any,
 ) -> None:
-    monkeypatch.setattr(tasks.editing.__wrapped__, "__defaults__", (0.1,))  # type: ignore[attr-defined]
+    monkeypatch.setattr(lifecycle.editing.__wrapped__, "__defaults__", (0.1,))  # type: ignore[attr-defined]
     with swapping(guests, programs, layout) as (arena, own), WorktreeFiles(arena.wt) as files:
         control(own, lambda: (own / "f").read_bytes() == SECRET)
         wb, task_id, secret = arena.wb, arena.task.id, SECRET.decode().strip()

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.agent.clients import CLIENTS
-from sandbox.attack import runner, select, start
-from sandbox.attack.scratch import Scratch
-from sandbox.attack.site import Site
+from sandbox.attack import runner, select
+from sandbox.attack.harness.scratch import Scratch
+from sandbox.attack.harness.site import Site
+from sandbox.attack.suites import start
 from sandbox.config import Settings
 from sandbox.models import AttackOutcome
 from tests.attack.arena import Arena

@@ -14,15 +14,15 @@ import pytest
 from devtools import newergit
 from devtools.requirement import unavailable
 from sandbox.attack import runner, select
-from sandbox.attack.entry import Entry
-from sandbox.attack.scratch import Scratch
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.scratch import Scratch
+from sandbox.attack.harness.site import Site
 from sandbox.attack.selection import needs_engine
-from sandbox.attack.site import Site
 from sandbox.checks import containers
 from sandbox.config import Settings
 from sandbox.engine import container, supervised
 from sandbox.engine.connection import Engine
-from sandbox.engine.options import create_options
+from sandbox.engine.create_options import create_options
 from sandbox.models import AttackOutcome, AttackResult, CommitResult, Diff, FileContent, PatchResult, Status
 from sandbox.workbench import Workbench
 

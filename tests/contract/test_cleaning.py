@@ -16,7 +16,8 @@ from sandbox.cli import main
 from sandbox.errors import ErrorCode
 from sandbox.files.overlay import why_not_overlay
 from sandbox.store.home import Home
-from sandbox.workbench import Workbench, worktrees
+from sandbox.workbench import Workbench
+from sandbox.workbench.tasks import worktrees
 from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk

@@ -27,14 +27,14 @@ from sandbox.engine.cgroups import Counters
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, Ending, Streams, WhyStop, list_labelled, nothing_stops, remove
 from sandbox.engine.container import task_container as container_name
-from sandbox.engine.options import ContainerSpec, Supervisor, create_options
+from sandbox.engine.create_options import ContainerSpec, Supervisor, create_options
 from sandbox.engine.runtimes import runtimes
 from sandbox.errors import SandboxError
 from sandbox.images import resolve
 from sandbox.images.supervisor import Courier, supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import ShippedPolicy
-from sandbox.workbench.parts import Parts, build_parts
+from sandbox.workbench.controller.services import Parts, build_parts
 
 pytestmark = pytest.mark.xdist_group("executor")
 

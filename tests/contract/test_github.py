@@ -19,7 +19,7 @@ from devtools.forges.server import StandIn as Other
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges import github as adapter
-from sandbox.forges import wire
+from sandbox.forges import http_session
 from sandbox.forges.forge import Project, Proposal
 from sandbox.forges.github import GitHub
 from sandbox.forges.github_answers import excerpt_of_log
@@ -54,7 +54,7 @@ MEANINGS = {
 
 @pytest.fixture
 def forge(github: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
-    monkeypatch.setattr(wire, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(http_session, "_BACKOFF", tenacity.wait_none())
     credential = make_credential(host="127.0.0.1", username="x", secret=github.token)
     found = GitHub(Project("127.0.0.1", "demo-owner/demo", github.api_url, github.url, credential))
     yield found
@@ -100,7 +100,7 @@ def test_a_short_pause_is_kept_and_a_long_one_only_told(
     assert forge.find(BRANCH) is None
     assert slept == [7.0]
     github.on("GET", PULLS, replace(limited, headers={"Retry-After": "31"}), forever=True)
-    with pytest.raises(wire.ForgeFailure) as caught:
+    with pytest.raises(http_session.ForgeFailure) as caught:
         forge.find(BRANCH)
     assert (caught.value.wait_s, slept) == (31.0, [7.0])
 
@@ -221,7 +221,7 @@ def test_not_yet_is_an_error_and_no_loop(github: StandIn, forge: GitHub) -> None
     with pytest.raises(SandboxError) as caught:
         forge.find(BRANCH)
     assert caught.value.code is ErrorCode.FORGE_ERROR
-    assert github.count("GET", PULLS) == wire.ATTEMPTS
+    assert github.count("GET", PULLS) == http_session.ATTEMPTS
 
 
 def test_an_answer_whose_addresses_hold_control_characters_is_refused(github: StandIn, forge: GitHub) -> None:

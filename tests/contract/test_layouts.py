@@ -18,15 +18,16 @@ from sandbox.errors import ErrorCode
 from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
 from sandbox.files.stamps import Known, keeps_times, stamp_of
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.objects import EXECUTABLE, REGULAR, SYMLINK, TreeChange, blob_id, build_tree, list_tree
+from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
+from sandbox.git.objects import blob_id, build_tree, list_tree
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind
 from sandbox.workspaces import changes
+from sandbox.workspaces.base_facts import gather_facts
 from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.facts import gather_facts
+from sandbox.workspaces.full_checkout import Plain
 from sandbox.workspaces.layout import Base, Layout, Site
 from sandbox.workspaces.overlay import Overlay
-from sandbox.workspaces.plain import Plain
 from sandbox.workspaces.statcache import Memory, index_of
 from tests.unit.conftest import Upstream, initialised, refused
 

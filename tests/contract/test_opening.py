@@ -17,8 +17,9 @@ from sandbox import Workbench
 from sandbox.errors import ErrorCode
 from sandbox.models import Task
 from sandbox.profiles import Profile
-from sandbox.workbench import delivery, gates
-from sandbox.workbench.parts import Parts
+from sandbox.workbench.checks import gate
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.delivery import push as delivery
 from tests.unit.conftest import refused
 
 __all__ = ["elsewhere", "forge_packages"]
@@ -65,13 +66,13 @@ def bench(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator[
 
 def test_what_clean_rooms_said_is_asked_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
-    real = gates.known
+    real = gate.known
 
-    def known(parts: Parts, profile: Profile, tree: str) -> gates.Known:
+    def known(parts: Parts, profile: Profile, tree: str) -> gate.Known:
         asked.append(tree)
         return real(parts, profile, tree)
 
-    monkeypatch.setattr(gates, "known", known)
+    monkeypatch.setattr(gate, "known", known)
     assert bench.workbench.open_pull_request(bench.task.id).created
     assert len(asked) == 1
 

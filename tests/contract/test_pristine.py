@@ -14,9 +14,9 @@ from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
 from sandbox.workbench import Workbench
-from sandbox.workbench.parts import build_parts
-from sandbox.workbench.repositories import cache_of
-from sandbox.workbench.worktrees import clean_room, collect_unused, ready, site_of
+from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.tasks.worktrees import clean_room, collect_unused, ready, site_of
 from tests.unit.conftest import Upstream, refused
 
 

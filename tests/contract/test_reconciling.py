@@ -24,12 +24,12 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay import is_mounted, why_not_overlay
 from sandbox.models import Leftover, Task, Tidying
 from sandbox.store.home import Home
-from sandbox.store.presence import Presence
+from sandbox.store.liveness import Presence
 from sandbox.store.records import save_task
 from sandbox.workbench import Workbench
-from sandbox.workbench.parts import build_parts
-from sandbox.workbench.worktrees import put_away, site_of
-from sandbox.workspaces.choosing import layout_of
+from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.tasks.worktrees import put_away, site_of
+from sandbox.workspaces.layout_choice import layout_of
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -82,9 +82,9 @@ def room(desk: Desk, name: str) -> Path:
 DIE_IN_A_ROOM = """
 import os, signal, sys
 from pathlib import Path
-from sandbox.workbench.parts import build_parts
-from sandbox.workbench.repositories import cache_of
-from sandbox.workbench.worktrees import clean_room
+from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.tasks.worktrees import clean_room
 parts = build_parts(Path(sys.argv[1]), {"PATH": os.environ["PATH"]}, allow_file=True)
 _, git = cache_of(parts, sys.argv[2])
 with clean_room(parts, sys.argv[2], git, sys.argv[3], sys.argv[3]) as root:
@@ -394,7 +394,7 @@ def test_a_task_that_is_made_meanwhile_is_no_orphan(desk: Desk, monkeypatch: pyt
             seen.append(list(other.collect().leftovers))
         return save_task(home, task)
 
-    monkeypatch.setattr("sandbox.workbench.tasks.save_new_task", look)
+    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.save_new_task", look)
     task = desk.workbench.create_task(desk.repo_id)
     assert {x.action for x in seen[0]} == {BUSY}
     assert task.worktree_path is not None
@@ -527,7 +527,7 @@ def test_a_close_that_was_killed_between_its_renames_is_finished(desk: Desk, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("sandbox.workbench.worktrees.remove_tree", die)
+        patched.setattr("sandbox.workbench.tasks.worktrees.remove_tree", die)
         with pytest.raises(KeyboardInterrupt):
             desk.workbench.close_task(desk.task.id, delete_worktree=True)
     assert desk.workbench.close_task(desk.task.id, delete_worktree=True).worktree_path is None

@@ -11,7 +11,7 @@ from pathlib import Path
 from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import Engine
-from sandbox.store.turns import Turns
+from sandbox.store.run_queue import Turns
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
 

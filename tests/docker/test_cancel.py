@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
-from sandbox.checks.cancel import Cancellation
+from sandbox.checks.cancellation import Cancellation
 from sandbox.engine.connection import Engine
 from sandbox.models import Check, CheckRun, TaskStatus, Verdict
-from sandbox.store.tickets import in_line
-from sandbox.store.turns import Turns
+from sandbox.store.queue_tickets import in_line
+from sandbox.store.run_queue import Turns
 from sandbox.workbench import Watch
 from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, began, opened_bench, wait_until
 

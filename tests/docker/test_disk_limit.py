@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.mounts import unmount_below
-from sandbox.checks.disk import DiskWatch
+from sandbox.checks.disk_watch import DiskWatch
 from sandbox.engine.connection import Engine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.mounts import unmount_below
-from sandbox.cli.endings import explain
+from sandbox.cli.run_explanations import explain
 from sandbox.engine.connection import Engine
 from sandbox.models import CauseKind, Verdict
 from sandbox.workbench import Workbench

@@ -19,11 +19,12 @@ from sandbox.engine.connection import Engine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.body import compose
 from sandbox.gate import Require, Step, required
-from sandbox.images.finding import WHEELHOUSE_LABEL
+from sandbox.images.lookup import WHEELHOUSE_LABEL
 from sandbox.models import Verdict
-from sandbox.workbench import Workbench, describing
-from sandbox.workbench.gates import require_open
-from sandbox.workbench.parts import build_parts
+from sandbox.workbench import Workbench
+from sandbox.workbench.checks.gate import require_open
+from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.delivery import description
 from tests.docker.test_verify import CHAIN, Bench
 from tests.unit.conftest import refused
 
@@ -162,7 +163,7 @@ def test_a_reviewer_gets_the_same_verdicts_with_the_command_that_the_pull_reques
     runs = bench.verify().runs
     bench.workbench.push(bench.task_id)
     parts = build_parts(bench.home, os.environ, allow_file=True)
-    body = compose(describing.facts(parts, bench.workbench.task(bench.task_id)))
+    body = compose(description.facts(parts, bench.workbench.task(bench.task_id)))
     parts.close()
     reviewer = Command(tmp_path / "reviewer")
     shutil.copytree(bench.home / "profiles", reviewer.home / "profiles")
@@ -193,7 +194,7 @@ def test_a_verified_body_names_the_wheel_house_of_its_image(bench: Bench, engine
         engine.api.remove_container(container["Id"])
     try:
         parts = build_parts(bench.home, os.environ, {"profiles": {"bench": {"image": name}}}, allow_file=True)
-        body = compose(describing.facts(parts, bench.workbench.task(bench.task_id)))
+        body = compose(description.facts(parts, bench.workbench.task(bench.task_id)))
         parts.close()
     finally:
         engine.api.remove_image(name)

@@ -24,11 +24,11 @@ from sandbox.checks.containers import TaskContainer
 from sandbox.checks.execute import Guest, Place, Recorder
 from sandbox.checks.output import Follow
 from sandbox.config import ImageSettings
-from sandbox.engine import frames
+from sandbox.engine import pid1_messages
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import WhyStop, nothing_stops, remove, task_container
-from sandbox.engine.options import HOSTS, Supervisor
-from sandbox.engine.session import Outcome, Session
+from sandbox.engine.create_options import HOSTS, Supervisor
+from sandbox.engine.pid1_session import Outcome, Session
 from sandbox.images import Courier, Site, build, supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
@@ -172,8 +172,8 @@ def test_i14_an_imitated_report_is_output(bench: Bench) -> None:
     body = nonce + bytes(4) + (4).to_bytes(4) + bytes(40)  # status 0, quiescent
     forged = b"D" + len(body).to_bytes(4) + body
     envelope = b"\1\0\0\0" + len(forged).to_bytes(4)  # as the engine frames the streams of a container
-    (done,) = frames.Decoder().feed(envelope + forged)
-    assert isinstance(done, frames.Done), "the control: from PID 1 it would be a report"
+    (done,) = pid1_messages.Decoder().feed(envelope + forged)
+    assert isinstance(done, pid1_messages.Done), "the control: from PID 1 it would be a report"
     assert (done.wait_status, done.quiescent) == (0, True)
     (bench.folder / "workspace" / "forged").write_bytes((forged + envelope + forged) * 100)
     run = bench.script("cat forged; cat forged >&2; for i in 0 1 2; do cat forged > /proc/1/fd/$i; done; exit 4")

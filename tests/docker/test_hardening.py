@@ -20,8 +20,8 @@ from docker.utils.socket import frames_iter
 
 from sandbox.engine.cgroups import Sampler, locate
 from sandbox.engine.connection import Engine
-from sandbox.engine.options import HOSTS, ContainerSpec, create_options
-from sandbox.engine.verify import require_created, verify_created
+from sandbox.engine.create_options import HOSTS, ContainerSpec, create_options
+from sandbox.engine.verify_created import require_created, verify_created
 from sandbox.errors import SandboxError
 from sandbox.models import Limits
 from sandbox.policy.container import ShippedPolicy, load_container_policy

@@ -18,9 +18,9 @@ from sandbox.engine.connection import Engine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import Site, build, find_unused, list_images, remove_unused, resolve, tag_of
 from sandbox.images.catalogue import fingerprint, read_recipe
-from sandbox.images.finding import find, used_tag
+from sandbox.images.lookup import find, used_tag
 from sandbox.store.home import Home
-from sandbox.workbench.reconciling.images import unused_images
+from sandbox.workbench.reconciling.old_images import unused_images
 from sandbox.workbench.reconciling.survey import Survey
 from tests.docker.conftest import remove_tags
 

@@ -19,7 +19,7 @@ from sandbox.engine.connection import Engine
 from sandbox.engine.images import Build
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import Site, build, list_images, resolve, tag_of
-from sandbox.images.finding import find
+from sandbox.images.lookup import find
 from sandbox.store.home import Home
 from tests.docker.conftest import remove_tags
 

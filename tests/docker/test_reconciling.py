@@ -12,10 +12,10 @@ import pytest
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import Engine
 from sandbox.models import Tidying
-from sandbox.store.presence import Presence
+from sandbox.store.liveness import Presence
 from sandbox.store.quarantine import Quarantine
 from sandbox.workbench import Workbench
-from sandbox.workbench.reconciling.rooms import dead_rooms
+from sandbox.workbench.reconciling.room_leftovers import dead_rooms
 from sandbox.workbench.reconciling.survey import Survey
 from tests.unit.conftest import initialised
 from tests.unit.desk import Desk

@@ -20,7 +20,7 @@ from sandbox import Workbench
 from sandbox.config import resources
 from sandbox.engine.connection import connect
 from sandbox.engine.container import Streams, run_to_end
-from sandbox.engine.options import ContainerSpec, create_options
+from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
@@ -143,7 +143,7 @@ def test_checks_of_a_run_pass_though_the_engine_stands_still(slow_engine: Privat
 def test_check_that_ended_in_time_did_not_time_out_though_its_report_came_late(
     slow_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox.engine.session.GRACE_S", 1.0)
+    monkeypatch.setattr("sandbox.engine.pid1_session.GRACE_S", 1.0)
     found = verdicts(slow_engine, tmp_path, check_s=2, timeout_s=4, still_s=9.0)
     assert [(run.check_id, run.verdict) for run in found] == [("build", Verdict.PASSED), ("test", Verdict.PASSED)]
 
@@ -151,7 +151,7 @@ def test_check_that_ended_in_time_did_not_time_out_though_its_report_came_late(
 def test_check_that_does_not_end_times_out_on_such_an_engine_too(
     slow_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox.engine.session.GRACE_S", 1.0)
+    monkeypatch.setattr("sandbox.engine.pid1_session.GRACE_S", 1.0)
     found = verdicts(slow_engine, tmp_path, check_s=300, timeout_s=4, still_s=9.0)
     assert [(run.check_id, run.verdict) for run in found][:1] == [("build", Verdict.TIMED_OUT)]
 

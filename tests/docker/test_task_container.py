@@ -16,16 +16,16 @@ import pytest
 from sandbox.checks.containers import TaskContainer
 from sandbox.checks.execute import Guest, Place, Recorder, judge
 from sandbox.engine import supervised
-from sandbox.engine.commands import command_of
 from sandbox.engine.connection import Engine
 from sandbox.engine.container import INSTANCE_LABEL, Streams, list_labelled, nothing_stops, remove, task_container
-from sandbox.engine.options import ContainerSpec, Supervisor, create_options
+from sandbox.engine.create_options import ContainerSpec, Supervisor, create_options
+from sandbox.engine.guest_commands import command_of
 from sandbox.engine.supervised import Work, run_supervised
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve
 from sandbox.images.supervisor import Courier, supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
-from sandbox.workbench.parts import Parts, build_parts
+from sandbox.workbench.controller.services import Parts, build_parts
 from tests.docker.test_hardening import build
 
 DEADLINE_S = 120.0

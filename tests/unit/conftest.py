@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.cache import refresh
+from sandbox.git.cache_clones import refresh
 from sandbox.git.process import Git
 from sandbox.git.transport import Access
 from sandbox.remotes import parse_remote

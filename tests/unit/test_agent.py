@@ -16,13 +16,15 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
+from sandbox.agent.agent import Agent
 from sandbox.agent.results import failure, success
-from sandbox.agent.server import Agent, make_server
+from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import FileContent, SearchHit, SearchResult, SearchSkipped
-from sandbox.workbench import Workbench, asking
+from sandbox.workbench import Workbench
+from sandbox.workbench.approvals import question
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -84,9 +86,9 @@ def test_the_table_is_what_was_agreed() -> None:
 
 def test_questions_know_every_tool_that_sends_or_cleans() -> None:
     """By these names they are about the commit: of another tool that sends, the files would be approved."""
-    assert {asking.CLEANING, *asking.SENDING} <= TOOLS.keys()
+    assert {question.CLEANING, *question.SENDING} <= TOOLS.keys()
     reaching = {t.name for t in TOOLS.values() if t.open_world and "task_id" in t.takes.model_fields}
-    assert reaching == asking.SENDING | {"space_repo_pr_status"}
+    assert reaching == question.SENDING | {"space_repo_pr_status"}
 
 
 @GENERATIONS

@@ -17,9 +17,9 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
-from sandbox.agent import http
-from sandbox.agent.patience import PatientProtocol
-from sandbox.agent.server import Agent
+from sandbox.agent.agent import Agent
+from sandbox.agent.transports import http
+from sandbox.agent.transports.timeouts import PatientProtocol
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
 

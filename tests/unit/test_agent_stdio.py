@@ -13,9 +13,9 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from sandbox.agent import stdio, wire
-from sandbox.agent.server import Agent
-from sandbox.agent.wire import Wire
+from sandbox.agent.agent import Agent
+from sandbox.agent.transports import stdio, stdio_transport
+from sandbox.agent.transports.stdio_transport import Wire
 from sandbox.workbench import Workbench
 
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
@@ -122,7 +122,7 @@ def test_what_needs_no_answer_gets_none(tmp_path: Path) -> None:
 
 def test_n12_a_line_that_is_too_long_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: one that is as long as it may be."""
-    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 100_000)
+    monkeypatch.setattr(stdio_transport, "MAX_LINE_BYTES", 100_000)
     monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 100_000)
     with peer(tmp_path / "home") as client:
         client.send(json.dumps(PING).encode().ljust(100_001), json.dumps(PING).encode().ljust(100_000))

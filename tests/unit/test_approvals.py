@@ -20,9 +20,10 @@ from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
-from sandbox.workbench import Workbench, approving
-from sandbox.workbench.approving import MOST_OF_ONE
-from sandbox.workbench.parts import build_parts
+from sandbox.workbench import Workbench
+from sandbox.workbench.approvals import requests
+from sandbox.workbench.approvals.requests import MOST_OF_ONE
+from sandbox.workbench.controller.services import build_parts
 from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -447,7 +448,7 @@ def test_an_agent_that_loops_blocks_no_other_questions(desk: Desk) -> None:
 def test_an_agent_that_makes_tasks_blocks_no_other_repositorys_questions(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approving, "MOST_OF_REPOSITORY", 3)
+    monkeypatch.setattr(requests, "MOST_OF_REPOSITORY", 3)
     for n in range(3):
         desk.workbench.request_approval(call_of(desk, task=desk.workbench.create_task(desk.repo_id, f"{n}")))
     with refused(ErrorCode.QUOTA_EXCEEDED):
@@ -456,7 +457,7 @@ def test_an_agent_that_makes_tasks_blocks_no_other_repositorys_questions(
 
 
 def test_questions_in_all_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.workbench.approving.MOST_PENDING", 3)
+    monkeypatch.setattr("sandbox.workbench.approvals.requests.MOST_PENDING", 3)
     for tool in ("one", "two", "three"):
         desk.workbench.request_approval(clone_question(desk, 0, tool))
     with refused(ErrorCode.QUOTA_EXCEEDED):
@@ -490,7 +491,7 @@ def test_a_question_that_somebody_removed_meanwhile_is_left_out(desk: Desk) -> N
         return desk.workbench.answer_approval(approval_id, approved=False, by="a person")
 
     parts = build_parts(desk.home, {}, allow_file=True)
-    assert [a.id for a in approving.end_all(parts, {ApprovalState.PENDING}, None, end)] == [first.id]
+    assert [a.id for a in requests.end_all(parts, {ApprovalState.PENDING}, None, end)] == [first.id]
     parts.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery
 from sandbox.workbench import Watch, Workbench
-from sandbox.workbench.arguments import typed
+from sandbox.workbench.controller.arguments import typed
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from sandbox.attack import runner, select
-from sandbox.attack import site as attack_site
-from sandbox.attack.entry import Entry, GotThrough, Missing, Void
-from sandbox.attack.scene import Scene
-from sandbox.attack.scratch import PREFIX, instances_of
-from sandbox.attack.site import Site
+from sandbox.attack.harness import site as attack_site
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.outcomes import GotThrough, Missing, Void
+from sandbox.attack.harness.scene import Scene
+from sandbox.attack.harness.scratch import PREFIX, instances_of
+from sandbox.attack.harness.site import Site
 from sandbox.cli.app import main
 from sandbox.cli.attacks import summary
 from sandbox.config import Settings
@@ -140,7 +141,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal
-from sandbox.attack.site import Site
+from sandbox.attack.harness.site import Site
 from sandbox.config import Settings
 site = Site(Settings(), os.environ)
 site.make("victim").new_task()

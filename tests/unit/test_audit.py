@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.client.client import Client
 
-from sandbox.agent.server import Agent
+from sandbox.agent.agent import Agent
 from sandbox.errors import ErrorCode
 from sandbox.models import (
     Actor,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.git import cache
+from sandbox.git import cache_clones
 from sandbox.git.objects import blob_id, move_ref, resolve_ref, tree_of
 from sandbox.git.process import Git
 from sandbox.git.transport import Access, fetch
@@ -60,12 +60,12 @@ def test_a_fetch_begun_after_the_wish_fulfils_it(remote: Path, tmp_path: Path) -
     clone = tmp_path / "clone.git"
     reach = access(remote, tmp_path)
     wish = time.time()
-    first = cache.refresh(clone, reach, wish)
+    first = cache_clones.refresh(clone, reach, wish)
     (remote / "a.txt").write_text("two\n")
     commit(remote, "two")
 
-    assert cache.refresh(clone, reach, wish) == first  # somebody else's fetch, begun after this wish
-    assert cache.refresh(clone, reach, time.time()).commit != first.commit  # control: a later wish is fetched
+    assert cache_clones.refresh(clone, reach, wish) == first  # somebody else's fetch, begun after this wish
+    assert cache_clones.refresh(clone, reach, time.time()).commit != first.commit  # control: a later wish is fetched
 
 
 def test_many_who_wish_at_once_fetch_at_most_twice(
@@ -80,10 +80,10 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
         fetches.append(git.git_dir)
         return fetch(git, reach, promised=promised)
 
-    monkeypatch.setattr(cache, "fetch", counted)
+    monkeypatch.setattr(cache_clones, "fetch", counted)
 
     for wish in wishes:
-        cache.refresh(clone, reach, wish)
+        cache_clones.refresh(clone, reach, wish)
 
     assert len(fetches) <= 2
 
@@ -91,13 +91,13 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
 def test_a_clone_whose_objects_are_all_gone_is_whole_again_after_a_fetch(remote: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone.git"
     reach = access(remote, tmp_path)
-    cache.refresh(clone, reach)
+    cache_clones.refresh(clone, reach)
     break_objects(clone)
-    assert not cache.intact(Git(clone))  # control
+    assert not cache_clones.intact(Git(clone))  # control
     (remote / "a.txt").write_text("two\n")
     commit(remote, "two")
 
-    head = cache.refresh(clone, reach, time.time())
+    head = cache_clones.refresh(clone, reach, time.time())
 
     Git(clone).run("rev-list", "--objects", "--quiet", "--all")  # git 2.55's fsck minds the dead pack's debris as well
     assert tree_of(Git(clone), head.commit)
@@ -108,18 +108,18 @@ def test_a_clone_that_lost_one_file_is_set_aside_and_made_again(remote: Path, tm
         repository = workbench.clone(str(remote)).repository
         clone = tmp_path / "home" / "repositories" / "clones" / repository.id
         lose(clone, blob_id(b"one\n"))  # git fetch alone would never notice
-        assert not cache.intact(Git(clone))
+        assert not cache_clones.intact(Git(clone))
 
         workbench.clone(str(remote))
 
-    assert cache.intact(Git(clone))
+    assert cache_clones.intact(Git(clone))
     assert len(list(clone.parent.glob(f".{repository.id}.corrupt-*"))) == 1
 
 
 def test_branches_of_tasks_that_are_whole_survive(remote: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone.git"
     reach = access(remote, tmp_path)
-    head = cache.refresh(clone, reach)
+    head = cache_clones.refresh(clone, reach)
     ref = "refs/heads/space-agent/task-x"
     move_ref(Git(clone), ref, head.commit, "0" * 40)
     lost = subprocess.run(
@@ -130,11 +130,11 @@ def test_branches_of_tasks_that_are_whole_survive(remote: Path, tmp_path: Path) 
     ).stdout.strip()
     move_ref(Git(clone), "refs/heads/space-agent/task-lost", lost, "0" * 40)
     (clone / "objects" / lost[:2] / lost[2:]).unlink()
-    assert not cache.intact(Git(clone))
+    assert not cache_clones.intact(Git(clone))
 
-    cache.make_again(clone, reach)
+    cache_clones.make_again(clone, reach)
 
-    assert cache.intact(Git(clone))
+    assert cache_clones.intact(Git(clone))
     assert resolve_ref(Git(clone), ref) == head.commit
     assert resolve_ref(Git(clone), "refs/heads/space-agent/task-lost") is None
 
@@ -142,13 +142,13 @@ def test_branches_of_tasks_that_are_whole_survive(remote: Path, tmp_path: Path) 
 def test_a_healthy_clone_is_kept_when_the_remote_fails(remote: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone.git"
     reach = access(remote, tmp_path)
-    cache.refresh(clone, reach)
+    cache_clones.refresh(clone, reach)
     remote.rename(tmp_path / "gone")
 
     with pytest.raises(Exception, match="There is no directory"):
-        cache.refresh(clone, reach, time.time())
+        cache_clones.refresh(clone, reach, time.time())
 
-    assert cache.intact(Git(clone))
+    assert cache_clones.intact(Git(clone))
     assert not list(tmp_path.glob(".clone.git.corrupt-*"))
 
 
@@ -162,4 +162,4 @@ def test_cloning_again_through_the_workbench_repairs_and_keeps_the_task(remote: 
         workbench.clone(str(remote))
 
         assert workbench.read_file(task.id, "a.txt").content == "one\n"
-        assert cache.intact(Git(clone))
+        assert cache_clones.intact(Git(clone))

@@ -9,8 +9,8 @@ from types import FrameType
 
 import pytest
 
-from sandbox.checks import cancel
-from sandbox.checks.cancel import Cancellation, first_reason, interrupts_deferred, stops_when
+from sandbox.checks import cancellation
+from sandbox.checks.cancellation import Cancellation, first_reason, interrupts_deferred, stops_when
 from sandbox.models import Verdict
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -68,7 +68,7 @@ def test_an_interrupt_is_a_claim_in_the_body_and_raised_after_it(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two together are one wish. Control: without the block it is raised at once."""
-    monkeypatch.setattr(cancel, "IMPATIENT_S", 3600.0)
+    monkeypatch.setattr(cancellation, "IMPATIENT_S", 3600.0)
     seen: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
         interrupted_twice(number, seen)
@@ -78,7 +78,7 @@ def test_an_interrupt_is_a_claim_in_the_body_and_raised_after_it(
 
 
 def test_a_second_interrupt_after_a_while_is_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancel, "IMPATIENT_S", 0.0)
+    monkeypatch.setattr(cancellation, "IMPATIENT_S", 0.0)
     seen: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
         interrupted_twice(signal.SIGINT, seen)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile
-from sandbox.workbench.chains import ask, chains_of
-from sandbox.workbench.options import VerifyOptions
+from sandbox.workbench.checks.chains import ask, chains_of
+from sandbox.workbench.checks.verify_options import VerifyOptions
 from tests.unit.conftest import refused
 from tests.unit.test_verdicts import made
 

@@ -27,7 +27,7 @@ from sandbox.checks.output import TAIL_BYTES, Follower, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import Ending, Streams, WhyStop
-from sandbox.engine.options import Supervisor
+from sandbox.engine.create_options import Supervisor
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
 from sandbox.text import Shower, neutral, shown
 

@@ -359,7 +359,7 @@ def test_a_list_of_tasks_is_printed_without_any_model(tmp_path: Path) -> None:
 def test_a_list_of_checks_is_told_without_the_engine(tmp_path: Path) -> None:
     listing = ["--home", str(tmp_path / "home"), "check", "list", "no-such-repository"]
     loaded = modules_after(listing)
-    assert "sandbox.workbench.checklist" in loaded
+    assert "sandbox.workbench.repositories.profile_checks" in loaded
     assert not loaded & {"docker", "rich", "requests"}
 
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sandbox.cli.builds import BuildProgress
-from sandbox.cli.clock import Clock, Pace, find_last_line
+from sandbox.cli.build_progress import BuildProgress
+from sandbox.cli.progress_line import Clock, Pace, find_last_line
 from sandbox.cli.terminal import StatusLine, count_cells, cut, is_interactive
-from sandbox.cli.times import format_local, format_relative
+from sandbox.cli.time_format import format_local, format_relative
 
 PACE = Pace(tick_s=0.01, first_s=0.05, further_s=0.1)
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from sandbox.engine.commands import command_of
-from sandbox.engine.options import PROTECTED_ENV, create_options
+from sandbox.engine.create_options import PROTECTED_ENV, create_options
+from sandbox.engine.guest_commands import command_of
 from sandbox.errors import ErrorCode, SandboxError
 from tests.unit.test_options import POLICY, SUPERVISED
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git.cache import refresh
+from sandbox.git.cache_clones import refresh
 from tests.unit.conftest import Upstream, access_to, refused
 
 

@@ -21,11 +21,15 @@ from sandbox.git.objects import tree_of
 from sandbox.models import Report, TestFailure, Verdict
 from sandbox.store.records import find_task
 from sandbox.store.verdicts import keep_verdict
-from sandbox.workbench import Workbench, checklist, describing, gates, outbound, running
-from sandbox.workbench.chains import chains_of
-from sandbox.workbench.parts import Parts, build_parts
-from sandbox.workbench.questions import Made, bindings
-from sandbox.workbench.repositories import cache_of
+from sandbox.workbench import Workbench
+from sandbox.workbench.checks import gate
+from sandbox.workbench.checks import run as running
+from sandbox.workbench.checks.chains import chains_of
+from sandbox.workbench.checks.verdict_keys import Made, bindings
+from sandbox.workbench.controller.services import Parts, build_parts
+from sandbox.workbench.delivery import description, secret_scan
+from sandbox.workbench.repositories import profile_checks
+from sandbox.workbench.repositories.clone import cache_of
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.test_verdicts import made as run_made
@@ -74,13 +78,13 @@ def parts(desk: Desk) -> Iterator[Parts]:
 
 
 def told(parts: Parts, desk: Desk, **others: object) -> Facts:
-    return describing.facts(parts, find_task(parts.home, desk.task.id), **others)  # type: ignore[arg-type]  # any of its
+    return description.facts(parts, find_task(parts.home, desk.task.id), **others)  # type: ignore[arg-type]  # any of its
 
 
 def engine_says(monkeypatch: pytest.MonkeyPatch) -> Made:
     """What an engine would say of image and runtime."""
     made = Made("sha256:1", "runc")
-    monkeypatch.setattr(gates, "made_of", lambda *_: made)
+    monkeypatch.setattr(gate, "made_of", lambda *_: made)
     return made
 
 
@@ -88,7 +92,7 @@ def kept(parts: Parts, desk: Desk, made: Made, **verdicts: tuple[Verdict, int]) 
     """Clean rooms have said this of the task's last commit."""
     task = find_task(parts.home, desk.task.id)
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
-    profile = checklist.task_profile(parts, task)
+    profile = profile_checks.task_profile(parts, task)
     for chain in chains_of(running.in_order(profile, [c.id for c in profile.checks])):
         for name, binding in bindings(parts, made, tree, chain).items():
             if name in verdicts:
@@ -178,7 +182,7 @@ def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
     )
     desk.write("later", b"x\n")
     desk.workbench.commit(desk.task.id, "another kind of project")
-    monkeypatch.setattr(gates, "made_of", lambda *_: Made("sha256:1", "runsc"))
+    monkeypatch.setattr(gate, "made_of", lambda *_: Made("sha256:1", "runsc"))
     again = build_parts(desk.home, {}, allow_file=True)
     assert told(again, desk).provenance.command[-4:] == ("--profile", "two", "--runtime", "runsc")
     again.close()
@@ -216,7 +220,7 @@ def test_verdicts_of_the_commit_before_are_not_told(desk: Desk, parts: Parts, mo
 def test_a_closed_task_is_described_too(desk: Desk, parts: Parts) -> None:
     desk.workbench.close_task(desk.task.id)
     task = find_task(parts.home, desk.task.id, allow_closed=True)
-    assert len(describing.facts(parts, task).commits) == 2
+    assert len(description.facts(parts, task).commits) == 2
 
 
 SPELLINGS = {
@@ -240,9 +244,9 @@ def test_a_stored_secret_does_not_leave_in_any_spelling(desk: Desk, text: str) -
         f'[[credential]]\nhost = "git.example.org"\nusername = "u"\nsecret = "{TOKEN}"\n'
     )
     parts = build_parts(desk.home, {}, allow_file=True)
-    outbound.require_no_secret(parts, "a title", "a body that holds " + TOKEN[:10])
+    secret_scan.require_no_secret(parts, "a title", "a body that holds " + TOKEN[:10])
     with refused(ErrorCode.POLICY_VIOLATION) as error:
-        outbound.require_no_secret(parts, "a title", f"a body that holds {text}, and more")
+        secret_scan.require_no_secret(parts, "a title", f"a body that holds {text}, and more")
     assert "git.example.org" in error.value.brief
     assert TOKEN not in str(error.value.payload())
 
@@ -250,17 +254,17 @@ def test_a_stored_secret_does_not_leave_in_any_spelling(desk: Desk, text: str) -
 @pytest.mark.parametrize("name", ["GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "SOME_API_KEY", "npm_password"])
 def test_secrets_of_the_environment_do_not_leave(desk: Desk, name: str) -> None:
     parts = build_parts(desk.home, {"GH_TOKEN": "another-token-0123", name: TOKEN}, allow_file=True)
-    outbound.require_no_secret(parts, "a title", "a body")
+    secret_scan.require_no_secret(parts, "a title", "a body")
     with refused(ErrorCode.POLICY_VIOLATION):
-        outbound.require_no_secret(parts, f"title with {TOKEN}")
+        secret_scan.require_no_secret(parts, f"title with {TOKEN}")
 
 
 def test_a_secret_of_the_environment_may_be_no_text(desk: Desk) -> None:
     held = os.fsdecode(TOKEN.encode() + b"\xff")
     parts = build_parts(desk.home, {"SOME_TOKEN": held}, allow_file=True)
-    outbound.require_no_secret(parts, "a title")
+    secret_scan.require_no_secret(parts, "a title")
     with refused(ErrorCode.POLICY_VIOLATION):
-        outbound.require_no_secret(parts, base64.b64encode(os.fsencode(held)).decode())
+        secret_scan.require_no_secret(parts, base64.b64encode(os.fsencode(held)).decode())
 
 
 def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
@@ -269,17 +273,17 @@ def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
     with Workbench(desk.home, environ={}) as workbench:
         workbench.set_credential("git.example.org", ssh_key=tmp_path / "key")
     with refused(ErrorCode.POLICY_VIOLATION):
-        outbound.require_no_secret(build_parts(desk.home, {}, allow_file=True), f"see {line}")
+        secret_scan.require_no_secret(build_parts(desk.home, {}, allow_file=True), f"see {line}")
 
 
 def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(parts: Parts) -> None:
     used = Credential(host="github.com", secret=SecretStr(TOKEN))
-    outbound.require_no_secret(parts, TOKEN)
+    secret_scan.require_no_secret(parts, TOKEN)
     with refused(ErrorCode.POLICY_VIOLATION):
-        outbound.require_no_secret(parts, TOKEN, others=[used])
+        secret_scan.require_no_secret(parts, TOKEN, others=[used])
 
 
 def test_a_secret_as_short_as_a_word_is_not_looked_for() -> None:
-    assert not outbound.holds("the main branch", "main")
-    assert not outbound.holds("a ! b", "!!!!!!!!!!")
-    assert outbound.holds("a !!!!!!!!!! b", "!!!!!!!!!!")
+    assert not secret_scan.holds("the main branch", "main")
+    assert not secret_scan.holds("a ! b", "!!!!!!!!!!")
+    assert secret_scan.holds("a !!!!!!!!!! b", "!!!!!!!!!!")

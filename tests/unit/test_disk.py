@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from sandbox.checks.disk import SLICE_S, Additions, DiskWatch, Floor
+from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, Floor
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.held import held_open
-from sandbox.files.usage import DEPTH, DiskUse, Room, TooDeepError, measure
+from sandbox.files.deleted_open import held_open
+from sandbox.files.disk_usage import DEPTH, DiskUse, Room, TooDeepError, measure
 from sandbox.models import Limits, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream

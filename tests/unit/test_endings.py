@@ -9,7 +9,7 @@ import click
 import pytest
 
 from sandbox.checks.cause import EXIT_STATUS_ONLY
-from sandbox.cli.endings import amount, explain
+from sandbox.cli.run_explanations import amount, explain
 from sandbox.cli.verdicts import show_runs
 from sandbox.models import Cause, CauseKind, CheckRun, Limits, Report, TestFailure, Usage, Verdict
 

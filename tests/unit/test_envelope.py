@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.context.envelope import ENVELOPE_BYTES, describe
-from sandbox.git.objects import GITLINK, REGULAR, SYMLINK, TreeEntry, blob_id
+from sandbox.git.entries import GITLINK, REGULAR, SYMLINK, TreeEntry
+from sandbox.git.objects import blob_id
 from sandbox.models import Context
 
 

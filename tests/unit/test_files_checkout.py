@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.files.checkout import FileSpec, check_out, remove_tree
-from sandbox.files.mask import require_mask, write_mask
+from sandbox.files.git_mask import require_mask, write_mask
 from tests.unit.conftest import refused, without_root_powers
 
 FILE, EXECUTABLE, LINK = "100644", "100755", "120000"

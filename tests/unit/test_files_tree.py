@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.entries import Entry, EntryKind, Limits
+from sandbox.files.names import Entry, EntryKind, Limits
 from sandbox.files.openat2 import openat2, require_openat2
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.policy.paths import RepoPath, show_path

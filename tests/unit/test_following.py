@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.wire import ForgeFailure
+from sandbox.forges.http_session import ForgeFailure
 from sandbox.models import CiCheck, CiState, CiVerdict, PullRequestStatus, PullState
-from sandbox.workbench import following
-from sandbox.workbench.following import Follower, followed
+from sandbox.workbench.delivery import follow as following
+from sandbox.workbench.delivery.follow import Follower, followed
 
 OID = "a" * 40
 

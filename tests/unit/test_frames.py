@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.engine import frames
-from sandbox.engine.frames import (
+from sandbox.engine import pid1_messages
+from sandbox.engine.pid1_messages import (
     Alive,
     Busy,
     Command,
@@ -176,4 +176,4 @@ def test_what_no_frame_holds_is_refused(command: Command) -> None:
 def test_the_other_requests() -> None:
     sent = (kill_frame(NONCE), ping_frame(NONCE), query_frame(NONCE), exit_frame())
     assert sent == (frame(b"K", NONCE), frame(b"P", NONCE), frame(b"Q", NONCE), frame(b"X", b""))
-    assert len(NONCE) == frames.NONCE_BYTES
+    assert len(NONCE) == pid1_messages.NONCE_BYTES

@@ -19,9 +19,10 @@ from pydantic import SecretStr
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
 from sandbox.git import objects, transport
-from sandbox.git.cache import open_cache, refresh, resolve_commit
+from sandbox.git.cache_clones import open_cache, refresh, resolve_commit
+from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git, command_line
-from sandbox.git.pushing import push
+from sandbox.git.push.send import push
 from sandbox.git.transport import Access, RemoteHead, granted
 from sandbox.remotes import parse_remote
 from tests.unit.conftest import IDENTITY, Upstream, access_to, refused, run
@@ -132,7 +133,7 @@ def test_a_clone_that_fails_at_any_step_leaves_nothing(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"sandbox.git.cache.{step}", interrupted)
+    monkeypatch.setattr(f"sandbox.git.cache_clones.{step}", interrupted)
     with pytest.raises(KeyboardInterrupt):
         refresh(cache, access)
     assert leftovers(cache) == []
@@ -311,7 +312,7 @@ def work(upstream: Upstream, access: Access, cache: Path) -> tuple[Git, str]:
     refresh(cache, access)
     git = open_cache(cache)
     base = upstream.oid("HEAD")
-    tree = objects.build_tree(git, base, [objects.TreeChange(b"new", objects.REGULAR, b"x")])
+    tree = objects.build_tree(git, base, [TreeChange(b"new", REGULAR, b"x")])
     return git, objects.commit_tree(git, tree, base, "x\n", IDENTITY)
 
 

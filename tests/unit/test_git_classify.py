@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
-from sandbox.git.classify import classify, is_transient, scrub
+from sandbox.git.failures import classify, is_transient, scrub
 
 DATA = Path(__file__).parents[1] / "data" / "git-stderr"
 SAMPLES = {

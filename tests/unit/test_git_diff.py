@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
 from sandbox.git import diff
-from sandbox.git.diff import DiffLimits, Plan, RawChange, TreeDiff, compare_trees, plan, whole_lines
-from sandbox.git.objects import EXECUTABLE, REGULAR, SYMLINK
+from sandbox.git.diff import DiffLimits, Plan, TreeDiff, compare_trees, plan, whole_lines
+from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
 from tests.unit.test_git_objects import BASE, written

@@ -12,7 +12,7 @@ import pytest
 import sandbox
 from sandbox.config import load_settings
 from sandbox.errors import ErrorCode
-from sandbox.git.cache import open_cache
+from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git, git_executable, git_version
 from tests.unit.conftest import Upstream, refused
 

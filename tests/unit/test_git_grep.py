@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
 from sandbox.git import grep as grep_module
+from sandbox.git.entries import REGULAR, SYMLINK, TreeChange
 from sandbox.git.grep import (
     BinaryMatch,
     LineMatch,
@@ -24,7 +25,7 @@ from sandbox.git.grep import (
     grep,
     ran_out_of_steps,
 )
-from sandbox.git.objects import REGULAR, SYMLINK, TreeChange, build_tree
+from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
 from sandbox.git.scratch import scratch
 from tests.unit.conftest import Upstream, initialised, refused

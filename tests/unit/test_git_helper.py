@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.git import helper
-from sandbox.git.helper import ask_helper
+from sandbox.git import credential_helper
+from sandbox.git.credential_helper import ask_helper
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_without_a_helper_there_is_no_prompt_and_no_credential(home: Path) -> No
 def test_a_helper_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its processes are gone."""
     install(home, "exec sleep 60.25")
-    monkeypatch.setattr(helper, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(credential_helper, "DEADLINE_S", 0.5)
 
     assert ask_helper("git.example.com", {"HOME": str(home)}) is None
     ends = time.monotonic() + 10

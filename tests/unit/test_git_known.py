@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects, process
-from sandbox.git.diff import RawChange, leaves
-from sandbox.git.known import Known, Memory, follow
-from sandbox.git.lookup import look_up
-from sandbox.git.objects import EXECUTABLE, REGULAR, SYMLINK, TreeChange, blob_id
+from sandbox.git.diff import leaves
+from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange, TreeChange
+from sandbox.git.object_cache import Known, Memory, follow
+from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
+from sandbox.git.tree_lookup import look_up
 from sandbox.workbench import Workbench
-from sandbox.workbench.identity import choose_identity
+from sandbox.workbench.controller.commit_identity import choose_identity
 from tests.unit.conftest import IDENTITY, Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.test_git_objects import BASE, MESSAGES, committed
@@ -98,7 +99,7 @@ def test_a_full_memory_forgets_and_takes_no_more_than_it_holds() -> None:
 
 
 def test_a_long_difference_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.git.known.CHANGES", 1)
+    monkeypatch.setattr("sandbox.git.object_cache.CHANGES", 1)
     known = Known()
     known.keep_moves("t1", "t2", difference({}, {b"a": (REGULAR, "1" * 40), b"b": (REGULAR, "1" * 40)}))
     assert known.moves.all() == {}

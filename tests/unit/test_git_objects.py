@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
-from sandbox.git.objects import EXECUTABLE, REGULAR, SYMLINK, Budget, TreeChange
+from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange
+from sandbox.git.objects import Budget
 from sandbox.git.process import Git
 from tests.unit.conftest import IDENTITY, Upstream, refused
 
@@ -167,7 +168,7 @@ def test_list_tree_gives_every_leaf_with_its_size(upstream: Upstream) -> None:
         (b"a.txt", REGULAR, 1),
         (b"a/b", EXECUTABLE, 5),
         (b"link", SYMLINK, 5),
-        (b"sub", objects.GITLINK, None),
+        (b"sub", GITLINK, None),
     ]
     assert {e.path: (e.mode, e.oid) for e in found} == leaves(upstream, tree)
 

@@ -9,7 +9,8 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.git import objects
-from sandbox.git.cache import intact, make_again, open_cache, refresh, resolve_commit
+from sandbox.git.cache_clones import intact, make_again, open_cache, refresh, resolve_commit
+from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.partial import absent_objects, complete, filter_ignored, is_partial, materialize, missing_blobs
 from sandbox.git.process import Git
 from sandbox.git.transport import Access
@@ -174,7 +175,7 @@ def test_a_failed_completion_of_a_first_clone_leaves_nothing(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sandbox.git.cache.complete", interrupted)
+    monkeypatch.setattr("sandbox.git.cache_clones.complete", interrupted)
     with pytest.raises(KeyboardInterrupt):
         refresh(cache, access, partial=True)
     assert list(cache.parent.iterdir()) == []
@@ -206,7 +207,7 @@ def test_a_corrupt_partial_clone_is_made_again_partial_with_what_tasks_stand_on(
 ) -> None:
     base = upstream.oid("topic")
     complete(partial, access, objects.tree_of(partial, base))
-    built = objects.build_tree(partial, base, [objects.TreeChange(b"new", objects.REGULAR, b"x")])
+    built = objects.build_tree(partial, base, [TreeChange(b"new", REGULAR, b"x")])
     ours = objects.commit_tree(partial, built, base, "x\n", IDENTITY)
     objects.move_ref(partial, "refs/heads/space-agent/task-1-x", ours, "0" * 40)
     objects.move_ref(partial, "refs/heads/space-agent/task-2-x", base, "0" * 40)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.classify import classify, is_transient
+from sandbox.git.failures import classify, is_transient
 from sandbox.git.process import CUT
-from sandbox.git.reasons import PushReason, PushRejected
-from sandbox.git.rejection import rejection
+from sandbox.git.push.reasons import PushReason, PushRejected
+from sandbox.git.push.rejection import rejection
 
 DATA = Path(__file__).parents[1] / "data" / "git-stderr"
 REF = "refs/heads/x"

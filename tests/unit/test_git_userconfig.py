@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.git.userconfig import trusts_every_directory
+from sandbox.git.user_config import trusts_every_directory
 from tests.unit.conftest import run
 
 

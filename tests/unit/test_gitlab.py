@@ -21,13 +21,13 @@ from devtools.forges.pages import page_of
 from devtools.forges.server import Elsewhere, StandIn, serving
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges import wire
+from sandbox.forges import http_session
 from sandbox.forges.forge import EXCERPT_BYTES, MAX_ANSWER_BYTES, Project, Proposal
 from sandbox.forges.gitlab import GitLab
 from sandbox.forges.rollup import verdict_of
 from sandbox.models import CiCheck, CiState, CiVerdict, Host, PullState
 from sandbox.remotes import parse_remote
-from sandbox.workbench.upstream import project_path
+from sandbox.workbench.delivery.forge import project_path
 
 TOKEN = "glpat-StandInToken012345"
 HEAD, OLD, MERGED, TARGET = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -86,7 +86,7 @@ class Scripted(StandIn):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(http_session, "_BACKOFF", tenacity.wait_none())
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_link_to_a_next_page_elsewhere_is_not_followed(
         server.forge().find(BRANCH)
     assert raised.value.code is ErrorCode.FORGE_ERROR
     assert elsewhere.requests == []
-    monkeypatch.setattr("sandbox.forges.gitlab.session_for", lambda ca_file, **_: wire.session_for(ca_file))
+    monkeypatch.setattr("sandbox.forges.gitlab.session_for", lambda ca_file, **_: http_session.session_for(ca_file))
     server.forge().find(BRANCH)
     assert elsewhere.saw(TOKEN)  # the control: python-gitlab goes there, and the token with it
 
@@ -313,7 +313,7 @@ def test_list_without_end_is_refused(server: Scripted, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("fault", [faults.dribbling, faults.stalled], ids=["a-byte-at-a-time", "half"])
 @pytest.mark.slow
 def test_answer_that_does_not_end_is_given_up(server: Scripted, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "CALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(http_session, "CALL_TIMEOUT_S", 0.3)
     server.list("merge_requests", {**MR, "description": "x" * 100_000})  # half an hour, a byte at a time
     server.on("GET", f"{ROOT}/merge_requests", fault, forever=True)
     with pytest.raises(SandboxError) as raised:
@@ -322,7 +322,7 @@ def test_answer_that_does_not_end_is_given_up(server: Scripted, fault: Any, monk
 
 
 def test_answer_larger_than_we_read_is_refused(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(http_session, "MAX_ANSWER_BYTES", 100_000)
     server.on("GET", f"{ROOT}/merge_requests", faults.padded(50_000), faults.padded(100_000))
     assert server.forge().find(BRANCH)
     with pytest.raises(SandboxError, match="larger than"):

@@ -15,7 +15,7 @@ import sandbox
 from devtools.command import Command
 from sandbox.errors import ErrorCode
 from sandbox.git.trailers import add_trailers
-from sandbox.git.userconfig import Named, operator_identity
+from sandbox.git.user_config import Named, operator_identity
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused, run
 from tests.unit.desk import Desk

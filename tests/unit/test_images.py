@@ -12,10 +12,10 @@ import pytest
 from sandbox.config import resources
 from sandbox.engine.images import build_error, parsed, plain_lines, write_context
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.building import build_args
+from sandbox.images.build import build_args
 from sandbox.images.catalogue import Recipe, catalogue, catalogue_line, fingerprint, lineage, recipe_digests, tag_of
 from sandbox.images.debian import BOOTSTRAPPED, PUBLISHED, Step, Way, bootstrap_commands, plan
-from sandbox.images.resolving import missing, not_built
+from sandbox.images.resolve import missing, not_built
 from sandbox.store.home import Home
 
 

@@ -19,10 +19,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import Actor, JournalEntry
 from sandbox.store import journal
-from sandbox.store.guests import guest_at_work
+from sandbox.store.guest_times import guest_at_work
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
-from sandbox.workbench.recording import digest, recorded
+from sandbox.workbench.controller.journaling import digest, recorded
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 

@@ -219,7 +219,7 @@ def test_neither_we_nor_our_pages_start_this_package_with_the_working_directory_
     assert set(found) <= {
         "sandbox/__main__.py",
         "sandbox/agent/launch.py",
-        "sandbox/attack/start.py",
+        "sandbox/attack/suites/start.py",
         "sandbox/attack/threats.toml",
         "tests/attack/test_s_start.py",
         "tests/unit/test_launch.py",

@@ -24,7 +24,7 @@ from sandbox.store.log_file import LogFile, Piece
 from sandbox.store.records import save_run
 from sandbox.text import shown
 from sandbox.workbench import Workbench
-from sandbox.workbench.log_lines import fit_piece
+from sandbox.workbench.checks.log_lines import fit_piece
 from tests.unit.conftest import refused
 
 OWNER = "task-00000000-0000-0000-0000-000000000000"

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
+from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
 from sandbox.git.grep import Query, grep
-from sandbox.git.objects import EXECUTABLE, REGULAR, SYMLINK, TreeChange, build_tree
+from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
-from sandbox.workbench.matching import MOST_PATHS, Match, Pristine, matches, near
+from sandbox.workbench.tasks.matching import MOST_PATHS, Match, Pristine, matches, near
 from sandbox.workspaces.pristine import ensure_pristine
 from tests.unit.conftest import initialised, refused
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.workspaces.near_miss import find_near
-from sandbox.workspaces.near_paths import near_paths
+from sandbox.edits.near_miss import find_near
+from sandbox.edits.near_paths import near_paths
 
 SOURCE = b"".join(b"def step_%d(value):\n    return value + %d\n\n" % (n, n) for n in range(200))
 

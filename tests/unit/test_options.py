@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine.options import HOSTS, PROTECTED_ENV, ContainerSpec, Supervisor, create_options, protected
-from sandbox.engine.verify import require_created, verify_created
+from sandbox.engine.create_options import HOSTS, PROTECTED_ENV, ContainerSpec, Supervisor, create_options, protected
+from sandbox.engine.verify_created import require_created, verify_created
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 from sandbox.policy.container import ContainerPolicy, ShippedPolicy

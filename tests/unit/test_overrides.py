@@ -15,8 +15,9 @@ from sandbox.config import load_settings, resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, Limits
 from sandbox.profiles import load_profiles
-from sandbox.workbench import Workbench, running
-from sandbox.workbench.overrides import with_overrides
+from sandbox.workbench import Workbench
+from sandbox.workbench.checks import run
+from sandbox.workbench.repositories.check_overrides import with_overrides
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -160,5 +161,5 @@ def test_shipped_builds_use_the_cores_and_tests_run_as_they_were_written() -> No
     for name in ("make", "cmake", "space"):
         assert jobs[name].pop("build") == "auto"
         assert set(jobs[name].values()) == {None}
-    for ordered in (running.in_order(profiles["make"], ["test"]), running.in_order(profiles["make"], ["build"])):
+    for ordered in (run.in_order(profiles["make"], ["test"]), run.in_order(profiles["make"], ["build"])):
         assert ordered[0].env["MAKEFLAGS"].startswith("-j")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine.frames import Posture
-from sandbox.engine.options import create_options
+from sandbox.engine.create_options import create_options
 from sandbox.engine.ownership import HINT, mapping_of, require_same_users, require_writable
+from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 from tests.unit.test_capabilities import INFO, engine
 from tests.unit.test_options import POLICY, SUPERVISED

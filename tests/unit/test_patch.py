@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.edits import patch as module
+from sandbox.edits.hash_gate import Gate
+from sandbox.edits.patch import apply_patch
+from sandbox.edits.publish import publish
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind, PatchResult
 from sandbox.policy.paths import RepoPath
-from sandbox.workspaces import patch as module
-from sandbox.workspaces.gate import Gate
-from sandbox.workspaces.patch import apply_patch
-from sandbox.workspaces.publish import publish
 from tests.unit.conftest import Upstream, initialised, refused, run
 
 F, G, SECRET = b"one\ntwo\nthree\n", b"g1\ng2\n", b"TOKEN=1\n"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.edits import hunks, unified_diff
+from sandbox.edits.hash_gate import Gate
+from sandbox.edits.patch import apply_patch
+from sandbox.edits.publish import publish
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP, WorktreeFiles
 from sandbox.models import ChangeKind, PatchResult
-from sandbox.workspaces import hunks, unified
-from sandbox.workspaces.gate import Gate
-from sandbox.workspaces.patch import apply_patch
-from sandbox.workspaces.publish import publish
 from tests.unit.conftest import refused
 
 TEXT = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\n"
@@ -525,7 +525,7 @@ def test_a_patch_has_a_limited_number_of_hunks_and_lines(desk: Desk, monkeypatch
     for name in ("HUNKS", "LINES"):
         desk.apply(two, {"f.txt": TEXT})
         with monkeypatch.context() as patched, refused(ErrorCode.PATCH_REJECTED):
-            patched.setattr(unified, name, 1)
+            patched.setattr(unified_diff, name, 1)
             desk.apply(two, {"f.txt": TEXT})
 
 

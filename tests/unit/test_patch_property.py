@@ -13,12 +13,12 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from sandbox.edits.hash_gate import Gate
+from sandbox.edits.patch import apply_patch
+from sandbox.edits.publish import publish
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.models import PatchResult
-from sandbox.workspaces.gate import Gate
-from sandbox.workspaces.patch import apply_patch
-from sandbox.workspaces.publish import publish
 from tests.unit.conftest import Upstream, initialised, run
 
 Tree = Mapping[str, tuple[bytes, bool]]

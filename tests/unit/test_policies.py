@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from sandbox.config import resources
-from sandbox.engine.options import PROTECTED_ENV, protected
+from sandbox.engine.create_options import PROTECTED_ENV, protected
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, Limits, PolicyRule, Risk
 from sandbox.policy import commit, container
 from sandbox.workbench import Workbench
-from sandbox.workbench.parts import build_parts
-from sandbox.workbench.questions import Made, bindings
+from sandbox.workbench.checks.verdict_keys import Made, bindings
+from sandbox.workbench.controller.services import build_parts
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 

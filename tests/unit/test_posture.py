@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine.frames import Posture
-from sandbox.engine.options import create_options
+from sandbox.engine.create_options import create_options
+from sandbox.engine.pid1_messages import Posture
 from sandbox.engine.posture import posture_faults, require_posture
 from sandbox.errors import ErrorCode, SandboxError
 from tests.unit.test_options import POLICY, SUPERVISED, replaced

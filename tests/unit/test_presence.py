@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.store.claims import is_abandoned, make_claimed, remove_abandoned
 from sandbox.store.home import write_atomically
-from sandbox.store.presence import Absent, Presence, absent, alive, owner_of
+from sandbox.store.liveness import Absent, Presence, absent, alive, owner_of
+from sandbox.store.lockfile import is_abandoned, make_claimed, remove_abandoned
 
 DIE = "import os, signal, sys\nfrom pathlib import Path\n{0}\nos.kill(os.getpid(), signal.SIGKILL)\n"
 
@@ -28,7 +28,7 @@ def killed(code: str, *arguments: object) -> None:
 @pytest.mark.slow
 def test_a_killed_controller_is_absent_and_a_living_one_is_not(tmp_path: Path) -> None:
     ours = Presence(tmp_path)
-    code = "from sandbox.store.presence import Presence\np = Presence(Path(sys.argv[1]))\np.note_engine()"
+    code = "from sandbox.store.liveness import Presence\np = Presence(Path(sys.argv[1]))\np.note_engine()"
     killed(code, tmp_path)
 
     assert alive(tmp_path) == {ours.nonce}
@@ -89,7 +89,7 @@ def test_a_file_swept_before_it_was_claimed_is_made_again(tmp_path: Path, monkey
             swept[0].unlink()
         real(fd, how)
 
-    monkeypatch.setattr("sandbox.store.claims.fcntl.flock", late)
+    monkeypatch.setattr("sandbox.store.lockfile.fcntl.flock", late)
     write_atomically(tmp_path / "file", b"content")
     assert swept
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"content")]
@@ -97,7 +97,7 @@ def test_a_file_swept_before_it_was_claimed_is_made_again(tmp_path: Path, monkey
 
 @pytest.mark.slow
 def test_a_temporary_file_of_a_killed_writer_is_abandoned(tmp_path: Path) -> None:
-    code = "from sandbox.store.claims import make_claimed\nmake_claimed(Path(sys.argv[1]))"
+    code = "from sandbox.store.lockfile import make_claimed\nmake_claimed(Path(sys.argv[1]))"
     killed(code, tmp_path / "record.json")
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".record.json.")

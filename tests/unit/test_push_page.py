@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.git.pushing import page_of
+from sandbox.git.push.send import page_of
 
 GITEA = (
     "remote: \nremote: Create a new pull request for 'x':        \n"

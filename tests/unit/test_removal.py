@@ -23,7 +23,9 @@ from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused
 
-REMOVAL = importlib.import_module("sandbox.workbench.removal")  # not the name that loads it at first use
+REMOVAL = importlib.import_module(
+    "sandbox.workbench.reconciling.remove_repository"
+)  # not the name that loads it at first use
 PATCH = b"--- a/f.txt\n+++ b/f.txt\n@@ -1 +1,2 @@\n one\n+two\n"
 
 
@@ -355,7 +357,7 @@ def test_no_task_is_made_in_a_repository_that_goes_meanwhile(
             other.remove_repository(repo_id, discard=True)
         return saved(home, task)
 
-    monkeypatch.setattr("sandbox.workbench.tasks.save_new_task", removed_first)
+    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.save_new_task", removed_first)
     with refused(ErrorCode.NOT_FOUND):
         workbench.create_task(repo_id)
 

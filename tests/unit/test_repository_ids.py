@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.git.cache import refresh
+from sandbox.git.cache_clones import refresh
 from sandbox.models import Repository
 from sandbox.remotes import Remote
 from sandbox.store.records import save_repository
-from sandbox.workbench.parts import Parts, build_parts
-from sandbox.workbench.repositories import id_for
+from sandbox.workbench.controller.services import Parts, build_parts
+from sandbox.workbench.repositories.clone import id_for
 from tests.unit.conftest import Upstream, access_to
 
 

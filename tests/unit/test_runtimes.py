@@ -12,8 +12,8 @@ from sandbox.engine.connection import Engine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.runtimes import require_runtime
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.workbench.parts import Parts, build_parts
-from sandbox.workbench.runtimes import runtime_of
+from sandbox.workbench.controller.runtimes import runtime_of
+from sandbox.workbench.controller.services import Parts, build_parts
 
 
 class FakeApi(docker.APIClient):

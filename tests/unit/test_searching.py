@@ -15,8 +15,8 @@ from sandbox.errors import ErrorCode
 from sandbox.files.overlay import why_not_overlay
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.workbench import Workbench
-from sandbox.workbench.matching import MOST_PATHS
-from sandbox.workbench.searching import LINE_CHARACTERS, excerpt
+from sandbox.workbench.tasks.matching import MOST_PATHS
+from sandbox.workbench.tasks.search import LINE_CHARACTERS, excerpt
 from tests.unit.conftest import Upstream, refused
 
 NOTHING_SKIPPED = SearchSkipped(binary=0, too_large=0, ignored=None)
@@ -173,7 +173,7 @@ def test_i02_binary_files_that_match_are_named_and_counted(desk: Desk) -> None:
 def test_files_too_large_are_counted_in_commits_changes_and_ignored(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox.workbench.searching.FILE_BYTES", 25)
+    monkeypatch.setattr("sandbox.workbench.tasks.search.FILE_BYTES", 25)
     desk.write("src/b.py", b"needle" * 10)
     desk.write("new", b"needle" * 10)
     desk.write("x.log", b"needle" * 10)
@@ -193,7 +193,7 @@ def test_ignored_files_are_searched_on_request(desk: Desk, monkeypatch: pytest.M
         [*tracked, "build/out/x.o", "src/x.log"]
     )
     assert desk.search(glob="*.{o,log}", include_ignored=True).files == ("build/out/x.o", "src/x.log")
-    monkeypatch.setattr("sandbox.workbench.searching.IGNORED_BYTES", 8)
+    monkeypatch.setattr("sandbox.workbench.tasks.search.IGNORED_BYTES", 8)
     left = desk.search("needle", include_ignored=True)
     assert left.skipped.ignored == 1
     assert "build/out/x.o" in left.files

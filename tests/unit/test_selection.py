@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.selection import Selection
+from sandbox.policy.path_selection import Selection
 from tests.unit.conftest import initialised, refused
 
 PATHS = [

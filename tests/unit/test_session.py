@@ -13,10 +13,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from sandbox.engine import session
+from sandbox.engine import pid1_session as session
 from sandbox.engine.container import Streams, nothing_stops
-from sandbox.engine.frames import Command
-from sandbox.engine.session import Outcome, Session
+from sandbox.engine.pid1_messages import Command
+from sandbox.engine.pid1_session import Outcome, Session
 from sandbox.models import Verdict
 from tests.unit.test_frames import done_frame, frame, wrapped
 

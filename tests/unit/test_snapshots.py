@@ -174,7 +174,7 @@ def test_nothing_is_snapshot_restored_or_forked_while_something_runs(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = desk.workbench.snapshot(desk.task.id)
-    monkeypatch.setattr("sandbox.workbench.tasks.editing.__wrapped__.__defaults__", (0.05,))
+    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.editing.__wrapped__.__defaults__", (0.05,))
     with desk.workbench._parts.home.locked(desk.task.id):  # as a running check holds it
         acts: tuple[Callable[[], object], ...] = (
             lambda: desk.workbench.snapshot(desk.task.id),

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.files.stamps import Horizon, coarse_now_ns, keeps_times, stamp_of
-from sandbox.git.objects import REGULAR, TreeChange, build_tree, list_tree
+from sandbox.git.entries import REGULAR, TreeChange
+from sandbox.git.objects import build_tree, list_tree
 from sandbox.git.process import Git
-from sandbox.store.guests import guest_at_work, guest_since_ns
+from sandbox.store.guest_times import guest_at_work, guest_since_ns
 from sandbox.workspaces import statcache
 from sandbox.workspaces.statcache import Index, Memory, index_of, keep, load, save
 from tests.unit.conftest import Upstream

@@ -17,9 +17,9 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, Stopped, StoppedCheck, Verdict
 from sandbox.store.home import Home
-from sandbox.store.stops import requested, seen
+from sandbox.store.stop_requests import requested, seen
 from sandbox.workbench import Watch
-from sandbox.workbench.stopping import stop_checks, stoppable
+from sandbox.workbench.checks.stop import stop_checks, stoppable
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -84,7 +84,7 @@ def test_what_a_request_did_can_be_read_after_its_end(folder: Path) -> None:
 RUNNER = """
 import pathlib, sys
 from sandbox.store.home import Home
-from sandbox.store.stops import requested
+from sandbox.store.stop_requests import requested
 with requested(pathlib.Path(sys.argv[1]), sys.argv[2]) as request:
     request.began("long")
     print("runs", flush=True)
@@ -186,7 +186,7 @@ def ended(path: Path, check_id: str, verdict: Verdict) -> None:
 
 @pytest.mark.slow
 def test_who_does_not_answer_is_an_error_after_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.workbench.stopping.STOP_WAIT_S", 0.1)
+    monkeypatch.setattr("sandbox.workbench.checks.stop.STOP_WAIT_S", 0.1)
     parts = desk.workbench._parts
     with stoppable(parts, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
         stop_checks(parts, desk.task.id)

@@ -22,7 +22,6 @@ from sandbox.errors import ErrorCode
 from sandbox.models import Host, Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store import home as store
 from sandbox.store.home import GIT_MASK, Home, default_home, read_json, write_atomically, write_json
-from sandbox.store.lines import task_lines
 from sandbox.store.records import (
     find_repository,
     find_task,
@@ -31,6 +30,7 @@ from sandbox.store.records import (
     save_repository,
     save_task,
 )
+from sandbox.store.task_table import task_lines
 from tests.unit.conftest import refused
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

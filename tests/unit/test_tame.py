@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.forges.escape import BREAK, code, prose, verbatim
-from sandbox.forges.tame import tame
+from sandbox.forges.sanitize import tame
 
 KEPT = {
     "paragraphs": ("one\ntwo\n\nthree", "one\ntwo\n\nthree"),

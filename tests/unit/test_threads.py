@@ -13,7 +13,7 @@ import pytest
 from sandbox.models import Status
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
-from sandbox.workbench.once import Once
+from sandbox.workbench.controller.once import Once
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 

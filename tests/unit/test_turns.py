@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.store.tickets import Ticket, draw, in_line, may_run, parse_ticket
-from sandbox.store.turns import ASLEEP_S, AT_WORK_ASLEEP_S, Turns
+from sandbox.store.queue_tickets import Ticket, draw, in_line, may_run, parse_ticket
+from sandbox.store.run_queue import ASLEEP_S, AT_WORK_ASLEEP_S, Turns
 
 DEADLINE_S = 60.0
 
@@ -202,7 +202,7 @@ def test_waiting_threads_are_served_in_the_order_of_the_line(folder: Path, share
 
 HOLDER = """
 import sys, pathlib
-from sandbox.store.turns import Turns
+from sandbox.store.run_queue import Turns
 turns = Turns(pathlib.Path(sys.argv[1]), 1)
 with turns.turn("dead", lambda: False, lambda position: print("waits", flush=True)):
     print("runs", flush=True)
@@ -242,7 +242,7 @@ def test_killing_who_runs_or_waits_frees_the_place(folder: Path) -> None:
 
 WORKER = """
 import os, pathlib, sys, threading, time
-from sandbox.store.turns import Turns
+from sandbox.store.run_queue import Turns
 turns, log = Turns(pathlib.Path(sys.argv[1]), 3), os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
 
 def work(owner):

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.git.cache import resolve_commit
+from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.index import parse_index
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind, Uncommitted
 from sandbox.workbench import Workbench
-from sandbox.workbench.bases import list_commit
-from sandbox.workbench.repositories import register
-from sandbox.workbench.uncommitted import uncommitted_in
-from sandbox.workspaces.facts import gather_facts
-from sandbox.workspaces.uncommitted import NAMED, find_uncommitted
+from sandbox.workbench.checks.local_changes import uncommitted_in
+from sandbox.workbench.repositories.clone import register
+from sandbox.workbench.repositories.commit_facts import list_commit
+from sandbox.workspaces.base_facts import gather_facts
+from sandbox.workspaces.operator_directory import NAMED, find_uncommitted
 from tests.unit.conftest import Upstream, initialised
 
 Cached = Callable[[Upstream], Git]
@@ -245,7 +245,7 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
 def test_a_configuration_of_line_breaks_takes_no_time(tmp_path: Path) -> None:
     """The search for `core.fileMode` was quadratic in them: 35 s for 60 KB, past any budget."""
     program = (
-        "import resource; from sandbox.workspaces.uncommitted import _NO_MODES\n"
+        "import resource; from sandbox.workspaces.operator_directory import _NO_MODES\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
         "assert _NO_MODES.search(b'\\n' * 250_000) is None\n"
         "assert _NO_MODES.search(b'[core]\\n\\tfilemode = false\\n')"

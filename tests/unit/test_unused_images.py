@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from sandbox.engine.images import Image
-from sandbox.images.finding import last_used, used_tag
+from sandbox.images.lookup import last_used, used_tag
 from sandbox.images.unused import select_unused
 
 RECIPE, OTHER = "a" * 64, "b" * 64

@@ -8,8 +8,8 @@ import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Host
-from sandbox.workbench.parts import Parts, build_parts
-from sandbox.workbench.upstream import compare_url, project_of, require_forge
+from sandbox.workbench.controller.services import Parts, build_parts
+from sandbox.workbench.delivery.forge import compare_url, project_of, require_forge
 
 HOSTS = '[remotes]\ngithub_hosts = ["ghe.example"]\ngitlab_hosts = ["lab.example"]\nallow_http = false\n'
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.files.window import Lines, Window, read_window
+from sandbox.files.line_range import Lines, Window, read_window
 from tests.unit.conftest import Upstream
 
 CAP = 1 << 20

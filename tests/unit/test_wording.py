@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sandbox.agent.tool_hints import _TOOLS as NAMED
+from sandbox.agent.tool_hints import for_agents
 from sandbox.agent.tools import TOOLS
-from sandbox.agent.wording import _TOOLS as NAMED
-from sandbox.agent.wording import for_agents
 
 
 @pytest.mark.parametrize(

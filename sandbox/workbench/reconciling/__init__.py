@@ -12,18 +12,19 @@ from collections.abc import Sequence
 
 from sandbox.errors import SandboxError
 from sandbox.models import Reconciliation
-from sandbox.store.presence import absent
-from sandbox.workbench.parts import Parts
-from sandbox.workbench.reconciling.edits import cut_off_edits
-from sandbox.workbench.reconciling.guests import dead_guests, guest_marks, reports
-from sandbox.workbench.reconciling.images import unused_images
-from sandbox.workbench.reconciling.notes import controllers, locks, making_marks, stat_indexes
-from sandbox.workbench.reconciling.quarantined import quarantined
+from sandbox.store.liveness import absent
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.reconciling.dead_containers import dead_guests, guest_marks, reports
+from sandbox.workbench.reconciling.dead_requests import dead_requests
+from sandbox.workbench.reconciling.edit_leftovers import cut_off_edits
+from sandbox.workbench.reconciling.lost_worktrees import lost_worktrees, worktrees
+from sandbox.workbench.reconciling.old_images import unused_images
+from sandbox.workbench.reconciling.quarantined_containers import quarantined
 from sandbox.workbench.reconciling.refs import refs, to_forget
-from sandbox.workbench.reconciling.requests import dead_requests
-from sandbox.workbench.reconciling.rooms import dead_rooms, probes
+from sandbox.workbench.reconciling.room_leftovers import dead_rooms, probes
 from sandbox.workbench.reconciling.survey import Finder, Survey
-from sandbox.workbench.reconciling.temporary import (
+from sandbox.workbench.reconciling.task_notes import controllers, locks, making_marks, stat_indexes
+from sandbox.workbench.reconciling.temporary_files import (
     courier_folders,
     half_checkouts,
     half_clones,
@@ -31,7 +32,6 @@ from sandbox.workbench.reconciling.temporary import (
     temporary_files,
     unfinished_objects,
 )
-from sandbox.workbench.reconciling.worktrees import lost_worktrees, worktrees
 
 _log = logging.getLogger(__name__)
 _LOCK = "reconciliation"

@@ -7,13 +7,13 @@ from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
-from sandbox.git.cache import open_cache
+from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, Tidying
 from sandbox.store.records import find_task, list_repositories, list_tasks, near
-from sandbox.workbench.parts import Parts
+from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
-from sandbox.workbench.worktrees import has_worktree, site_of
+from sandbox.workbench.tasks.worktrees import has_worktree, site_of
 
 _BRANCHES = "refs/heads/space-agent/"
 _KEPT = "refs/sandbox/"

@@ -11,16 +11,16 @@ from typing import ClassVar
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay import read_upper
 from sandbox.git import objects
-from sandbox.git.cache import open_cache
+from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git
 from sandbox.policy.writes import RESERVED_PREFIX
-from sandbox.workbench.bases import base_of
-from sandbox.workbench.identity import NEUTRAL
-from sandbox.workbench.parts import Parts
-from sandbox.workbench.worktrees import site_of
+from sandbox.workbench.controller.commit_identity import NEUTRAL
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.commit_facts import base_of
+from sandbox.workbench.tasks.worktrees import site_of
 from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.choosing import layout_of
 from sandbox.workspaces.layout import Site
+from sandbox.workspaces.layout_choice import layout_of
 
 _OURS = RESERVED_PREFIX.decode()
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN, Leftover, Tidying
-from sandbox.store.claims import remove_abandoned
-from sandbox.store.presence import alive
-from sandbox.workbench.parts import Parts
+from sandbox.store.liveness import alive
+from sandbox.store.lockfile import remove_abandoned
+from sandbox.workbench.controller.services import Parts
 
 NOTE_LENGTH = 500
 _SAYS = {ErrorCode.CONFLICT: Tidying.BUSY, ErrorCode.DIRTY_WORKSPACE: Tidying.KEPT}

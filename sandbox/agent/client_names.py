@@ -1,0 +1,38 @@
+"""Who calls: what a client says of itself, beside the user of this process. Nothing proves it; it is written down."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+
+from sandbox.models import Caller
+from sandbox.text import one_line
+from sandbox.workbench.controller.callers import clipped
+
+_SESSION_HEADER = "mcp-session-id"
+_CHARS = 1000
+
+
+def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str) -> Caller:
+    """`server`: names this process, where the client has no session. The id of one lets its bearer in, so a digest of
+    it is written down.
+    """
+    params = context.session.client_params
+    info = params.client_info if params is not None else None
+    request = context.request
+    session = request.headers.get(_SESSION_HEADER, "") if request is not None else ""
+    return user.model_copy(
+        update={
+            "client": _brief(info.name) if info else "",
+            "client_version": _brief(info.version) if info else "",
+            "transport": "stdio" if request is None else "http",
+            "session": hashlib.sha256(session.encode()).hexdigest()[:32] if session else server,
+        }
+    )
+
+
+def _brief(text: str) -> str:
+    """Cut before it is looked at: a client may send megabytes with every call."""
+    return clipped(one_line(text[:_CHARS]))

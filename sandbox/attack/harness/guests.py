@@ -1,0 +1,174 @@
+"""The scene of all entries about containers: one task whose profile's checks are probes, and soft containers beside it.
+
+Each check runs at most once, when the first entry asks; many entries then look at the same run. The same probe in a
+soft container (`sandbox.engine.unhardened`) is their control.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandbox.attack.harness.host import Host
+from sandbox.attack.harness.listeners import Listeners
+from sandbox.attack.harness.scene import Scene
+from sandbox.engine.container import INSTANCE_LABEL
+from sandbox.engine.unhardened import Bind, SoftContainers, SoftEnd
+from sandbox.errors import SandboxError
+
+if TYPE_CHECKING:
+    from sandbox.models import CheckRun
+
+WORKSPACE = "/workspace"
+_ROOM = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608, disk_bytes = 67108864, disk_files = 4000"
+"""Limits that a probe reaches at once. `file_bytes` and `output_bytes` come on top."""
+
+PROFILE = 'label = "attack"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
+CHECK = """
+[[check]]
+id = "{id}"
+label = "{id}"
+argv = {argv}
+timeout_s = {timeout_s}
+limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = 256 }}
+"""
+
+
+def small(runtime: str) -> tuple[int, int]:
+    """MiB of memory and processes of a probe: a runtime with a kernel of its own takes its part of both."""
+    return (128, 64) if runtime == "runc" else (512, 256)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One attempt of the probe."""
+
+    allowed: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe printed. `complete`: it came to its end."""
+
+    items: dict[str, Item] = field(default_factory=dict)
+    facts: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing ended it before."""
+        return "end" in self.facts
+
+
+def parse(text: str) -> Probed:
+    """Lines of probe.pl; anything else is passed over. Pure."""
+    probed = Probed()
+    for line in text.splitlines():
+        kind, *words = line.split("\t")
+        if kind == "item" and len(words) == 3:
+            probed.items[words[0]] = Item(words[1] == "ALLOWED", words[2])
+        elif kind == "fact" and len(words) == 2:
+            probed.facts.setdefault(words[0], []).append(words[1])
+    return probed
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One check of the attacking profile."""
+
+    id: str
+    argv: tuple[str, ...]
+    timeout_s: float = 60.0
+
+    def toml(self, mebibytes: int, pids: int) -> str:
+        """Its entry; a TOML basic string takes what JSON writes."""
+        limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_ROOM}"
+        return CHECK.format(id=self.id, argv=json.dumps([*self.argv]), timeout_s=self.timeout_s, limits=limits)
+
+
+class Guests:
+    """What the entries about containers share."""
+
+    def __init__(self, site: Host, scene: Scene, probes: Sequence[Probe]) -> None:
+        self.site, self.scene = site, scene
+        self.listeners = Listeners(site.instance)
+        self.knocked: list[str] = []
+        self._runs: dict[str, CheckRun | SandboxError] = {}
+        profiles = scene.home / "profiles"
+        profiles.mkdir()
+        probing = ("sh", "-c", 'exec perl -e "$@" >/workspace/probed', "sh", *self.argv(WORKSPACE))
+        everything = [*probes, Probe("probe", probing, 120.0)]
+        (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml(*small(site.runtime)) for p in everything))
+        self._probed = scene.new_task().id  # of its own: a guest that gets through spoils its worktree
+        self._plant()
+        scene.new_task()
+
+    def _plant(self) -> None:
+        """Beside the mask a place without one, and, where root can make it, a setuid program."""
+        deeper = self.scene.wt / "deeper"
+        deeper.mkdir()
+        (deeper / ".git").write_text("gitdir: /nonexistent\n")
+        if os.geteuid() == 0:
+            helper = self.scene.wt / "helper"
+            helper.write_bytes(Path(shutil.which("id") or "/usr/bin/id").read_bytes())
+            helper.chmod(0o4755)
+            for path in (deeper, deeper / ".git"):
+                os.chown(path, *self.scene.wt.stat()[4:6])
+
+    def argv(self, workspace: str) -> tuple[str, ...]:
+        """The words after `perl -e`: the program itself, and where to knock."""
+        program = files("sandbox.attack.harness").joinpath("probe.pl").read_text(encoding="utf-8")
+        ports = (str(self.listeners.tcp_port), str(self.listeners.udp_port), self.listeners.abstract)
+        return (program, *ports, workspace)
+
+    def run(self, check_id: str) -> CheckRun:
+        """The one run of a probe, in the product's guest. Raises: as it did the first time."""
+        if check_id not in self._runs:
+            try:
+                task_id = self._probed if check_id == "probe" else self.scene.task.id
+                (self._runs[check_id],) = self.scene.wb.run_checks(task_id, [check_id])
+            except SandboxError as error:
+                self._runs[check_id] = error
+        found = self._runs[check_id]
+        if isinstance(found, SandboxError):
+            raise found
+        return found
+
+    @cached_property
+    def hardened(self) -> Probed:
+        """The probe in a guest of the product; `knocked` is who it reached."""
+        self.listeners.reached()
+        self.run("probe")
+        self.knocked = self.listeners.reached()
+        content = self.scene.wb.read_file(self._probed, "probed").content
+        return parse(content)
+
+    @cached_property
+    def soft(self) -> Probed:
+        """The same probe in a soft container."""
+        return parse(self.run_soft("perl", "-e", *self.argv("/scratch")).stdout.decode(errors="replace"))
+
+    def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> SoftEnd:
+        """A command in a soft container, which sees the scene's `outside` as /scratch unless told otherwise."""
+        labels = {INSTANCE_LABEL: self.site.instance}
+        containers = SoftContainers(self.site.engine, self.site.runtime, labels)
+        seen = (Bind(self.scene.outside, "/scratch"),) if binds is None else binds
+        return containers.run(image or self.site.image("base"), argv or None, binds=seen)
+
+    def close(self) -> None:
+        """Close the listeners."""
+        self.listeners.close()
+
+
+def guests_of(scene: Scene) -> Guests:
+    """What the scene of a container entry belongs to."""
+    found = scene.site.guests
+    assert isinstance(found, Guests)  # noqa: S101 - the protocol cannot name the class: it would close a circle
+    return found

@@ -1,0 +1,30 @@
+"""What an attack may use of the host that it runs on. `site.Site` is the one implementation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from sandbox.engine.connection import Engine
+
+
+class Host(Protocol):
+    """`images`: tags of hostile images, removed at the end. `guests`: see `guests.guests_of`."""
+
+    root: Path
+    instance: str
+    images: list[str]
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def runtime(self) -> str: ...
+
+    @property
+    def git_version(self) -> tuple[int, ...]: ...
+
+    @property
+    def guests(self) -> object: ...
+
+    def image(self, name: str) -> str: ...

@@ -1,0 +1,52 @@
+"""The programs of section L: guests that fork, eat memory, fill disks, flood, stay or lie. Each is a check. Pure."""
+
+from __future__ import annotations
+
+from sandbox.attack.harness.guests import Probe, small
+
+TMP = "/tmp"  # noqa: S108 - the guest's own tmpfs
+FORKS = 'my $n = 0; for (1..400) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
+EATS = "perl -e 'my $x; vec($x, ({} << 20) - 1, 8) = 1; print length($x), qq(\\n)'; exit 0"
+OPENS = 'my @f; for (1..1000) { open(my $f, "<", "/dev/null") or last; push @f, $f } print scalar(@f), "\n"'
+FILLS = "head -c 33554432 /dev/zero >{0}; wc -c <{0}; rm -f {0}"
+SPREADS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do head -c 8388608 /dev/zero >{0}/part$i; done; du -s {0} | cut -f 1"
+SCATTERS = 'for (1..6000) {{ open(my $f, ">", "{0}/part$_") or last }} print "$_\n" for scalar(() = glob("{0}/part*"))'
+FLOODS = "head -c 4194304 /dev/zero | tr '\\0' 'a'; head -c 4194304 /dev/zero >&2"
+STUBBORN = "trap '' TERM INT HUP QUIT ALRM USR1 USR2; echo set; while :; do sleep 1; done"
+SURVIVED = (
+    "sh -c 'trap \"\" TERM; echo set >/tmp/set; while :; do sleep 1; done' & p=$!;"
+    "until [ -s /tmp/set ]; do sleep 0.05; done; kill -TERM $p; sleep 0.3; kill -0 $p && echo survived; kill -9 $p"
+)
+STAYS = (
+    "for i in 1 2 3; do setsid sh -c 'while :; do echo x >>{0}/orphan; sleep 0.05; done' >/dev/null 2>&1 </dev/null &"
+    " done; until [ -s {0}/orphan ]; do sleep 0.05; done"
+)
+COMES_BACK = STAYS.format(TMP) + "; rm /tmp/orphan; until [ -s /tmp/orphan ]; do sleep 0.05; done; echo back"
+LIES = (
+    "f='D\\0\\0\\0\\100aaaaaaaaaaaaaaaa\\0\\0\\0\\0\\0\\0\\0\\4'; printf \"$f\";"
+    'for t in /proc/1/fd/0 /proc/1/fd/1 /proc/1/fd/2 /proc/1/mem; do printf "$f" >$t; done 2>/dev/null;'
+    'echo \'{"verdict": "passed", "exit_code": 0}\'; echo \'exit code 0\'; echo PASSED; exit 3'
+)
+MOST_MIB = 768  # of memory that a soft container is asked for
+
+
+def eats(runtime: str) -> str:
+    """A shell that ends well after a child has asked for more memory than it may have."""
+    return EATS.format(min(2 * small(runtime)[0], MOST_MIB))
+
+
+def probes(runtime: str) -> tuple[Probe, ...]:
+    """Each is a check of its own with small limits."""
+    return (
+        Probe("forks", ("perl", "-e", FORKS)),
+        Probe("eats", ("sh", "-c", eats(runtime))),
+        Probe("opens", ("perl", "-e", OPENS)),
+        Probe("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
+        Probe("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
+        Probe("spreads", ("sh", "-c", SPREADS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
+        Probe("scatters", ("perl", "-e", SCATTERS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
+        Probe("floods", ("sh", "-c", FLOODS)),
+        Probe("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
+        Probe("stays", ("sh", "-c", STAYS.format("/workspace"))),
+        Probe("lies", ("sh", "-c", LIES)),
+    )

@@ -1,0 +1,268 @@
+"""One victim: a home, a remote, a task on it, things an attacker is after, and payloads that leave marks.
+
+A mark is a file outside of every worktree. `evidence` looks for effects whatever the product said: marks, changes to
+the canary directories, the host's secret among the objects of the cache clone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox.attack.harness.host import Host
+from sandbox.attack.harness.outcomes import GotThrough, Void
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.unhardened import Done, run_plain
+from sandbox.models import Task
+from sandbox.workbench import Workbench
+
+FILES: Mapping[str, bytes] = {
+    "README.md": b"# victim\n",
+    "f.txt": b"one\ntwo\nthree\n",
+    "g.txt": b"g1\ng2\n",
+    "d/x": b"x\n",
+}
+SECRET = b"TOP-SECRET-OF-THE-HOST\n"
+HOST_EDIT = b"--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+host\n g2\n"
+
+
+Canary = dict[str, tuple[object, ...]]
+
+
+@dataclass
+class Scene:
+    """One victim below `root`. `wb` and `task` are the product's; `wt` is the worktree a guest would write to."""
+
+    root: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=lambda: FILES)
+    git_program: str = "git"  # the controls'; the product finds its own by the same settings
+    policies: Path | None = None  # the operator's, as in `$SANDBOX_HOME/policies`
+    template: Path | None = None  # a bare repository with `files`: copied in place of being made anew
+
+    def __post_init__(self) -> None:
+        self.home, self.outside, self.operator = self.root / "home", self.root / "outside", self.root / "operator"
+        self._marks, self._scripts = self.root / "marks", self.root / "scripts"
+        for folder in (self.outside, self.operator, self._marks, self._scripts):
+            folder.mkdir()
+        self._marks.chmod(0o777)
+        for path in (self.outside / "f", self.outside / "secret", self.operator / ".netrc"):
+            path.write_bytes(SECRET)
+        if self.policies is not None and self.policies.is_dir():
+            shutil.copytree(self.policies, self.home / "policies")
+        self.remote = self.root / "remote.git"
+        if self.template is not None:
+            shutil.copytree(self.template, self.remote, symlinks=True)
+        else:
+            self.must("init", "-q", "--bare", "-b", "main", str(self.remote), cwd=self.root)
+            self.seed(self.remote, self.files)
+        self.wb = self.open()
+        self.before: Canary = {}
+        self.site: Host  # set by the run that made this scene
+
+    # --- the victim
+
+    def open(self) -> Workbench:
+        """A controller of its own, which reads files and settings anew."""
+        return Workbench(self.home, environ=self.surroundings(), settings=self.settings, allow_file=True)
+
+    def surroundings(self) -> dict[str, str]:
+        """The product's environment: what it needs to find git and the engine, and nothing of the user's."""
+        return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.operator), **self.environ}
+
+    def new_task(self, base: str | None = None) -> Task:
+        """Clone (again) and create a task; `task` and `wt` are the latest one's."""
+        repository = self.wb.clone(str(self.remote)).repository
+        self.repo_id = repository.id
+        self.cache = self.home / "repositories" / "clones" / repository.id
+        self.task = self.wb.create_task(repository.id, base_branch=base)
+        self.wt = self.home / "repositories" / "worktrees" / repository.id / self.task.id
+        return self.task
+
+    def close(self) -> None:
+        """Give back the controller's connections."""
+        self.wb.__exit__(None, None, None)
+
+    # --- the attack
+
+    def script(self, name: str, then: str = "exit 0") -> str:
+        """An executable that leaves the mark `name`, whatever its arguments."""
+        path = self._scripts / name
+        path.write_text(f"#!/bin/sh\n: > '{self.mark(name)}'\n{then}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def mark(self, name: str) -> Path:
+        """Where a payload of this name leaves its mark."""
+        return self._marks / name
+
+    def marks(self) -> set[str]:
+        """Names of the payloads that ran."""
+        return {p.name for p in self._marks.iterdir()}
+
+    def forget(self) -> None:
+        """Wipe the marks of a control."""
+        for path in self._marks.iterdir():
+            path.unlink()
+
+    def fires(self, name: str, control: Callable[[], object]) -> None:
+        """The unhardened command must leave the mark. Raises: `Void` when it does not."""
+        control()
+        if name not in self.marks():
+            raise Void(f"the payload {name} did not run")
+        self.forget()
+
+    def git(
+        self, *args: str, cwd: Path, git_dir: Path | None = None, env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Done:  # fmt: skip
+        """Plain git, as somebody would type it in a worktree (having set `safe.directory` as git advises)."""
+        where = [f"--git-dir={git_dir}"] if git_dir else []
+        argv = [self.git_program, "-c", "safe.directory=*", *where, *args]
+        return run_plain(argv, cwd=cwd, home=self.root, env=env, stdin=stdin)
+
+    def must(self, *args: str, cwd: Path, git_dir: Path | None = None, stdin: bytes = b"") -> str:
+        """Plain git that has to work; its output. Raises: `Void`: without it nothing is planted."""
+        done = self.git(*args, cwd=cwd, git_dir=git_dir, stdin=stdin)
+        if done.code != 0:
+            raise Void(f"git {' '.join(args)}: {done.stderr.decode(errors='replace').strip()}")
+        return done.text
+
+    def seed(self, remote: Path, files: Mapping[str, bytes], branch: str = "main") -> str:
+        """One more commit with exactly these files on a branch of a bare repository; its id."""
+        work = self.root / f"seed-{branch}-{len(list(self.root.iterdir()))}"
+        self.must("init", "-q", "-b", branch, str(work), cwd=self.root)
+        for name, content in files.items():
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_bytes(content)
+        self.must("add", "-A", "-f", cwd=work)
+        self.must("commit", "-q", "-m", "seed", cwd=work)
+        self.must("push", "-q", "-f", str(remote), f"HEAD:refs/heads/{branch}", cwd=work)
+        oid = self.must("rev-parse", "HEAD", cwd=work)
+        shutil.rmtree(work)
+        return oid
+
+    def evil_git_dir(self, target: Path, config: str = "") -> Path:
+        """A real repository's `.git` of the same content, with `config` appended: what a guest would fake."""
+        away = self.root / f"evil-{len(list(self.root.iterdir()))}"
+        self.must("clone", "-q", "--no-hardlinks", str(self.remote), str(away), cwd=self.root)
+        shutil.move(away / ".git", target)
+        shutil.rmtree(away)
+        with (target / "config").open("a") as stream:
+            stream.write(config)
+        return target
+
+    def replace_pointer(self, config: str = "") -> Path:
+        """Replace the worktree's `.git` file by such a directory."""
+        remove(self.wt / ".git")
+        return self.evil_git_dir(self.wt / ".git", config)
+
+    # --- the product
+
+    def whole_life(self) -> list[SandboxError]:
+        """Every host operation on the task, to its end. Typed refusals are answers; anything untyped passes through."""
+        raised: list[SandboxError] = []
+        for step in self._steps():
+            try:
+                step()
+            except SandboxError as error:
+                raised.append(error)
+        return raised
+
+    def _steps(self) -> Iterator[Callable[[], object]]:
+        wb, task = self.wb, self.task.id
+        yield lambda: wb.status(task)
+        yield lambda: wb.diff(task)
+        yield lambda: wb.read_file(task, "f.txt")
+        yield lambda: wb.apply_patch(task, HOST_EDIT, {"g.txt": hash_of(self.files["g.txt"])})
+        yield lambda: wb.commit(task, "work")
+        yield lambda: wb.status(task)
+        yield lambda: wb.diff(task, "head")
+        yield lambda: wb.push(task)
+        yield lambda: wb.clone(str(self.remote))
+        yield lambda: wb.close_task(task, delete_worktree=True, discard=True)
+
+    # --- the evidence
+
+    def canary(self, *more: Path) -> Canary:
+        """Every name, inode, mode, time and content that no attack may change."""
+        seen: Canary = {}
+        for top in (self.outside, self.operator, *more):
+            for path in [top, *sorted(top.rglob("*"))]:
+                info = path.lstat()
+                content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(info.st_mode) else ""
+                seen[str(path)] = (info.st_ino, info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, content)
+        return seen
+
+    def in_odb(self, content: bytes) -> bool:
+        """Whether these bytes are an object of the cache clone."""
+        oid = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        return self.git("cat-file", "-e", oid, cwd=self.root, git_dir=self.cache).code == 0
+
+    def begin(self) -> None:
+        """From here on every effect is the product's."""
+        self.forget()
+        self.before = self.canary()
+
+    def inspect(self) -> None:
+        """Raises: `GotThrough` naming the first effect found."""
+        if marks := self.marks():
+            raise GotThrough(f"ran on the host: {', '.join(sorted(marks))}")
+        after = self.canary()
+        if changed := sorted(path for path in {*self.before, *after} if self.before.get(path) != after.get(path)):
+            raise GotThrough(f"changed outside of the worktree: {', '.join(changed)}")
+        if hasattr(self, "cache") and self.cache.exists() and self.in_odb(SECRET):
+            raise GotThrough("the host's secret became an object of the repository")
+
+
+def hash_of(content: bytes) -> str:
+    """As the product states hashes."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def remove(path: Path) -> None:
+    """Delete a name of whatever kind."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def plain_clone(scene: Scene) -> Path:
+    """The remote's files as a plain repository, for controls."""
+    folder = scene.root / "plain"
+    scene.must("clone", "-q", str(scene.remote), str(folder), cwd=scene.root)
+    return folder
+
+
+def refusal(step: Callable[[], object], *codes: ErrorCode) -> SandboxError:
+    """The typed error that a step must end with (any but `internal` when no code is named).
+
+    Raises: `GotThrough` when it is accepted or ends with another.
+    """
+    try:
+        step()
+    except SandboxError as error:
+        if error.code in codes or (not codes and error.code is not ErrorCode.INTERNAL):
+            return error
+        raise GotThrough(f"answered {error.code}: {error.brief}") from error
+    raise GotThrough(f"accepted instead of refused{' as ' + codes[0] if codes else ''}")
+
+
+def held(answer: object, meant: object, what: str) -> None:
+    """Raises: `GotThrough` when the product's answer is not the one that is right."""
+    if answer != meant:
+        raise GotThrough(f"{what}: {answer!r}, where {meant!r} is right")
+
+
+def fired(happened: object, what: str) -> None:
+    """Raises: `Void` when the careless command was not hit."""
+    if not happened:
+        raise Void(what)

@@ -1,0 +1,77 @@
+"""The scratch directory of one run: claimed while its maker lives, so that the next run finds what a killed one left,
+and taken away whatever lies in it: mounts, files of other uids, modes of 000.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.files.checkout import remove_tree
+from sandbox.files.overlay import unmount
+from sandbox.store.lockfile import make_claimed, taken
+
+PREFIX = "sandbox-attack-"
+_CLAIM = "claim"
+_INSTANCE = re.compile(r"[0-9a-f]{16}")
+
+
+class Scratch:
+    """A new directory below `$TMPDIR`, or below another, ours alone, whose claim the kernel gives up when we die.
+
+    Only below `$TMPDIR` the next run finds what a killed one left.
+    """
+
+    def __init__(self, below: Path | None = None) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=below)).resolve()
+        self._claim, beside = make_claimed(self.root / _CLAIM)
+        beside.rename(self.root / _CLAIM)
+
+    def note(self, instance: str) -> None:
+        """Containers with this label may have to be removed when we are killed."""
+        os.pwrite(self._claim, instance.encode(), 0)
+
+    def end(self) -> None:
+        """Take it away."""
+        try:
+            take_away(self.root)
+        finally:
+            os.close(self._claim)
+
+
+def abandoned() -> Iterator[Path]:
+    """Scratch directories of runs that were killed, each claimed while its turn lasts."""
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_CLAIM}")):
+        with suppress(OSError):  # somebody else's, or gone
+            if path.parent.lstat().st_uid == os.geteuid() and not path.parent.is_symlink():
+                with taken(path) as is_dead:
+                    if is_dead:
+                        yield path.parent
+
+
+def instances_of(root: Path) -> set[str]:
+    """Instances whose containers a run that had this scratch directory may have left: its own and its scenes'."""
+    found = set()
+    for path in (root / _CLAIM, *root.glob("*/home/instance")):
+        with suppress(OSError):
+            found.add(path.read_text(encoding="ascii", errors="replace"))
+    return {text for text in found if _INSTANCE.fullmatch(text)}
+
+
+def take_away(root: Path) -> None:
+    """Unmount what is mounted below `root`, the last one first, then delete it."""
+    table = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    for point in reversed([*_points(table)]):
+        if point.is_relative_to(root):
+            unmount(point)
+    remove_tree(root)
+
+
+def _points(table: Iterable[bytes]) -> Iterable[Path]:
+    """Mount points, in order; octal escapes as proc(5) has them."""
+    for line in table:
+        yield Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")))

@@ -1,0 +1,165 @@
+"""What all entries of one run share: the user's settings, engine and git, and the scratch directory."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sandbox.attack.harness.guests import Guests
+from sandbox.attack.harness.probes import probes
+from sandbox.attack.harness.scene import SECRET, Scene
+from sandbox.attack.harness.scratch import Scratch, abandoned, instances_of, take_away
+from sandbox.config import Settings
+from sandbox.engine.connection import Engine, connect
+from sandbox.engine.container import INSTANCE_LABEL, remove_labelled
+from sandbox.engine.unhardened import forget_image
+from sandbox.errors import SandboxError
+from sandbox.git.process import SAFE_PATH, git_version
+from sandbox.images import Site as ImageSite
+from sandbox.images import resolve
+from sandbox.store.home import Home
+
+_PASSED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+
+
+GRACE_S = 10.0
+"""How long an entry that was interrupted may take to notice."""
+TOKEN = SECRET.decode().strip()
+"""In the environment of every scene's controller, as the user's token may be."""
+
+
+@dataclass
+class Site:
+    """One run. As a context it takes away all it made: containers, mounts, the scratch directory."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    policies: Path | None = None  # of the user's home
+    scratch: Scratch = field(default_factory=Scratch)
+
+    def __post_init__(self) -> None:
+        self.root = self.scratch.root
+        self.instance = secrets.token_hex(8)
+        self._open: list[Scene] = []
+        self._guests: Guests | None = None
+        self._template: Path | None = None
+        self.images: list[str] = []  # tags of hostile images
+        self.at_work: threading.Thread | None = None  # the entry of now
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """An entry may still be at work, after an interrupt or its deadline: without its guest it ends."""
+        if self._guests is not None:
+            self._guests.close()
+        try:
+            self._end_guests()
+            if self.at_work is not None and self.at_work.is_alive():
+                self.at_work.join(GRACE_S)
+                self._end_guests()
+            for scene in [*self._open]:
+                self.leave(scene)
+            for tag in self.images:
+                forget_image(self.engine, tag)
+        finally:
+            if "engine" in self.__dict__:
+                self.engine.close()
+            self.scratch.end()
+
+    def _end_guests(self) -> None:
+        """Remove every container of this run."""
+        homes = [scene.home / "instance" for scene in self._open]
+        instances = [path.read_text() for path in homes if path.exists()]
+        if "engine" in self.__dict__:
+            instances.append(self.instance)
+        for instance in instances:
+            remove_labelled(self.engine, {INSTANCE_LABEL: instance})
+
+    def sweep(self) -> None:
+        """Take away what runs left that were killed; what an engine has to be asked for stays while there is none."""
+        for root in abandoned():
+            with suppress(SandboxError):
+                for instance in instances_of(root):
+                    remove_labelled(self.engine, {INSTANCE_LABEL: instance})
+                take_away(root)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The user's engine, for soft containers and to clean up. Raises: `engine_unavailable`."""
+        self.scratch.note(self.instance)
+        return connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
+
+    @property
+    def runtime(self) -> str:
+        """The runtime of guests; soft containers use it too."""
+        return self.settings.container.runtime
+
+    def image(self, name: str) -> str:
+        """Digest of one of our images. Raises: `image_missing`."""
+        return resolve(ImageSite(self.engine, Home(self.root / "images"), self.settings.images, self.environ), name)
+
+    @property
+    def git_program(self) -> str:
+        """The product's git, for the controls."""
+        return self.settings.git.executable or shutil.which("git", path=SAFE_PATH) or "git"
+
+    @cached_property
+    def git_version(self) -> tuple[int, ...]:
+        """Of that git."""
+        found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", git_version(self.root, self.settings.git.executable))
+        return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+
+    @property
+    def guests(self) -> Guests:
+        """The one scene of all entries about containers, made when the first one asks."""
+        if self._guests is None:
+            self._guests = Guests(self, self.make("guests"), probes(self.runtime))
+        return self._guests
+
+    def make(self, name: str) -> Scene:
+        """A victim of its own; its controller has the user's settings."""
+        root = self.root / name
+        root.mkdir()
+        scene = Scene(
+            root,
+            settings=self.settings.model_dump(),
+            environ={**{k: v for k, v in self.environ.items() if k in _PASSED_ON}, "GITHUB_TOKEN": TOKEN},
+            git_program=self.git_program,
+            policies=self.policies,
+            template=self._template,
+        )
+        scene.site = self
+        if self._template is None:
+            self._template = Path(shutil.copytree(scene.remote, self.root / "template.git", symlinks=True))
+        self._open.append(scene)
+        return scene
+
+    @contextmanager
+    def scene(self, name: str) -> Iterator[Scene]:
+        """A victim for one entry, gone afterwards."""
+        scene = self.make(name)
+        try:
+            yield scene
+        finally:
+            self.leave(scene)
+
+    def leave(self, scene: Scene) -> None:
+        """Take a victim away: its guests first, then its files."""
+        marked = scene.home / "instance"
+        if marked.exists():
+            remove_labelled(self.engine, {INSTANCE_LABEL: marked.read_text()})
+        scene.close()
+        take_away(scene.root)
+        self._open.remove(scene)

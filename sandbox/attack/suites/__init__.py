@@ -1,0 +1,1 @@
+"""The attacks, one module for each section of the threat list."""

@@ -1,0 +1,204 @@
+"""THREATS G: what a caller passes never becomes an option, a revision expression, a refspec or a shell word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.outcomes import GotThrough
+from sandbox.attack.harness.scene import HOST_EDIT, SECRET, Scene, fired, held, plain_clone
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.unhardened import run_plain
+
+P, OUT, REMOTE = "{p}", "{out}", "{remote}"
+EVERYWHERE = "every argument that is text"
+
+
+def filled(scene: Scene, text: str) -> str:
+    """{p}: the payload program; {out}: the host's directory; {remote}: the remote."""
+    known = ((P, scene.script("payload")), (OUT, str(scene.outside)), (REMOTE, str(scene.remote)))
+    for name, value in known:
+        text = text.replace(name, value)
+    return text
+
+
+def _calls(scene: Scene) -> Iterator[tuple[str, Callable[[str], object]]]:
+    """Arguments of the use-cases that take text."""
+    wb, task, repo, remote = scene.wb, scene.task.id, scene.repo_id, str(scene.remote)
+    yield "clone url", lambda v: wb.clone(v)
+    yield "run url", lambda v: wb.run(v)
+    yield "run ref", lambda v: wb.run(remote, v)
+    yield "run check", lambda v: wb.run(remote, check_ids=[v])
+    yield "run profile", lambda v: wb.run(remote, profile=v)
+    yield "fetch ref", lambda v: wb.fetch(remote, v)
+    yield "repository", lambda v: wb.repository(v)
+    yield "create repository", lambda v: wb.create_task(v)
+    yield "create base", lambda v: wb.create_task(repo, "", v)
+    yield "read task", lambda v: wb.read_file(v, "f.txt")
+    yield "read path", lambda v: wb.read_file(task, v)
+    yield "patch path", lambda v: wb.apply_patch(task, HOST_EDIT, {v: None})
+    yield "patch hash", lambda v: wb.apply_patch(task, HOST_EDIT, {"g.txt": v})
+    yield "write path", lambda v: wb.write_file(task, v, "x", "sha256:" + "0" * 64)
+    yield "diff against", lambda v: wb.diff(task, v)
+    yield "checks owner", lambda v: wb.checks(v)
+    yield "check id", lambda v: wb.run_checks(task, [v])
+    yield "snapshot", lambda v: wb.restore(task, v)
+    yield "push task", lambda v: wb.push(v)
+    yield "close task", lambda v: wb.close_task(v, delete_worktree=True, discard=True)
+
+
+def everywhere(values: Sequence[str], urls: bool) -> Callable[[Scene], str]:
+    """The attack: each of these in each argument is refused, with a typed answer."""
+
+    def attack(scene: Scene) -> str:
+        count = 0
+        for text in values:
+            value = filled(scene, text)
+            for what, call in _calls(scene):
+                if what.endswith(" url") and not urls:
+                    continue
+                count += 1
+                _refuses(what, call, value)
+        return f"{count} calls refused"
+
+    return attack
+
+
+def _refuses(what: str, call: Callable[[str], object], value: str) -> None:
+    try:
+        call(value)
+    except SandboxError as error:
+        if error.code is ErrorCode.INTERNAL:
+            raise GotThrough(f"{what}: {error.brief} {error.details}") from error
+        return
+    raise GotThrough(f"{what} took {value!r}")
+
+
+def runs(*words: str, where: str = "remote") -> Callable[[Scene], str]:
+    """A control: the same word as an argument of plain git runs the payload."""
+
+    def control(scene: Scene) -> str:
+        cwd = scene.remote if where == "remote" else plain_clone(scene)
+        argv = [filled(scene, word) for word in words]
+        scene.fires("payload", lambda: scene.git(*argv, cwd=cwd))
+        return f"`git {words[0]}` ran the payload"
+
+    return control
+
+
+def _writes_file(scene: Scene) -> str:
+    written = scene.outside / "written"
+    scene.git("log", f"--output={written}", "main", cwd=scene.remote)
+    fired(written.exists(), "nothing was written")
+    written.unlink()
+    return "`git log` wrote a file of the host"
+
+
+def _reads_file(*words: str) -> Callable[[Scene], str]:
+    def control(scene: Scene) -> str:
+        done = scene.git(*[filled(scene, word) for word in words], cwd=plain_clone(scene))
+        fired(SECRET.strip() in done.stdout, f"git did not show it: {done.stderr!r}")
+        return f"`git {words[0]}` showed a file of the host"
+
+    return control
+
+
+def _other_repository(scene: Scene) -> str:
+    evil = scene.evil_git_dir(scene.root / "evil.git", f"[core]\n\tfsmonitor = {scene.script('payload')}\n")
+    words = [scene.git_program, "-c", "safe.directory=*", f"--git-dir={evil}", "--work-tree=.", "status"]
+    scene.fires("payload", lambda: run_plain(words, cwd=scene.outside, home=scene.root))
+    return "`git --git-dir=` obeyed another repository"
+
+
+def _magic(scene: Scene) -> str:
+    clone = plain_clone(scene)
+    (clone / "one").touch()
+    (clone / "two").touch()
+    scene.git("add", "--", ":/", cwd=clone)
+    fired(scene.must("diff", "--cached", "--name-only", cwd=clone).split() == ["one", "two"], "git took it literally")
+    return "`git add -- :/` added everything"
+
+
+def _untyped(scene: Scene) -> str:
+    try:
+        run_plain([scene.git_program, "a\0b"], cwd=scene.root, home=scene.root)
+    except ValueError as error:
+        return f"a careless caller ends with {type(error).__name__}"
+    fired(False, "it was taken")
+    return ""
+
+
+def _forged_header(scene: Scene) -> str:
+    tree = scene.must("rev-parse", "main^{tree}", cwd=scene.remote, git_dir=scene.remote)
+    name = "h <x> 0 +0000\nauthor evil <e@v> 0 +0000\ncommitter c"
+    text = f"tree {tree}\nauthor {name} <a@b> 0 +0000\ncommitter c <a@b> 0 +0000\n\nx\n"
+    words = ("hash-object", "-t", "commit", "--literally", "-w", "--stdin")
+    oid = scene.must(*words, cwd=scene.remote, git_dir=scene.remote, stdin=text.encode())
+    raw = scene.must("cat-file", "commit", oid, cwd=scene.remote, git_dir=scene.remote)
+    fired("author evil" in raw, "there is no such header")
+    return "text pasted into a commit became a header"
+
+
+def _message_is_data(scene: Scene) -> str:
+    (scene.wt / "f.txt").write_text("x\n")
+    message = "subject\n\nparent 0000\nauthor evil <e@v>\n---\ndiff --git a/x b/x\n\x1b[31m\0\a\u202eend"
+    commit = scene.wb.commit(scene.task.id, message).commit
+    raw = scene.must("cat-file", "commit", commit, cwd=scene.root, git_dir=scene.cache)
+    head, _, body = raw.partition("\n\n")
+    held([line.split()[0] for line in head.splitlines()], ["tree", "parent", "author", "committer"], "headers")
+    held(sorted(set(body) & {"\x1b", "\0", "\a", "\u202e"}), [], "control characters in the message")
+    return "four headers; the message is text without control characters"
+
+
+def _shell(scene: Scene) -> str:
+    line = f"git check-ref-format {filled(scene, f'test; {P}')}"
+    scene.fires("payload", lambda: run_plain(["/bin/sh", "-c", line], cwd=scene.root, home=scene.root))
+    return "a shell ran the payload"
+
+
+def _bind(scene: Scene) -> str:
+    parts = ["a", "/etc", "rw", "/workspace"]
+    fired(parts[1] == "/etc", "it is one name")
+    return "as a name in a bind it mounts /etc"
+
+
+@dataclass(frozen=True)
+class _Words:
+    title: str
+    control: Callable[[Scene], str]
+    values: tuple[str, ...]
+    urls: bool = True  # whether they are tried as URLs: some would be, of a host that is then asked for
+
+
+WORDS = {
+    "G01": _Words("`--upload-pack=` as a URL",
+                  runs("ls-remote", f"--upload-pack={P}", REMOTE), (f"--upload-pack={P}",)),
+    "G02": _Words("options abbreviated and joined", runs("ls-remote", f"--upload-p={P}", REMOTE),
+                  (f"--upload-p={P}", f"-u{P}", "-cprotocol.ext.allow=always")),
+    "G03": _Words("`--receive-pack=`", runs("push", f"--receive-pack={P}", REMOTE, "main"), (f"--receive-pack={P}",)),
+    "G04": _Words("a pager for grep", runs("grep", f"-O{P}", "one", where="clone"),
+                  (f"-O{P}", f"--open-files-in-pager={P}")),
+    "G05": _Words("`--output=` into the host", _writes_file, (f"--output={OUT}/written",)),
+    "G06": _Words("`--no-index`, which reads the host", _reads_file("diff", "--no-index", "/dev/null", f"{OUT}/secret"),
+                  ("--no-index", f"{OUT}/secret"), urls=False),
+    "G07": _Words("`--contents=`, which reads the host",
+                  _reads_file("blame", f"--contents={OUT}/secret", "f.txt"),
+                  (f"--contents={OUT}/secret",)),
+    "G08": _Words("`--exec=` for a remote archive",
+                  runs("archive", "--remote=.", f"--exec={P}", "main"), (f"--exec={P}",)),
+    "G11": _Words("another git directory", _other_repository, (f"--git-dir={OUT}", f"--work-tree={OUT}", "-C/")),
+    "G12": _Words("transports that run commands",
+                  runs("-c", "protocol.ext.allow=always", "ls-remote", f"ext::{P}"),
+                  (f"ext::{P}", "fd::7", "foo::bar", "git://127.0.0.1:1/x")),
+    "G13": _Words("magic in path names", _magic, (":/", ":(top)x", ":(exclude)f.txt")),
+    "G15": _Words("NUL, newlines and surrogates", _untyped, ("a\0b", "a\nAuthor: evil <e@v>", "a\r\tb", "\ud800")),
+    "G17": _Words("words for a shell", _shell, (f"test; {P}", f"$({P})", f"`{P}`", f"x|{P}")),
+    "G18": _Words("separators of mounts and refspecs", _bind,
+                  ("a:/etc:rw", ":main", "+main", "a:refs/heads/main"), urls=False),
+}  # fmt: skip
+
+ENTRIES = (
+    *(Entry(name, w.title, EVERYWHERE, w.control, everywhere(w.values, w.urls)) for name, w in WORDS.items()),
+    Entry("G16", "a commit message that wants to be headers", "commit", _forged_header, _message_is_data),
+)

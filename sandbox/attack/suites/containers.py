@@ -1,0 +1,262 @@
+"""THREATS K: what a guest can do. One run of the probe in the product's guest, one in a soft container."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.guests import Probed, guests_of
+from sandbox.attack.harness.host import Host
+from sandbox.attack.harness.outcomes import GotThrough, Missing
+from sandbox.attack.harness.scene import SECRET, Scene, fired, held, refusal, remove
+from sandbox.attack.suites.nested import needs_root
+from sandbox.engine.unhardened import Bind
+from sandbox.errors import ErrorCode
+from sandbox.git.unhardened import run_plain
+
+PROBE = "a probe as a check"
+CAPABILITIES = ("CapPrm", "CapEff", "CapBnd", "chown", "setuid 0", "chroot", "raw socket")
+CALLS = (
+    *("mknod", "nice -5"),
+    *("mount tmpfs", "remount /", "umount", "pivot_root", "fsopen", "open_tree", "move_mount", "setns"),
+    *("open_by_handle_at", "process_vm_readv", "init_module", "finit_module", "delete_module", "kexec_load", "bpf"),
+    *("perf_event_open", "userfaultfd", "add_key", "request_key", "keyctl", "settimeofday", "clock_settime"),
+    *("sethostname", "reboot", "swapon", "acct", "quotactl", "syslog", "fanotify_init"),
+)
+SOCKETS = ("AF_ALG", "AF_VSOCK", "AF_PACKET", "AF_KEY", "AF_XDP", "netfilter", "xfrm", "SCTP", "AF_TIPC")
+WRITES = ("core_pattern", "modprobe", "sysrq-trigger", "uevent_helper", "overcommit", "binfmt_misc")
+SOCKET_FILES = tuple(
+    f"socket {path}"
+    for path in (
+        *("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock"),
+        "/run/containerd/containerd.sock",
+    )
+)
+ORDINARY = {"CI": "true", "NO_COLOR": "1", "LANG": "C.UTF-8", "SHLVL": "0"}
+"""What a guest and a controller may have in common by chance: the policy sets the same."""
+SUPERVISOR = ("memory", "descriptors", "environment", "program")
+READS = ("kcore", "keys", "timer_list", "interrupts", "kmsg", "mem", "sched_debug")
+FOLDERS = (
+    "/",
+    "/etc",
+    "/usr",
+    "/usr/bin",
+    "/var",
+    "/root",
+    "/home",
+    "/lib",
+    "/opt",
+    "/mnt",
+    "/run",
+    "/dev",
+)
+
+
+def shared_kernel(site: Host) -> str:
+    """A need: the guest's calls reach this host's kernel."""
+    return "" if site.runtime == "runc" else f"under {site.runtime} the guest's calls reach a kernel of its own"
+
+
+def complete(probed: Probed, where: str) -> Probed:
+    """Raises: `Void` when the probe did not come to its end: what it did not try is not denied."""
+    fired(probed.complete, f"the probe did not come to its end in {where}")
+    return probed
+
+
+def allowed(*names: str) -> Callable[[Scene], str]:
+    """A control: some of these worked in the soft container."""
+
+    def control(scene: Scene) -> str:
+        items = complete(guests_of(scene).soft, "the soft container").items
+        worked = [name for name in names if name in items and items[name].allowed]
+        fired(worked, f"not even a soft container could: {', '.join(names)}")
+        return f"allowed in a soft container: {', '.join(worked)}"
+
+    return control
+
+
+def denied(*names: str) -> Callable[[Scene], str]:
+    """The attack: none of these worked in the guest."""
+
+    def attack(scene: Scene) -> str:
+        guests = guests_of(scene)
+        items = complete(guests.hardened, "the guest").items
+        if through := [f"{name} ({items[name].why})" for name in names if name in items and items[name].allowed]:
+            raise GotThrough(f"the guest could: {', '.join(through)}")
+        soft = guests.soft.items
+        missing = [name for name in names if name not in items and name in soft]
+        fired(not missing, f"the probe did not try {', '.join(missing)}")
+        unproven = [name for name in names if name not in soft or not soft[name].allowed]
+        return f"denied: {', '.join(names)}" + (f"; this host offers no {', '.join(unproven)}" if unproven else "")
+
+    return attack
+
+
+def probed(name: str, title: str, *items: str, needs: tuple[Callable[[Host], str], ...] = ()) -> Entry:
+    """An entry that is all about items of the probe."""
+    return Entry(name, title, PROBE, allowed(*items), denied(*items), needs=needs, scene="guests")
+
+
+def _engine_socket(scene: Scene) -> str:
+    address = guests_of(scene).site.engine.endpoint.url
+    path = Path("/" + address.removeprefix("unix://").lstrip("/"))
+    fired(address.startswith("unix://") and path.is_socket(), f"the engine has no socket on this host: {address}")
+    return f"the controller reaches {path}"
+
+
+def _knocks(scene: Scene) -> str:
+    reached = guests_of(scene).listeners.knock()
+    fired(sorted(reached) == ["TCP", "UDP", "abstract socket"], f"a process of the host reached only {reached}")
+    return "a process of the host reaches TCP, UDP and an abstract socket"
+
+
+def _nobody_knocked(scene: Scene) -> str:
+    guests = guests_of(scene)
+    denials = _denials(scene, "host 127.0.0.1", "abstract socket")
+    held(guests.knocked, [], "the guest reached")
+    return f"nobody knocked: {denials}"
+
+
+def _denials(scene: Scene, *names: str) -> str:
+    """Why these did not work. Raises: `GotThrough` when one did."""
+    items = complete(guests_of(scene).hardened, "the guest").items
+    if through := [f"{name} ({items[name].why})" for name in names if items[name].allowed]:
+        raise GotThrough(f"the guest could: {', '.join(through)}")
+    return ", ".join(sorted({items[name].why for name in names}))
+
+
+def _host_has_network(_scene: Scene) -> str:
+    lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+    names = [line.split(":")[0].strip() for line in lines]
+    if names == ["lo"]:
+        raise Missing("this host has no network either")
+    return f"the host has {', '.join(name for name in names if name != 'lo')}"
+
+
+def _no_route(scene: Scene) -> str:
+    _denials(scene, "interfaces", "routes", "internet", "metadata", "bridge")
+    return "one interface, lo; no route"
+
+
+def _binds_show(scene: Scene) -> str:
+    mounts = complete(guests_of(scene).soft, "the soft container").facts["mount"]
+    fired(any(" /scratch " in line for line in mounts), "a mount of the host is not seen in the table")
+    return "a soft container's table names the host's directory it was given"
+
+
+def _only_ours(scene: Scene) -> str:
+    """Roots of bind mounts, as the guest's table tells them."""
+    home = str(scene.home)
+    bad = ("/clones", "/outside", "/operator", "docker.sock", "/tasks/", "/journal", "/logs")
+    for line in complete(guests_of(scene).hardened, "the guest").facts["mount"]:
+        source, target = line.split()[:2]
+        inside = source.removeprefix(home)
+        if source == home or target.startswith(("/scratch", home)) or any(part in inside for part in bad):
+            raise GotThrough(f"the guest's mount table names {source} at {target}")
+    return "worktree, report, mask and hosts; nothing else of the home"
+
+
+def _unmasked(scene: Scene) -> str:
+    items = complete(guests_of(scene).hardened, "the guest").items
+    names = [f"deeper {what}" for what in ("write", "rename", "remove", "replace")]
+    fired(all(items[name].allowed for name in names), "one directory deeper it fails as well")
+    return "the same works one directory deeper"
+
+
+def _masked(scene: Scene) -> str:
+    items = complete(guests_of(scene).hardened, "the guest").items
+    if through := [name for name in items if name.startswith("mask ") and items[name].allowed]:
+        raise GotThrough(f"the guest's `.git`: {', '.join(through)}")
+    held(len([name for name in items if name.startswith("mask ")]), 4, "attempts at the mask")
+    return "write, rename, remove and replace are refused"
+
+
+def _own_process(scene: Scene) -> str:
+    items = complete(guests_of(scene).hardened, "the guest").items
+    open_ = [what for what in SUPERVISOR if items[f"own {what}"].allowed]
+    fired(open_, "not even a process of its own")
+    return f"a process of the guest's own: {', '.join(open_)}"
+
+
+def _supervisor(scene: Scene) -> str:
+    return f"denied: {_denials(scene, *(f'pid 1 {what}' for what in SUPERVISOR))}"
+
+
+def _inherits(scene: Scene) -> str:
+    """The scene's controller has a token in its environment, as the user's may."""
+    done = run_plain(["/usr/bin/env"], cwd=scene.root, home=scene.root, env=scene.surroundings())
+    fired(SECRET.strip() in done.stdout, "a child has another environment")
+    return "a child of the controller inherits its token"
+
+
+def _clean_environment(scene: Scene) -> str:
+    guests = guests_of(scene)
+    (text,), (image,) = complete(guests.hardened, "the guest").facts["env"], guests.soft.facts["env"]
+    if SECRET.decode().strip() in text or str(scene.home) in text:
+        raise GotThrough("the guest's environment holds the controller's token, or names its home")
+    meant = {*image.split(","), *(f"{k}={v}" for k, v in ORDINARY.items())}
+    ours = {f"{name}={value}" for name, value in os.environ.items() if name not in {"PATH", "HOME", "TMPDIR", "PWD"}}
+    held(sorted((ours & set(text.split(","))) - meant), [], "variables of the controller in the guest")
+    return f"{text.count(',') + 1} variables, none of the controller's"
+
+
+def _decoy(scene: Scene) -> None:
+    remove(scene.wt / ".git")
+    (scene.wt / "decoy").write_text("")
+    (scene.wt / ".git").symlink_to("decoy")
+
+
+def _careless_mask(scene: Scene) -> str:
+    victim, mask = scene.root / "careless", scene.root / "mask"
+    victim.mkdir()
+    mask.write_text("gitdir: /nonexistent\n")
+    (victim / "decoy").write_text("")
+    (victim / ".git").symlink_to("decoy")
+    binds = (Bind(victim, "/w", read_only=False), Bind(mask, "/w/.git"))
+    ended = guests_of(scene).run_soft("sh", "-c", "rm /w/.git && mkdir /w/.git", binds=binds)
+    fired(ended.exit_code == 0, "a mask over a planted link held")
+    return "a mask mounted over a planted link was by-passed"
+
+
+def _refused_link(scene: Scene) -> str:
+    scene.seed(scene.remote, scene.files)
+    (scene.home / "profiles").mkdir()
+    (scene.home / "profiles" / "attack.toml").write_text(
+        'label = "a"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
+        '[[check]]\nid = "go"\nlabel = "go"\nargv = ["true"]\n'
+        "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }\n"
+    )
+    with scene.open() as workbench:
+        refusal(lambda: workbench.run_checks(scene.task.id, ["go"]), ErrorCode.UNSAFE_REPOSITORY)
+    return "no container is made for such a worktree"
+
+
+ENTRIES = (
+    Entry("A07", "a mask mounted over a planted link", "check run", _careless_mask, _refused_link, _decoy,
+          (needs_root,), needs_engine=True),
+    Entry("A08", "the mask over `.git`, attacked from inside", PROBE, _unmasked, _masked, scene="guests"),
+    Entry("K02", "the engine's socket in a guest", PROBE, _engine_socket, lambda s: _denials(s, *SOCKET_FILES),
+          scene="guests"),
+    probed("K03", "capabilities", *CAPABILITIES),
+    probed("K04", "gaining privileges by a setuid program", "may gain privileges", "setuid helper",
+           needs=(shared_kernel,)),
+    probed("K05", "root in the guest", "uid 0", "gid 0"),
+    probed("K06", "namespaces of its own", "unshare user", "unshare mount", "unshare net", "unshare pid",
+           needs=(shared_kernel,)),
+    probed("K07", "system calls that reach for the host's kernel", *CALLS, needs=(shared_kernel,)),
+    probed("K08", "io_uring", "io_uring", needs=(shared_kernel,)),
+    probed("K09", "socket families with a history", *SOCKETS, needs=(shared_kernel,)),
+    probed("K10", "the kernel's files in /proc and /sys", *WRITES, *READS),
+    probed("K11", "control groups of its own", "mount cgroup", "make a cgroup"),
+    Entry("K12", "a network", PROBE, _host_has_network, _no_route, scene="guests"),
+    Entry("K13", "listeners of the host", PROBE, _knocks, _nobody_knocked, scene="guests"),
+    probed("K16", "writing outside of the workspace", *(f"create {folder}" for folder in FOLDERS)),
+    Entry("K17", "other directories of the host", PROBE, _binds_show, _only_ours, scene="guests"),
+    probed("K22", "core dumps, which a host may pipe into a program", "core dumps"),
+    Entry("L14", "memory and descriptors of the guest's supervisor", PROBE, _own_process, _supervisor,
+          needs=(shared_kernel,), scene="guests"),
+    Entry("K24", "the controller's environment", PROBE, _inherits, _clean_environment, scene="guests"),
+    probed("K25", "system calls without a filter", "no filter", needs=(shared_kernel,)),
+)  # fmt: skip

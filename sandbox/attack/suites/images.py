@@ -1,0 +1,96 @@
+"""THREATS M: an image whose configuration wants to decide what a guest is."""
+
+from __future__ import annotations
+
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.guests import PROFILE, small
+from sandbox.attack.harness.outcomes import Missing
+from sandbox.attack.harness.scene import Scene, fired, held, refusal
+from sandbox.engine.container import INSTANCE_LABEL
+from sandbox.engine.unhardened import SoftContainers
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Verdict
+
+HOSTILE = """FROM {base}
+ENTRYPOINT ["/bin/sh", "-c", "echo ENTRYPOINT-RAN $(id -u) $(pwd) $GIT_DIR"]
+CMD ["CMD-RAN"]
+USER 0
+WORKDIR /tmp
+STOPSIGNAL SIGCONT
+HEALTHCHECK --interval=1s CMD touch /workspace/health
+ENV GIT_DIR=/evil BASH_ENV=/evil PATH=/evil:/usr/bin:/bin
+LABEL {label}=somebody-else space.sandbox.task=evil
+"""
+CHECK = """
+[[check]]
+id = "go"
+label = "go"
+argv = ["sh", "-c", "id -u; pwd; env"]
+timeout_s = 60
+limits = {{ memory_bytes = {memory}, cpus = 1.0, pids = {pids} }}
+"""
+
+
+def _containers(scene: Scene) -> SoftContainers:
+    site = scene.site
+    return SoftContainers(site.engine, site.runtime, {INSTANCE_LABEL: site.instance})
+
+
+def _tag(scene: Scene, name: str) -> str:
+    return f"sandbox-attack/{scene.site.instance}:{name}"
+
+
+def _built(scene: Scene, name: str, text: str) -> str:
+    base = scene.site.image("base")
+    tag = _tag(scene, name)
+    try:
+        _containers(scene).build(tag, text.format(base=base, label=INSTANCE_LABEL))
+    except SandboxError as error:
+        raise Missing(f"the engine builds no image here: {error.details or error.brief}") from error
+    scene.site.images.append(tag)
+    return tag
+
+
+def _obeyed(scene: Scene) -> str:
+    said = _containers(scene).run(_built(scene, "hostile", HOSTILE), None).stdout
+    fired(b"ENTRYPOINT-RAN 0 /tmp /evil" in said, f"the engine did not obey it: {said[-200:]!r}")
+    return "an engine left to itself obeys its entrypoint, user, directory and environment"
+
+
+def _profile(scene: Scene, image: str) -> None:
+    (scene.home / "profiles").mkdir(exist_ok=True)
+    mebibytes, pids = small(scene.site.runtime)
+    text = PROFILE.replace('"base"', f'"{image}"') + CHECK.format(memory=mebibytes << 20, pids=pids)
+    (scene.home / "profiles" / "attack.toml").write_text(text)
+
+
+def _overridden(scene: Scene) -> str:
+    _profile(scene, _tag(scene, "hostile"))
+    with scene.open() as workbench:
+        (run,) = workbench.run_checks(scene.task.id, ["go"])
+    held(run.verdict, Verdict.PASSED, "the check")
+    uid, folder, *rest = run.stdout_tail.splitlines()
+    held((uid == "0", folder), (False, "/workspace"), "root, and the directory, of the guest")
+    held([line for line in rest if "/evil" in line or "RAN" in line], [], "what the image set")
+    return f"uid {uid} in {folder}, nothing of the image's environment"
+
+
+def _makes_volume(scene: Scene) -> str:
+    tag = _built(scene, "volume", "FROM {base}\nVOLUME /data\n")
+    said = _containers(scene).run(tag, ["cat", "/proc/self/mountinfo"]).stdout
+    fired(b" /data " in said, "the engine made no volume")
+    return "an engine left to itself gives it a volume without any limit"
+
+
+def _refused(scene: Scene) -> str:
+    _profile(scene, _tag(scene, "volume"))
+    with scene.open() as workbench:
+        refusal(lambda: workbench.run_checks(scene.task.id, ["go"]), ErrorCode.POLICY_VIOLATION)
+    return "an image with a volume is refused"
+
+
+ENTRIES = (
+    Entry("M01", "an image with orders of its own", "check run with that image", _obeyed, _overridden,
+          needs_engine=True),
+    Entry("M01V", "an image with a volume", "check run with that image", _makes_volume, _refused, needs_engine=True),
+)  # fmt: skip

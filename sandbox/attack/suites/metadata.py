@@ -1,0 +1,136 @@
+"""THREATS D and I: git metadata and attributes of the guest do not decide what the product sees or stores."""
+
+from __future__ import annotations
+
+import sys
+
+from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.outcomes import GotThrough
+from sandbox.attack.harness.scene import Scene, fired, held, plain_clone
+from sandbox.git.unhardened import run_plain
+from sandbox.models import SearchQuery
+
+CRLF = b"one\r\ntwo\r\n"
+STEPS = "a" * 40 + "!"
+RUNAWAY = r"^(a+)+$"
+RUNAWAY_S = 0.5
+
+
+def _changed(scene: Scene) -> list[str]:
+    return [change.path for change in scene.wb.status(scene.task.id).changes]
+
+
+def _hide_by_bits(scene: Scene) -> None:
+    scene.replace_pointer()
+    scene.must("update-index", "--assume-unchanged", "f.txt", cwd=scene.wt)
+    scene.must("update-index", "--skip-worktree", "g.txt", cwd=scene.wt)
+    (scene.wt / "f.txt").write_text("evil\n")
+    (scene.wt / "g.txt").write_text("evil\n")
+
+
+def _hide_by_exclude(scene: Scene) -> None:
+    git = scene.replace_pointer()
+    (git / "info").mkdir(exist_ok=True)
+    (git / "info" / "exclude").write_text("*\n")
+    (scene.wt / "new.sh").write_text("evil\n")
+
+
+def _hidden(scene: Scene) -> str:
+    fired(scene.must("status", "--porcelain", cwd=scene.wt) == "", "git shows it")
+    return "plain `git status` shows nothing"
+
+
+def _both_seen(scene: Scene) -> str:
+    held(_changed(scene), ["f.txt", "g.txt"], "status")
+    held([f.path for f in scene.wb.diff(scene.task.id).files], ["f.txt", "g.txt"], "diff")
+    return "both changes are seen"
+
+
+def _new_seen(scene: Scene) -> str:
+    (scene.wt / ".gitignore").write_text("*\n")
+    held(_changed(scene), [".gitignore", "new.sh"], "status")
+    return "seen; rules of the base commit alone decide"
+
+
+def _linked_clone(scene: Scene) -> str:
+    scene.must("clone", "-q", "--bare", str(scene.remote), str(scene.root / "local.git"), cwd=scene.root)
+    fired(_links(scene, "local.git"), "git copied")
+    return "`git clone` of a path shares its objects' files"
+
+
+def _links(scene: Scene, name: str) -> list[str]:
+    return [p.name for p in (scene.root / name / "objects").rglob("*") if p.is_file() and p.stat().st_nlink > 1]
+
+
+def _own_files(scene: Scene) -> str:
+    shared = [p.name for p in (scene.cache / "objects").rglob("*") if p.is_file() and p.stat().st_nlink > 1]
+    held(shared, [], "objects shared with the remote")
+    alternates = scene.cache / "objects" / "info" / "alternates"
+    if alternates.exists() and alternates.read_text().strip():
+        raise GotThrough("the cache borrows objects of another repository")
+    return "no file of the cache has another name elsewhere"
+
+
+def _binary_by_attribute(scene: Scene) -> None:
+    (scene.wt / ".gitattributes").write_text("* -diff\n")
+    (scene.wt / "f.txt").write_text("one\nevil()\nthree\n")
+
+
+def _diff_hides(scene: Scene) -> str:
+    clone = plain_clone(scene)
+    for name in (".gitattributes", "f.txt"):
+        (clone / name).write_bytes((scene.wt / name).read_bytes())
+    fired("Binary files" in scene.must("diff", cwd=clone), "git shows the lines")
+    return "plain `git diff` says only that binary files differ"
+
+
+def _diff_shows(scene: Scene) -> str:
+    held("+evil()" in scene.wb.diff(scene.task.id).text, True, "the changed line is in the diff")
+    return "the changed line is shown"
+
+
+def _converting(scene: Scene) -> None:
+    (scene.wt / ".gitattributes").write_text("* text=auto eol=lf\n")
+    (scene.wt / "f.txt").write_bytes(CRLF)
+
+
+def _converts(scene: Scene) -> str:
+    clone = scene.root / "plain"
+    scene.must("init", "-q", str(clone), cwd=scene.root)
+    (clone / ".gitattributes").write_text("* text=auto eol=lf\n")
+    (clone / "f.txt").write_bytes(CRLF)
+    scene.must("add", "-A", cwd=clone)
+    stored = scene.git("show", ":f.txt", cwd=clone).stdout
+    fired(stored != CRLF, "git stored the bytes")
+    return "plain git committed other bytes than were reviewed"
+
+
+def _same_bytes(scene: Scene) -> str:
+    commit = scene.wb.commit(scene.task.id, "x").commit
+    stored = scene.git("show", f"{commit}:f.txt", cwd=scene.root, git_dir=scene.cache).stdout
+    held(stored, CRLF, "bytes of the commit")
+    return "the commit holds the bytes of the worktree"
+
+
+def _runs_away(scene: Scene) -> str:
+    program = f"import re; re.search({RUNAWAY!r}, {STEPS!r})"
+    done = run_plain([sys.executable, "-I", "-c", program], cwd=scene.root, home=scene.root, seconds=RUNAWAY_S)
+    fired(done.code == -9, "it found an answer")
+    return "Python's own engine finds no end"
+
+
+def _bounded(scene: Scene) -> str:
+    (scene.wt / "f.txt").write_text(f"{STEPS}\n")
+    found = scene.wb.search(scene.task.id, SearchQuery(pattern=RUNAWAY, regex=True, timeout_s=RUNAWAY_S))
+    return f"an answer in any case: {len(found.hits)} hits, stopped by {found.stopped_by or 'nothing'}"
+
+
+ENTRIES = (
+    Entry("D12", "objects shared by hard links", "clone, task", _linked_clone, _own_files),
+    Entry("D13", "index bits that hide changes", "status, diff", _hidden, _both_seen, _hide_by_bits),
+    Entry("D14", "an exclude file that hides new files", "status", _hidden, _new_seen, _hide_by_exclude),
+    Entry("I01", "an attribute that hides a change from review", "diff", _diff_hides, _diff_shows,
+          _binary_by_attribute),
+    Entry("I03", "attributes that convert what is committed", "commit", _converts, _same_bytes, _converting),
+    Entry("I07", "a pattern that takes for ever", "search", _runs_away, _bounded),
+)  # fmt: skip

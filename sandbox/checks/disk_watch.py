@@ -1,0 +1,171 @@
+"""Watch what a check adds to the disk (docs/adr/0022). No thread: asked like every other reason to stop a check.
+
+The engine has no limit for a bind mount, and project quotas need a file system made for them. So the question is
+first what the whole file system took since the last look, which one system call answers; only when that is a good part
+of the budget, or the last look is long ago, the directories are counted, a slice at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandbox.files.disk_usage import DiskUse, Room, TooDeepError, measure
+from sandbox.models import Limits, Verdict
+
+SLICE_S = 0.02
+"""How long one answer counts files; the rest waits for the next question."""
+
+URGENT_SLICE_S = 1.0
+"""The same, when the file system took more than the whole budget."""
+
+_WORTH_COUNTING = 1 / 8  # of the budget, taken by whomever
+_QUIET_S = 10.0  # counted again after this even if nothing grew: what others delete hides what a check adds
+_FIRST_S = 2.0
+_AT_ONCE = 50  # names between two looks at the clock
+_PAUSE = 5  # times as long as the last count took, before the next one
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What has to be left free for the host. Reached: nothing new starts, and running checks are stopped."""
+
+    bytes: int = 0
+    files: int = 0
+
+    def is_reached(self, room: Room) -> bool:
+        """Pure."""
+        return room.free_bytes < self.bytes or (room.free_files is not None and room.free_files < self.files)
+
+
+def _nothing() -> Iterator[DiskUse]:
+    return iter(())
+
+
+@dataclass(frozen=True)
+class Additions:
+    """What on a disk is a check's: the files below `folders`, which lie on one file system.
+
+    `since_ns`: only those changed at that time or later, 0: all of them. `held`: those that no folder has any more.
+    """
+
+    folders: tuple[Path, ...]
+    since_ns: int = 0
+    held: Callable[[], Iterator[DiskUse]] = _nothing
+
+    def names(self) -> Iterator[DiskUse]:
+        """What each takes, one after the other."""
+        for folder in self.folders:
+            with suppress(OSError):
+                yield from measure(folder, self.since_ns)
+        yield from self.held()
+
+
+class Count:
+    """One count of files, name by name, a slice at a time; it stops where it exceeds the limits."""
+
+    def __init__(self, names: Iterator[DiskUse], limits: Limits) -> None:
+        self._limits = limits
+        self._names = names
+        self.found = DiskUse()
+        self.spent_s = 0.0
+        self.is_done = False
+
+    def go_on(self, slice_s: float, clock: Callable[[], float]) -> None:
+        """Count for about this long."""
+        started = now = clock()
+        while not self.is_done and now <= started + slice_s:
+            for _ in range(_AT_ONCE):
+                self._take_one()
+            now = clock()
+        self.spent_s += now - started
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether more was found than the limits allow."""
+        return self.found.bytes > self._limits.disk_bytes or self.found.files > self._limits.disk_files
+
+    def _take_one(self) -> None:
+        if self.is_done:
+            return
+        try:
+            self.found += next(self._names)
+        except StopIteration:
+            self.is_done = True
+        except TooDeepError:  # what cannot be counted has no limit
+            self.found += DiskUse(0, self._limits.disk_files + 1)
+        self.is_done = self.is_done or self.exceeds
+
+
+class DiskWatch:
+    """A `WhyStop`: DISK_LIMIT once a check's additions take more than the limits, or the host's floor is reached.
+
+    `used`: what the last count found that came to its end; None before the first.
+    """
+
+    def __init__(
+        self,
+        additions: Additions,
+        limits: Limits,
+        floor: Floor,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        room_of: Callable[[Path], Room] = Room.of,
+    ) -> None:
+        """Raises: OSError when there is no such folder."""
+        self.used: DiskUse | None = None
+        self._additions = additions
+        self._limits = limits
+        self._floor = floor
+        self._clock = clock
+        self._room_of = room_of
+        self._count: Count | None = None
+        self._verdict: Verdict | None = None
+        self._at_start = self._at_count = room_of(additions.folders[0])
+        self._rested_at = clock()
+        self._due_at = clock() + _FIRST_S
+
+    def __call__(self) -> Verdict | None:
+        """Takes about `SLICE_S` at most while that is enough. Never raises for what the guest did to its files."""
+        if self._verdict is None:
+            with suppress(OSError):  # somebody took the folder away
+                room = self._room_of(self._additions.folders[0])
+                if self._floor.is_reached(room) or self._is_exceeded(room):
+                    self._verdict = Verdict.DISK_LIMIT
+        return self._verdict
+
+    def count_once_more(self, seconds: float) -> None:
+        """At the end of a check, for its report: `used` is of now if this long is enough, else it stays."""
+        left = replace(self._additions, held=_nothing)  # whoever held any has ended, and a look for them takes long
+        count = Count(left.names(), self._limits)
+        count.go_on(seconds, self._clock)
+        if count.is_done:
+            self.used = count.found
+
+    def _is_exceeded(self, room: Room) -> bool:
+        if self._count is None:
+            if not self._is_due(room):
+                return False
+            self._count, self._at_count = Count(self._additions.names(), self._limits), room
+        count = self._count
+        count.go_on(URGENT_SLICE_S if self._part_taken(self._at_start, room) > 1 else SLICE_S, self._clock)
+        if count.is_done:
+            self.used, self._count = count.found, None
+            self._rested_at = self._clock() + _PAUSE * count.spent_s
+            self._due_at = self._clock() + max(_QUIET_S, 10 * _PAUSE * count.spent_s)
+        return count.exceeds
+
+    def _is_due(self, room: Room) -> bool:
+        now = self._clock()
+        grown = self._part_taken(self._at_count, room) > _WORTH_COUNTING
+        return now >= self._due_at or (grown and now >= self._rested_at)
+
+    def _part_taken(self, before: Room, now: Room) -> float:
+        """How much of the budget the whole file system took in between."""
+        return max(
+            (now.used_bytes - before.used_bytes) / self._limits.disk_bytes,
+            (now.used_files - before.used_files) / self._limits.disk_files,
+        )

@@ -1,0 +1,72 @@
+"""Serve agents: over a client's pipes, or at an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sandbox.cli.detach import Starter, fork
+from sandbox.cli.invocation import Invocation, note
+
+if TYPE_CHECKING:
+    from sandbox.agent.agent import Agent
+    from sandbox.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """What the options of `sandbox mcp` say of either transport."""
+
+    approvals: Literal["policy", "auto"]
+    every_tool: bool
+
+
+def serve_client(invocation: Invocation, options: ServerOptions) -> int:
+    """Serve the client at our standard streams, in a second process.
+
+    Clients end what they have started with a signal, after seconds. So the process that they know ends with the
+    session, and the other one stays until the last check of that session has ended, at its deadline at the latest.
+    """
+    role = fork()
+    if isinstance(role, Starter):
+        message = role.wait_for_message()
+        return message[0] if message else role.wait_for_end()
+    from sandbox.agent.transports.stdio import serve_stdio  # noqa: PLC0415 - lazy: the SDK takes most of a second to load
+
+    role.end_with_starter()
+    with invocation.agent_workbench() as workbench:
+        agent = _make_agent(workbench, options)
+        serve_stdio(agent)
+        role.report(bytes([0]))
+        if agent.on_disconnect == "keep":
+            workbench.wait_for_runs()
+    return 0
+
+
+def serve_address(invocation: Invocation, options: ServerOptions, address: str, token_file: Path | None) -> int:
+    """Serve clients over HTTP until a signal; checks that run then are stopped."""
+    from sandbox.agent.transports.http import serve_http  # noqa: PLC0415 - as above
+
+    with invocation.agent_workbench() as workbench:
+        serve_http(_make_agent(workbench, options), address, token_file, _tell_address)
+    return 0
+
+
+def _make_agent(workbench: Workbench, options: ServerOptions) -> Agent:
+    from sandbox.agent.agent import Agent  # noqa: PLC0415 - as above
+
+    settings = workbench.settings.agent
+    return Agent(
+        workbench,
+        workbench.home,
+        options.approvals,
+        options.every_tool,
+        settings.result_bytes,
+        settings.sessions,
+        settings.on_disconnect,
+    )
+
+
+def _tell_address(url: str, token_file: Path) -> None:
+    note(f"serving at {url}; the bearer token is in {token_file}")

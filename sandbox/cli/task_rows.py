@@ -1,0 +1,42 @@
+"""How tasks are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from sandbox.cli.invocation import note, table
+from sandbox.cli.time_format import format_for_listing, format_local, format_relative
+from sandbox.models import TaskStatus
+from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.models import Task
+    from sandbox.store.task_table import TaskLine
+
+
+def show_task(found: Task) -> None:
+    """A few lines on stdout."""
+    click.echo(found.id)
+    click.echo(f"  created   {format_local(found.created_at)} ({format_relative(found.created_at)})")
+    click.echo(f"  branch    {found.branch}")
+    click.echo(f"  base      {found.base_branch} at {found.base_commit[:12]}")
+    click.echo(f"  head      {found.head_commit[:12]}")
+    click.echo(f"  status    {found.status}")
+    click.echo(f"  worktree  {found.worktree_path or 'removed'}")
+    if found.pr_url:
+        click.echo(f"  request   {found.pr_url}")
+    if found.forked_from:
+        click.echo(f"  fork of   {found.forked_from}")
+
+
+def show_tasks(found: Sequence[TaskLine], *, everything: bool) -> None:
+    """A table, newest first; closed ones only when `everything` is asked for, else their number."""
+    shown = [line for line in reversed(found) if everything or line.status is not TaskStatus.CLOSED]
+    rows = [[t.id, t.status, format_for_listing(t.created_at), one_line(t.repo_id), one_line(t.prompt)] for t in shown]
+    table(["TASK", "STATUS", "CREATED", "REPOSITORY", "PROMPT"], rows)
+    hidden = len(found) - len(shown)
+    if hidden:
+        note(f"{hidden} closed, --all shows {'it' if hidden == 1 else 'them'}")

@@ -1,0 +1,132 @@
+"""git's binary patches: base 85, deflate, and deltas against the content before.
+
+Sources: gitformat-pack(5) "Deltified representation"; the layout of `git diff --binary` in git 2.39.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from sandbox.edits.hash_gate import rejected
+from sandbox.errors import ErrorCode, SandboxError
+
+_KIND = re.compile(rb"(literal|delta) (\d{1,12})\r?")
+
+
+@dataclass(frozen=True)
+class BinaryContent:
+    """The way forward of a binary patch: whole content or a delta, deflated. `size`: inflated."""
+
+    delta: bool
+    size: int
+    deflated: bytes
+
+    def apply(self, before: bytes, limit: int) -> bytes:
+        """The content after. Raises: `patch_rejected`, `quota_exceeded` past `limit` bytes."""
+        if self.size > limit:
+            raise too_large(limit)
+        plain = _inflate(self.deflated, self.size)
+        return _apply_delta(before, plain, limit) if self.delta else plain
+
+
+def read_binary(lines: Sequence[bytes], at: int) -> tuple[BinaryContent, int]:
+    """The content that begins at a line, and the line after it; the way back that follows is skipped."""
+    content, at = _read_one(lines, at)
+    if at < len(lines) and _KIND.fullmatch(lines[at]):
+        _, at = _read_one(lines, at)
+    return content, at
+
+
+def _read_one(lines: Sequence[bytes], at: int) -> tuple[BinaryContent, int]:
+    match = _KIND.fullmatch(lines[at]) if at < len(lines) else None
+    if match is None:
+        raise rejected("This binary patch cannot be read", f"line {at + 1} of the patch")
+    pieces = []
+    at += 1
+    while at < len(lines) and lines[at].strip():
+        pieces.append(_decoded(lines[at].removesuffix(b"\r"), at))
+        at += 1
+    return BinaryContent(match[1] == b"delta", int(match[2]), b"".join(pieces)), at + 1
+
+
+def _decoded(line: bytes, at: int) -> bytes:
+    """One line: a letter for the number of bytes (A-Z 1 to 26, a-z 27 to 52), then base 85."""
+    first, digits = line[0], line[1:]
+    length = first - ord("A") + 1 if first <= ord("Z") else first - ord("a") + 27
+    try:
+        raw = base64.b85decode(digits)
+    except ValueError as error:
+        raise rejected("This binary patch cannot be read", f"line {at + 1} of the patch") from error
+    if not 1 <= length <= 52 or len(digits) % 5 or not len(raw) - 4 < length <= len(raw):
+        raise rejected("This binary patch cannot be read", f"line {at + 1} of the patch")
+    return raw[:length]
+
+
+def _inflate(deflated: bytes, size: int) -> bytes:
+    """Never more than is announced: a small patch may unpack to anything."""
+    machine = zlib.decompressobj()
+    try:
+        plain = machine.decompress(deflated, size + 1)
+    except zlib.error as error:
+        raise rejected("This binary patch is damaged", str(error)) from error
+    if len(plain) != size or not machine.eof:
+        raise rejected("This binary patch is damaged", "it is not as long as it says")
+    return plain
+
+
+def _apply_delta(before: bytes, delta: bytes, limit: int) -> bytes:
+    stream = iter(delta)
+    try:
+        source, target = _number(stream), _number(stream)
+        if target > limit:
+            raise too_large(limit)
+        if source != len(before):
+            raise rejected("The binary patch is for other content", f"{source} bytes, the file has {len(before)}")
+        after = b"".join(_pieces(stream, before, target))
+    except StopIteration as error:
+        raise rejected("This binary patch is damaged", "a delta ends early") from error
+    if len(after) != target:
+        raise rejected("This binary patch is damaged", "a delta is not as long as it says")
+    return after
+
+
+def _pieces(stream: Iterator[int], before: bytes, target: int) -> list[bytes]:
+    pieces, total = [], 0
+    for code in stream:
+        piece = _copied(stream, code, before) if code & 0x80 else bytes(islice(stream, code))
+        total += len(piece)
+        if not piece or total > target or (code < 0x80 and len(piece) != code):
+            raise rejected("This binary patch is damaged", "a delta does not fit its content")
+        pieces.append(piece)
+    return pieces
+
+
+def _copied(stream: Iterator[int], code: int, before: bytes) -> bytes:
+    offset = sum([next(stream) << 8 * i for i in range(4) if code & 1 << i])
+    length = sum([next(stream) << 8 * i for i in range(3) if code & 0x10 << i]) or 0x10000
+    piece = before[offset : offset + length]
+    if len(piece) != length:
+        raise rejected("This binary patch is damaged", "a delta reaches past the content before")
+    return piece
+
+
+def _number(stream: Iterator[int]) -> int:
+    value = shift = 0
+    while True:
+        byte = next(stream)
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80 or shift > 63:
+            return value
+
+
+def too_large(limit: int) -> SandboxError:
+    """No edit leaves a file that could not be read back."""
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED, f"An edited file has at most {limit} bytes", hint="Nothing was written."
+    )

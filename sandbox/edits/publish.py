@@ -1,0 +1,68 @@
+"""Write what an edit does into the worktree: all files or none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from sandbox.edits.hash_gate import Edit, FileState, Outcome, current_state
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import WorktreeFiles
+from sandbox.models import ChangeKind, PatchedFile, PatchResult
+from sandbox.policy.paths import RepoPath
+
+
+def publish(files: WorktreeFiles, outcome: Outcome, owner: tuple[int, int] | None) -> PatchResult:
+    """Write all edits or none: when one fails, those before it are taken back.
+
+    The caller holds the task's lock and nothing runs in the task. Raises: the file's error; `stale_hash` when a file
+    changed since the edit was computed.
+    """
+    done: list[Edit] = []
+    try:
+        for edit in sorted(outcome.edits, key=_deletions_first):
+            if current_state(files, edit.path) != edit.before:
+                raise SandboxError(
+                    ErrorCode.STALE_HASH,
+                    f"{edit.path} changed while the edit was made",
+                    hint="Nothing was written. Read the file again and make the edit on its current content.",
+                )
+            done.append(edit)
+            _put(files, edit.path, edit.after, owner)
+    except BaseException:
+        for edit in reversed(done):
+            with suppress(SandboxError):  # what could not be written cannot be taken back either; the others can
+                _put(files, edit.path, edit.before, owner)
+        raise
+    return PatchResult(files=_patched(outcome), adjusted=outcome.adjusted)
+
+
+def _deletions_first(edit: Edit) -> bool:
+    """A file may take the name of a directory whose files all go, and the reverse."""
+    return edit.after.content is not None
+
+
+def _put(files: WorktreeFiles, path: RepoPath, state: FileState, owner: tuple[int, int] | None) -> None:
+    if state.content is not None:
+        files.write(path, state.content, executable=state.executable, owner=owner)
+    elif files.exists(path):
+        files.remove(path)
+
+
+def _patched(outcome: Outcome) -> tuple[PatchedFile, ...]:
+    """One entry a file; a rename is one entry for both of its paths."""
+    before = {e.path: e.before for e in outcome.edits if e.after.content is None}
+    renamed = {e.source for e in outcome.edits if e.source in before}
+    return tuple(_entry(e, before) for e in outcome.edits if e.path not in renamed)
+
+
+def _entry(edit: Edit, removed: dict[RepoPath, FileState]) -> PatchedFile:
+    kind, before = ChangeKind.MODIFIED, edit.before
+    if edit.source in removed:
+        kind, before = ChangeKind.RENAMED, removed.pop(edit.source)  # of several copies one is the rename
+    elif edit.before.content is None:
+        kind = ChangeKind.ADDED
+    elif edit.after.content is None:
+        kind = ChangeKind.DELETED
+    return PatchedFile(
+        path=edit.path, kind=kind, old_path=edit.source, sha256_before=before.sha256, sha256_after=edit.after.sha256
+    )

@@ -1,0 +1,90 @@
+"""Edits without a patch: replace one piece of text in a file, or a whole file. Exact bytes, gated by hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from sandbox.edits.binary_patches import too_large
+from sandbox.edits.hash_gate import Edit, FileState, Gate, Outcome, rejected
+from sandbox.edits.near_miss import NearMiss, find_near
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import READ_CAP
+from sandbox.policy.paths import RepoPath
+
+_COUNTED = 1000
+_SHOWN = 10
+
+
+def replace_text(gate: Gate, path: str, old: bytes, new: bytes, expected: str) -> Outcome:
+    """Replace the one occurrence of `old`.
+
+    Raises: `patch_rejected` with where it occurs, or what is like it; `stale_hash`, `not_found`.
+    """
+    if not old or old == new:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The text to replace is empty or the same as the new text")
+    checked, before = gate.state(path, expected)
+    content = before.content or b""
+    places = list(islice(_occurrences(content, old), _COUNTED))
+    if len(places) != 1:
+        raise _not_unique(checked, content, old, places)
+    after = content[: places[0]] + new + content[places[0] + len(old) :]
+    return Outcome((Edit(checked, before, _state(after, executable=before.executable)),))
+
+
+def write_whole(gate: Gate, path: str, content: bytes, expected: str | None, *, executable: bool | None) -> Outcome:
+    """Replace a file, or make it (expected None). `executable` None: as it was. The same content is no edit."""
+    checked, before = gate.state(path, expected)
+    after = _state(content, executable=before.executable if executable is None else executable)
+    return Outcome(() if after == before else (Edit(checked, before, after),))
+
+
+def _state(content: bytes, *, executable: bool) -> FileState:
+    if len(content) > READ_CAP:
+        raise too_large(READ_CAP)
+    return FileState(content, executable)
+
+
+def _occurrences(content: bytes, old: bytes) -> Iterator[int]:
+    """Overlapping ones too: `aa` is in `aaa` twice."""
+    at = content.find(old)
+    while at >= 0:
+        yield at
+        at = content.find(old, at + 1)
+
+
+def _not_unique(path: RepoPath, content: bytes, old: bytes, places: list[int]) -> SandboxError:
+    if not places:
+        return _missing(path, content, old)
+    many = f"{_COUNTED} or more" if len(places) == _COUNTED else str(len(places))
+    lines = [content.count(b"\n", 0, at) + 1 for at in places[:_SHOWN]]
+    return rejected(
+        f"The text to replace is in the file {many} times",
+        f"at lines {', '.join(map(str, lines))}{' and more' if len(places) > _SHOWN else ''}",
+        "Nothing was written. Give more of the text around the place that is meant.",
+        reason="several_matches",
+        data={"path": path, "matches": len(places), "lines": lines},
+    )
+
+
+def _missing(path: RepoPath, content: bytes, old: bytes) -> SandboxError:
+    brief, near = "The text to replace is not in the file", NearMiss()
+    reason, hint = _other_line_ends(content, old)
+    if not hint:
+        near = find_near(content, old)
+        reason, hint = ("white_space", _WHITE_SPACE) if near.white_space else ("no_match", _NO_MATCH)
+    if near.white_space:
+        brief = "The text to replace is in the file with other white space only"
+    return rejected(brief, near.describe(), hint, reason=reason, data={"path": path, "closest": near.data()})
+
+
+_WHITE_SPACE = "The file has this text with other white space: copy it exactly as it was read."
+_NO_MATCH = "Nothing was written. Give the text exactly as it was read, with its white space."
+
+
+def _other_line_ends(content: bytes, old: bytes) -> tuple[str, str]:
+    if b"\n" in old and b"\r" not in old and old.replace(b"\n", b"\r\n") in content:
+        return "line_ends", "The file has Windows line ends (\\r\\n), the text has \\n: give both texts with \\r\\n."
+    if b"\r\n" in old and old.replace(b"\r\n", b"\n") in content:
+        return "line_ends", "The text has Windows line ends (\\r\\n), the file has \\n: give both texts with \\n."
+    return "", ""

@@ -1,0 +1,253 @@
+"""Read unified diffs, git's and plain ones, as tools and language models write them. Pure: nothing is applied here.
+
+Theory. The end of a hunk is told twice: by the counts in its header and by what the lines look like. Counts win while
+the body agrees with them and ends there, for only they tell a deleted line `-- a/x` from the header of another file
+(THREATS J14). Where they cannot be right the body goes on for as long as lines look like one, and a note says so.
+Text around a patch is skipped, as mail and chat put it there; but a line that begins like a part of a hunk and is in
+none is refused: it would be lost. Nothing said here is believed: a patch is judged by what it does to gated files.
+Sources: git-diff(1) "Generating patch text with -p", GNU diffutils "Detailed Unified", behaviour of git 2.39.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from sandbox.edits.binary_patches import BinaryContent, read_binary
+from sandbox.edits.hash_gate import rejected
+from sandbox.errors import SandboxError
+from sandbox.text import shown
+
+HUNKS = 20_000
+LINES = 500_000
+
+_NUMBERED = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_UNNUMBERED = re.compile(rb"@@(?: (?:\.\.\. )?@@(?: .*)?)? *")
+_EXTENDED = re.compile(
+    rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
+    rb"|similarity index|dissimilarity index|index) (.*)"
+)
+_FOREIGN = {
+    b"*** Begin Patch": "This is the format of another tool",
+    b"***************": "This is a context diff",
+    b"diff --cc ": "This is a combined diff of a merge",
+    b"diff --combined ": "This is a combined diff of a merge",
+    b"GIT binary patch": "Binary content belongs to no file",
+    b"Binary files ": "The patch says that a binary file differs, not how",
+}
+_KINDS = {first: first for first in (b" ", b"+", b"-", b"\\")} | {b"": b" ", b"\r": b" "}
+"""What a line of a hunk is, by its first byte; many tools strip the one blank of an empty line."""
+_TELLING = frozenset(first[:1] for first in (b"diff", b"--", b"+", b"@@", b"```", *_FOREIGN))
+_VERSION = re.compile(rb"\d+\.\d+")
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """Lines with their terminators on both sides. `start`: the line its header names, if any; `line`: in the patch."""
+
+    line: int
+    start: int | None
+    old: tuple[bytes, ...]
+    new: tuple[bytes, ...]
+    note: str = ""
+
+
+@dataclass
+class Section:
+    """What a patch says about one file. `old` and `new`: text after `---` and `+++`; `git`: after `diff --git`."""
+
+    line: int
+    git: bytes | None = None
+    old: bytes | None = None
+    new: bytes | None = None
+    extended: dict[str, bytes] = field(default_factory=dict)
+    hunks: list[Hunk] = field(default_factory=list)
+    binary: BinaryContent | None = None
+    crlf: bool = False
+
+
+def parse_patch(text: bytes) -> list[Section]:
+    """The sections of a patch in order, at least one. Raises: `patch_rejected` naming the line."""
+    complete = text.endswith(b"\n")
+    lines = text.split(b"\n")[: -1 if complete else None]
+    if len(lines) > LINES:
+        raise rejected(f"A patch has at most {LINES} lines")
+    sections = _Parser(lines, complete=complete).sections()
+    if not sections:
+        raise rejected(
+            "This is not a patch: no file header was found",
+            hint="Send a unified diff: '--- a/PATH', '+++ b/PATH', '@@ -1,3 +1,4 @@', then lines with ' ', '-', '+'.",
+        )
+    return sections
+
+
+class _Parser:
+    def __init__(self, lines: list[bytes], *, complete: bool) -> None:
+        self._lines = lines
+        self._complete = complete
+        self._at = 0
+        self._after_hunk = False
+        self._hunks = 0
+
+    def sections(self) -> list[Section]:
+        found = []
+        while self._at < len(self._lines):
+            if self._lines[self._at][:1] not in _TELLING:
+                self._at += 1
+            elif self._line().startswith(b"diff --git "):
+                found.append(self._git_section())
+            elif self._plain_header(self._at):
+                found.append(self._body(Section(self._at + 1)))
+            else:
+                self._prose()
+        return found
+
+    def _line(self, at: int | None = None) -> bytes:
+        at = self._at if at is None else at
+        return self._lines[at].removesuffix(b"\r") if at < len(self._lines) else b""
+
+    def _plain_header(self, at: int) -> bool:
+        return self._line(at).startswith(b"--- ") and self._line(at + 1).startswith(b"+++ ")
+
+    def _prose(self) -> None:
+        line = self._line()
+        for start, what in _FOREIGN.items():
+            if line.startswith(start):
+                raise self._refused(what, hint="Send a unified diff, as `git diff --binary` makes it.")
+        if line.startswith(b"@@"):
+            raise self._refused("A hunk belongs to no file: '--- a/PATH' and '+++ b/PATH' come before it")
+        if line.startswith(b"```") or line in {b"-- ", b"--"}:
+            self._after_hunk = False
+        elif self._after_hunk and line[:1] in {b"+", b"-"}:
+            raise self._refused("A line looks like a part of a hunk, but is outside of every hunk")
+        self._at += 1
+
+    def _git_section(self) -> Section:
+        section = Section(self._at + 1, git=self._line().removeprefix(b"diff --git "))
+        self._at += 1
+        while match := _EXTENDED.fullmatch(self._line()):
+            if match[1].decode() in section.extended:
+                raise self._refused("A header is given twice")
+            section.extended[match[1].decode()] = match[2]
+            self._at += 1
+        if self._line().rstrip() == b"GIT binary patch":
+            section.binary, self._at = read_binary(self._lines, self._at + 1)
+            return section
+        return self._body(section)
+
+    def _body(self, section: Section) -> Section:
+        if self._plain_header(self._at):
+            section.crlf = self._lines[self._at].endswith(b"\r")
+            section.old, section.new = self._line()[4:], self._line(self._at + 1)[4:]
+            self._at += 2
+            while self._line().startswith(b"@@"):
+                section.hunks.append(self._hunk())
+        self._after_hunk = True
+        return section
+
+    def _hunk(self) -> Hunk:
+        self._hunks += 1
+        if self._hunks > HUNKS:
+            raise rejected(f"A patch has at most {HUNKS} hunks")
+        header, at = self._line(), self._at
+        numbers = _NUMBERED.match(header)
+        if numbers is None and _UNNUMBERED.fullmatch(header) is None:
+            raise self._refused("This hunk header cannot be read")
+        self._at += 1
+        counts = _counts(numbers)
+        end = None if counts is None else self._counted_end(*counts)
+        end = self._visible_end() if end is None else end
+        body = self._lines[self._at : end]
+        old, new = self._sides(body)
+        self._at = end
+        note = self._count_note(counts, old, new)
+        if not old and not new:
+            raise self._refused("This hunk has no lines", at)
+        return Hunk(at + 1, int(numbers[1]) if numbers else None, old, new, note)
+
+    def _counted_end(self, old: int, new: int) -> int | None:
+        """Where the counts say the body ends, or None when they cannot be right."""
+        at = self._at
+        while old > 0 or new > 0:
+            kind = self._kind(at)
+            if kind is None:
+                return None
+            old -= kind in {b" ", b"-"}
+            new -= kind in {b" ", b"+"}
+            at += 1
+        while at < len(self._lines) and self._kind(at) == b"\\":
+            at += 1
+        return at if (old, new) == (0, 0) and self._may_end(at) else None
+
+    def _kind(self, at: int) -> bytes | None:
+        return _KINDS.get(self._lines[at][:1]) if at < len(self._lines) else None
+
+    def _may_end(self, at: int) -> bool:
+        """Whether a hunk that is complete may be followed by this line."""
+        if self._kind(at) is None or not self._line(at) or self._line(at) in {b"-- ", b"--"}:
+            return True
+        return self._plain_header(at)
+
+    def _visible_end(self) -> int:
+        """Where the lines cease to look like a body; blank lines before that are none of it."""
+        at = self._at
+        while self._kind(at) is not None and not self._starts_another(at):
+            at += 1
+        while at > self._at and not self._line(at - 1):
+            at -= 1
+        return at
+
+    def _starts_another(self, at: int) -> bool:
+        if self._lines[at][:1] != b"-":
+            return False
+        header = self._plain_header(at) and self._line(at + 2).startswith(b"@@")
+        signature = self._line(at) in {b"-- ", b"--"} and _VERSION.match(self._line(at + 1)) is not None
+        return header or signature
+
+    def _sides(self, body: list[bytes]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        sides: dict[bytes, list[bytes]] = {b"-": [], b"+": []}
+        last = b""
+        for offset, line in enumerate(body):
+            kind = _KINDS[line[:1]]
+            if kind == b"\\":
+                self._cut_newline(sides, last, self._at + offset)
+                continue
+            content = (line[1:] if line[:1] == kind else line) + b"\n"
+            for side in (b"-", b"+"):
+                if kind in {b" ", side}:
+                    self._require_open(sides[side], self._at + offset)
+                    sides[side].append(content)
+            last = kind
+        return tuple(sides[b"-"]), tuple(sides[b"+"])
+
+    def _cut_newline(self, sides: dict[bytes, list[bytes]], last: bytes, at: int) -> None:
+        if not last:
+            raise self._refused("A remark about the end of the file follows no line", at)
+        for side in (b"-", b"+"):
+            if last in {b" ", side}:
+                sides[side][-1] = sides[side][-1].removesuffix(b"\n")
+
+    def _require_open(self, side: list[bytes], at: int) -> None:
+        if side and not side[-1].endswith(b"\n"):
+            raise self._refused("A line follows one that is said to be the file's last", at)
+
+    def _count_note(self, counts: tuple[int, int] | None, old: tuple[bytes, ...], new: tuple[bytes, ...]) -> str:
+        found = (len(old), len(new))
+        if counts is None or counts == found:
+            return ""
+        cut = self._at >= len(self._lines) and not self._complete
+        if cut and (found[0] < counts[0] or found[1] < counts[1]):
+            raise self._refused("The patch ends in the middle of a hunk", self._at - 1)
+        return f"header counts {counts[0]} and {counts[1]} lines, there are {found[0]} and {found[1]}"
+
+    def _refused(self, what: str, at: int | None = None, hint: str = "") -> SandboxError:
+        at = self._at if at is None else at
+        line = self._line(at)
+        return rejected(what, f"line {at + 1} of the patch: {shown(line[:200])}", hint)
+
+
+def _counts(numbers: re.Match[bytes] | None) -> tuple[int, int] | None:
+    if numbers is None:
+        return None
+    old, new = numbers[2], numbers[4]
+    return (1 if old is None else int(old), 1 if new is None else int(new))

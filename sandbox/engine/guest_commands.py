@@ -1,0 +1,34 @@
+"""What a supervised guest is asked to run: a check's command, in an environment made anew for each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from sandbox.engine.create_options import require_command, require_directory, require_environment
+from sandbox.engine.pid1_messages import MAX_PAYLOAD, Command, command_bytes
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.container import ShippedPolicy
+
+
+def command_of(
+    argv: Sequence[str], cwd: PurePosixPath, env: Mapping[str, str], policy: ShippedPolicy, created: Iterable[str]
+) -> Command:
+    """A check's command. `created`: the container's own environment as the engine reports it, compared before with what
+    was asked: the policy's variables, and harmless ones that the image adds and its programs may need.
+
+    Raises: `policy_violation` for what a check may not ask for.
+    """
+    require_command(argv)
+    require_directory(cwd, policy)
+    require_environment(env)
+    pairs = (entry.partition("=") for entry in created)
+    fixed = {name: value for name, separator, value in pairs if separator}  # a bare name removes what the image sets
+    command = Command(tuple(argv), cwd, {**fixed, **env})
+    if (size := command_bytes(command)) > MAX_PAYLOAD:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The check's command and environment take {size} bytes, and a guest takes {MAX_PAYLOAD}",
+            hint="Put long values into a file of the repository.",
+        )
+    return command

@@ -1,0 +1,171 @@
+"""A conversation with a guest's PID 1, over one attached connection: one thread, one select loop, bounded waits.
+
+The guest is an adversary, PID 1 is ours. Whatever does not arrive - an answer, a report - ends as None, and the caller
+ends the container: nobody waits for a guest.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from sandbox.engine import pid1_messages
+from sandbox.engine.container import Streams, WhyStop
+from sandbox.engine.pid1_messages import Alive, Busy, Command, Decoder, Done, MalformedError, Message, Output, Posture
+from sandbox.models import Verdict
+
+TICK_S = 0.1
+"""How often reasons to stop are asked for, at least."""
+
+ANSWER_S = 60.0
+"""How long PID 1 may take for an answer: it has the CPU share of a guest, on a host that may be busy."""
+
+GRACE_S = 15.0
+"""How long a report may take after the deadline, or after the check was told to end: PID 1 gives up on a process that
+cannot be killed after ten seconds."""
+
+LATE_S = 2.0
+"""How long a report that is overdue may still take once the engine has answered."""
+
+_PIECE = 256 * 1024
+_Watch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a check. `done` None: no report came, and the guest has to go.
+
+    `stopped`: why we ended it. `overdue`: it was not reported within its deadline and `GRACE_S`.
+    """
+
+    done: Done | None
+    stopped: Verdict | None = None
+    overdue: bool = False
+
+
+class Session:
+    """One connection. Owns the socket; for one thread."""
+
+    def __init__(self, channel: socket.socket, require_engine: Callable[[], object] = lambda: None) -> None:
+        """`require_engine` returns when the engine answers: a report may be late because of it alone."""
+        self._channel = channel
+        self._require_engine = require_engine
+        self._channel.setblocking(False)
+        self._poll = select.poll()  # select(2) knows no descriptor above 1023
+        self._poll.register(self._channel)
+        self._decoder = Decoder()
+        self._pending = bytearray()
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def posture(self, within_s: float = ANSWER_S) -> Posture | None:
+        """What PID 1 is to the kernel; None when it does not answer, or when a check runs that is not ours."""
+        token = secrets.token_bytes(pid1_messages.NONCE_BYTES)
+        self._send(pid1_messages.ping_frame(token) + pid1_messages.query_frame(token))
+        ends_at = time.monotonic() + within_s
+        while not self._ended and (left_s := ends_at - time.monotonic()) > 0:
+            for message in self._exchange(left_s):
+                if isinstance(message, Alive) and message.token == token and message.running:
+                    return None
+                if isinstance(message, Posture) and message.token == token:
+                    return message
+        return None
+
+    def run(
+        self, command: Command, streams: Streams, deadline_s: float, why_stop: WhyStop, watch: _Watch = lambda: None
+    ) -> Outcome:
+        """Run one check to its report. `watch` is called at every turn of the loop.
+
+        Raises: ValueError for a command that no frame holds; what streams and callbacks raise, and interrupts, pass
+        after the check was told to end.
+        """
+        nonce = secrets.token_bytes(pid1_messages.NONCE_BYTES)
+        self._send(pid1_messages.run_frame(nonce, command, deadline_s))
+        try:
+            return self._followed(nonce, streams, time.monotonic() + deadline_s, why_stop, watch)
+        except BaseException:
+            self._send(pid1_messages.kill_frame(nonce))
+            self._flush()
+            raise
+
+    def _followed(
+        self, nonce: bytes, streams: Streams, deadline: float, why_stop: WhyStop, watch: _Watch, *, late: bool = False
+    ) -> Outcome:
+        stopped: Verdict | None = None
+        ends_at = deadline + GRACE_S
+        asked_at = -math.inf
+        while not self._ended and (now := time.monotonic()) < ends_at:
+            watch()
+            if stopped is None and now - asked_at >= TICK_S:
+                asked_at = now
+                if (stopped := why_stop()) is not None:
+                    self._send(pid1_messages.kill_frame(nonce))
+                    ends_at = min(ends_at, now + GRACE_S)
+            for message in self._exchange(TICK_S):
+                if isinstance(message, Busy) and message.nonce == nonce:
+                    return Outcome(None, stopped)
+                if isinstance(message, Done) and message.nonce == nonce:
+                    return Outcome(message, stopped)
+                _hand_on(message, nonce, streams)
+        if late or self._ended or stopped is not None:
+            return Outcome(None, stopped, overdue=not self._ended and stopped is None)
+        # All that PID 1 says comes through the engine: one that was slow may have kept the report back.
+        self._require_engine()
+        return self._followed(nonce, streams, time.monotonic() - GRACE_S + LATE_S, why_stop, watch, late=True)
+
+    def _send(self, data: bytes) -> None:
+        """Never waits: a guest that does not read is found by the deadline of the answer."""
+        self._pending += data
+
+    def _exchange(self, wait_s: float) -> Iterator[Message]:
+        """Wait for at most this long; send what is pending, yield what came."""
+        self._poll.modify(self._channel, select.POLLIN | (select.POLLOUT if self._pending else 0))
+        events = self._poll.poll(max(1.0, wait_s * 1000))
+        ready = events[0][1] if events else 0
+        if ready & select.POLLOUT:
+            self._flush()
+        if ready & ~select.POLLOUT:
+            yield from self._received()
+
+    def _flush(self) -> None:
+        try:
+            del self._pending[: self._channel.send(self._pending)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._ended = True
+
+    def _received(self) -> Iterator[Message]:
+        try:
+            data = self._channel.recv(_PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._ended = True
+            return
+        try:
+            yield from self._decoder.feed(data)
+        except MalformedError:
+            self._ended = True
+
+
+def _hand_on(message: Message, nonce: bytes, streams: Streams) -> None:
+    """Output of this check; that of another one, of a controller that is gone, is dropped."""
+    if isinstance(message, Output) and message.nonce == nonce:
+        (streams.stdout if message.stream == pid1_messages.STDOUT else streams.stderr)(message.data)

@@ -1,0 +1,250 @@
+"""What goes over the wire to a forge: bounded in time and size, to one host, with nothing added by the environment.
+
+Both client libraries speak through `requests`; they get a session of ours.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+import tenacity
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from sandbox.credentials import Credential, without_secret
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.deadlines import CONNECTIONS
+from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
+from sandbox.text import neutral
+
+ATTEMPTS = 3
+MAX_PAUSE_S = 30.0
+"""A longer pause that a forge asks for is not waited for here: the error's hint names it."""
+
+_CHUNK = 64 * 1024
+_ResultT = TypeVar("_ResultT")
+
+
+class ForgeFailure(SandboxError):
+    """A failure that may pass. `wait_s`: the pause that the forge asked for, 0 when it did not say."""
+
+    def __init__(self, error: SandboxError, wait_s: float = 0.0) -> None:
+        super().__init__(error.code, error.brief, details=error.details, hint=error.hint)
+        self.wait_s = wait_s
+
+
+class _Elsewhere(SandboxError):
+    """A redirect."""
+
+    def __init__(self, status: int, location: str) -> None:
+        place = urlsplit(location)
+        super().__init__(
+            ErrorCode.FORGE_ERROR,
+            "The forge says that this project is elsewhere",
+            details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}"[:500],  # a query may be a signature
+            hint="When it was renamed or moved, clone it by its new URL.",
+        )
+        self.location = location
+
+
+def session_for(ca_file: Path | None, *, only: str = "", remembers: bool = False) -> requests.Session:
+    """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
+
+    `only`: a URL; there is no way to any other origin than its (`requests` raises `InvalidSchema`).
+    `remembers`: what did not change since it was asked for is not sent again, where the forge gives tags.
+    """
+    session = requests.Session()
+    session.auth = _as_it_is  # any other value than None keeps `requests` from looking into ~/.netrc
+    session.verify = str(ca_file) if ca_file else True
+    session.adapters.clear()
+    for prefix in (_origin(only),) if only else ("https://", "http://"):
+        session.mount(prefix, _Remembering() if remembers else _Bounded())
+    return session
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/"
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+class _Bounded(HTTPAdapter):
+    """Reads each answer whole, within a deadline and a size: a timeout of `requests` is only that of one read."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = CONNECTIONS[pool.scheme]
+        return pool
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        kwargs |= {"stream": True, "timeout": (CONNECT_TIMEOUT_S, CALL_TIMEOUT_S)}
+        response = super().send(request, *args, **kwargs)
+        try:
+            body = _read(response, deadline)
+        finally:
+            response.close()
+        response.raw = io.BytesIO(body)
+        response.encoding = "utf-8"  # not what it says: to guess takes long, and `punycode` for ever
+        _require_answer(request, response)
+        return response
+
+
+class _Remembering(_Bounded):
+    """Asks again with the tag of the last answer, and gives that one when nothing has changed (RFC 9110, 13)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, requests.Response] = {}
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        if request.method != "GET":
+            return super().send(request, *args, **kwargs)
+        url = str(request.url)
+        known = self._known.get(url)
+        if known is not None:
+            request.headers["If-None-Match"] = known.headers["ETag"]
+        response = super().send(request, *args, **kwargs)
+        if response.status_code == 304 and known is not None:
+            # A full page stays the same when there is a next one now; what concerns the body is as it was.
+            known.headers.update({n: v for n, v in response.headers.items() if not n.lower().startswith("content-")})
+            return known
+        if response.ok and "ETag" in response.headers and len(response.content) <= _MOST_REMEMBERED:
+            self._known[url] = response
+        return response
+
+
+_MOST_REMEMBERED = 1024**2
+"""Bytes of one answer."""
+
+
+def _read(response: requests.Response, deadline: float) -> bytes:
+    kept = bytearray()
+    try:
+        # Not `stream`: it gathers a whole chunk first, for which a server may take the timeout for each byte.
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+            kept += chunk
+            if len(kept) > MAX_ANSWER_BYTES:
+                raise SandboxError(ErrorCode.FORGE_ERROR, f"The forge's answer is larger than {MAX_ANSWER_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise _too_slow()
+    except ReadTimeoutError as error:
+        raise requests.ReadTimeout(str(error)) from error
+    except HTTPError as error:  # cut off, or not what its headers say
+        raise requests.ConnectionError(str(error)) from error
+    return bytes(kept)
+
+
+def _require_answer(request: requests.PreparedRequest, response: requests.Response) -> None:
+    """A redirect is told, not followed: whoever it names would get our request, and the project would be another one.
+
+    202 to a question means `not yet`; a client library would ask again for ever.
+    """
+    if response.status_code in {301, 302, 303, 307, 308}:
+        raise _Elsewhere(response.status_code, response.headers.get("location", ""))
+    if response.status_code == 202 and request.method == "GET":
+        raise ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, "The forge has no answer yet", hint="Try again later."))
+
+
+def elsewhere(session: requests.Session, url: str, headers: dict[str, str], allowed: Callable[[str], bool]) -> str:
+    """Text that a forge has elsewhere, or at once: only the first request carries `headers`.
+
+    Raises: `forge_error` when it names a place that is not `allowed`, by its host, or not https.
+    """
+    try:
+        return session.get(url, headers=headers).text
+    except _Elsewhere as answer:
+        place = urlsplit(answer.location)
+        if place.scheme not in {"https", urlsplit(url).scheme} or not allowed(place.hostname or ""):
+            raise
+        return session.get(answer.location).text
+
+
+@contextmanager
+def unshown(credential: Credential) -> Iterator[None]:
+    """No error shows the credential's secret, whoever repeats it: in a status line, in the address of a redirect."""
+    try:
+        yield
+    except SandboxError as error:
+        error.details = without_secret(neutral(error.details), credential)
+        raise
+
+
+def reading(ask: Callable[[], _ResultT]) -> _ResultT:
+    """A question, repeated while the forge or the network fails, and after the pause it asks for."""
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=_pause,
+        retry=tenacity.retry_if_exception(_worth_another_try),
+        reraise=True,
+    )
+    return attempts(ask)
+
+
+_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    return max(float(_BACKOFF(state)), error.wait_s if isinstance(error, ForgeFailure) else 0.0)
+
+
+def _worth_another_try(error: BaseException) -> bool:
+    return isinstance(error, ForgeFailure) and error.wait_s <= MAX_PAUSE_S
+
+
+def failed(hostname: str, status: int, said: str) -> ForgeFailure:
+    """The forge's own failure."""
+    brief = f"{hostname} failed (HTTP {status})"
+    hint = "Try again later: nothing is lost."
+    return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint))
+
+
+def limited(hostname: str, said: str, wait_s: float) -> ForgeFailure:
+    """We have asked too often."""
+    brief, hint = f"{hostname} limits how often we may ask", f"{hostname} asks for a pause of {wait_s:.0f} s."
+    return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint), wait_s)
+
+
+def network_failure(error: requests.RequestException, hostname: str) -> SandboxError:
+    """Why no answer came. A failure of TLS lasts; any other may pass."""
+    if isinstance(error, requests.exceptions.SSLError):
+        return SandboxError(
+            ErrorCode.NETWORK_ERROR,
+            f"The certificate of {hostname} is not trusted",
+            details=_short(error),
+            hint=f"For a private CA: sandbox credentials set {hostname} --ca-file FILE.",
+        )
+    if isinstance(error, requests.Timeout):
+        return ForgeFailure(_too_slow())
+    return ForgeFailure(
+        SandboxError(
+            ErrorCode.NETWORK_ERROR,
+            f"{hostname} did not answer",
+            details=_short(error),
+            hint="Check the network, then try again: nothing is lost.",
+        )
+    )
+
+
+def _too_slow() -> SandboxError:
+    return SandboxError(
+        ErrorCode.TIMEOUT,
+        "The forge did not answer in time",
+        details=f"at most {CONNECT_TIMEOUT_S:.0f} s to connect, and {CALL_TIMEOUT_S:.0f} s for the whole answer",
+        hint="Try again later.",
+    )
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]

@@ -1,0 +1,82 @@
+"""What git said about immutable objects of one repository, kept while a controller lives.
+
+An object id names one content for ever, so an answer about a tree or commit need not be asked for twice. Only answers
+of git are kept, never anything that a guest wrote, and each memory is bounded: a full one forgets all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from sandbox.git.entries import RawChange, TreeEntry
+
+_KeyT = TypeVar("_KeyT")
+_ValueT = TypeVar("_ValueT")
+
+MOVES = 64
+CHANGES = 1024
+"""How many differences are kept, and how many leaves one may hold."""
+
+
+class Memory(Generic[_KeyT, _ValueT]):
+    """At most `limit` entries. Safe under threads: what two of them keep at once is the same."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: dict[_KeyT, _ValueT] = {}
+
+    def get(self, key: _KeyT) -> _ValueT | None:
+        """What was kept, if it still is."""
+        return self._kept.get(key)
+
+    def keep(self, new: Mapping[_KeyT, _ValueT]) -> None:
+        """Keep these; not when they alone are too many."""
+        if len(new) > self._limit:
+            return
+        if len(self._kept) + len(new) > self._limit:
+            self._kept = {}
+        self._kept.update(new)
+
+    def all(self) -> dict[_KeyT, _ValueT]:
+        """Everything that is kept now."""
+        return self._kept.copy()
+
+
+@dataclass(frozen=True)
+class Known:
+    """`trees`: of commits. `leaves`: of a tree, at and below a path. `sizes`: of blobs. `moves`: leaves in which two
+    trees differ. `ahead`: commits on the second that the first does not have.
+    """
+
+    trees: Memory[str, str] = field(default_factory=lambda: Memory(4096))
+    leaves: Memory[tuple[str, bytes], tuple[TreeEntry, ...]] = field(default_factory=lambda: Memory(4096))
+    sizes: Memory[str, int] = field(default_factory=lambda: Memory(16_384))
+    moves: Memory[tuple[str, str], tuple[RawChange, ...]] = field(default_factory=lambda: Memory(MOVES))
+    ahead: Memory[tuple[str, str], int] = field(default_factory=lambda: Memory(1024))
+
+    def keep_moves(self, before: str, after: str, changes: Iterable[RawChange]) -> None:
+        """Keep the difference of two trees, and with it those that lead to `before` and go on from there."""
+        step = tuple(changes)
+        longer = {(first, after): follow(m, step) for (first, last), m in self.moves.all().items() if last == before}
+        every = {(before, after): step} | {ends: m for ends, m in longer.items() if ends[0] != after}
+        self.moves.keep({ends: m for ends, m in every.items() if len(m) <= CHANGES})
+
+
+def follow(first: Iterable[RawChange], second: Iterable[RawChange]) -> tuple[RawChange, ...]:
+    """The difference of two trees by way of a third, from those to and from it; none has renames. Pure."""
+    found = {change.path: change for change in first}
+    for change in second:
+        earlier = found.pop(change.path, None)
+        joined = change if earlier is None else _joined(earlier, change)
+        if (joined.old_mode, joined.old_oid) != (joined.new_mode, joined.new_oid):
+            found[change.path] = joined
+    return tuple(found[path] for path in sorted(found))
+
+
+def _joined(first: RawChange, second: RawChange) -> RawChange:
+    kind = "A" if first.old_oid is None else "D" if second.new_oid is None else "M"
+    if kind == "M" and first.old_mode[:2] != second.new_mode[:2]:  # file, link or submodule
+        kind = "T"
+    return replace(second, old_mode=first.old_mode, old_oid=first.old_oid, status=kind)

@@ -1,0 +1,152 @@
+"""Why a remote did not take a push. Pure: what git and the server printed in, a typed error out.
+
+Theory. `push --porcelain` prints one line for our branch on stdout: whether it was turned down, and in parentheses why.
+That line decides that the push was rejected. Which reason it gets also depends on words of the server, which git prints
+after `remote: `. A hook can write anything there, so such words only ever choose between reasons of one code; whether
+credentials were refused or the network failed is read from git's own lines alone.
+Samples: tests/data/git-stderr.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.failures import classify, scrub
+from sandbox.git.process import CUT
+from sandbox.git.push.reasons import PushReason, PushRejected
+
+_DETAILS_CHARS = 3800
+_CUT = "\n[...]\n"
+_SERVER = re.compile(r"^remote:[ \t]?(.*)$", re.MULTILINE)
+_OWN = re.compile(rf"^(?!remote:|{re.escape(CUT)}).*$", re.MULTILINE)
+_UNREPORTED = re.compile(r"^!\t[^\n]*\[remote failure\]", re.MULTILINE)
+_FORBIDDEN = re.compile(r"returned error: 403\b")
+_NO_GIT = re.compile(r"^fatal: Could not read from remote repository", re.MULTILINE)
+_NO_WRITE = re.compile(
+    r"^(?:ERROR: )?(?:Permission to .* denied to |The key you are authenticating with has been marked as read only"
+    r"|You are not allowed to (?:push|upload) code|This deploy key does not have write access)",
+    re.MULTILINE,
+)
+
+_Rules = tuple[tuple[re.Pattern[str], PushReason], ...]
+
+
+def _rules(*rows: tuple[str, PushReason]) -> _Rules:
+    return tuple((re.compile(pattern, re.MULTILINE), reason) for pattern, reason in rows)
+
+
+# What stands in parentheses on our branch's line: words of git (send-pack.c, receive-pack.c), or of a forge.
+_STATUS = _rules(
+    (
+        r"^(stale info|incorrect old value provided|reference (already exists|does not exist))$",
+        PushReason.BRANCH_MOVED,
+    ),
+    (r"^(non-fast-forward|fetch first|needs force)$", PushReason.NON_FAST_FORWARD),
+    (r"^protected branch hook declined$", PushReason.PROTECTED_BRANCH),
+    (r"^refusing to allow .* without `workflows?` (scope|permission)$", PushReason.WORKFLOW_SCOPE),
+    (r"^push declined due to email privacy restrictions$", PushReason.REPOSITORY_RULES),
+    (r"^(shallow update not allowed|missing necessary objects|bad pack)$", PushReason.MISSING_OBJECTS),
+)
+_WORDS_OF_LOCKS = _rules(
+    (r"^error: cannot lock ref .*: (is at |reference |unable to resolve reference )", PushReason.BRANCH_MOVED)
+)
+_WORDS_OF_UNPACKING = _rules(
+    (r"^fatal: pack exceeds maximum allowed size", PushReason.TOO_LARGE),
+    (r"^fatal: fsck error|^error: object [0-9a-f]+: \w+: ", PushReason.UNSAFE_OBJECTS),
+    (r"^(fatal|error): .*(No space left on device|Disk quota exceeded)", PushReason.QUOTA),
+)
+_WORDS_OF_RULES = _rules(
+    (r"^- GITHUB PUSH PROTECTION$|^ *- Push cannot contain secrets", PushReason.LEAK),
+    (r"^- (Cannot (update|create|force-push to) this|Changes must be made through)", PushReason.PROTECTED_BRANCH),
+    (r"", PushReason.REPOSITORY_RULES),
+)
+_WORDS_OF_HOOKS = _rules(
+    (r"^error: GH001: |^error: File .* exceeds GitHub's file size limit", PushReason.TOO_LARGE),
+    (r"^(GitLab: |ERROR: )?You are attempting to check in one or more blobs which exceed", PushReason.TOO_LARGE),
+    (r"^GitLab: File .* is larger than the allowed size of", PushReason.TOO_LARGE),
+    (r"^error: GH009: |^(GitLab: )?PUSH BLOCKED: Secrets detected in code changes", PushReason.LEAK),
+    (r"^error: GH006: |^GitLab: You are not allowed to .*protected branch", PushReason.PROTECTED_BRANCH),
+    (r"^error: GH0(07|13): |^GitLab: (Commit |Author |Committer |Branch name )", PushReason.REPOSITORY_RULES),
+    (r"^error: GH008: ", PushReason.MISSING_OBJECTS),
+    (r"^GitLab: Your push has been rejected, because this repository has exceeded its size limit", PushReason.QUOTA),
+    (r"", PushReason.HOOK_DECLINED),
+)
+# Which words of the server matter, by how the line begins; nothing it says matters on any other.
+_WORDS = (
+    (re.compile(r"^(pre-receive hook|hook|update hook) declined$"), _WORDS_OF_HOOKS),
+    (re.compile(r"^push declined due to repository rule violations$"), _WORDS_OF_RULES),
+    (re.compile(r"^unpacker error$"), _WORDS_OF_UNPACKING),
+    (re.compile(r"^failed to update ref$"), _WORDS_OF_LOCKS),
+)
+# Before anything was sent: the server turned us away and said why.
+_WORDS_AT_THE_DOOR = _rules(
+    (
+        r"^(ERROR: )?(This repository was archived so it is read-only|mirror repository is read-only"
+        r"|The repository is temporarily read-only|You can't push code to a read-only GitLab instance)",
+        PushReason.READ_ONLY,
+    ),
+)
+_OWN_WORDS = _rules((r"^error: RPC failed; .*\b413\b", PushReason.TOO_LARGE))
+
+
+def rejection(ref: str, code: int, stderr: str, stdout: str) -> SandboxError:
+    """The error of a `git push --porcelain` to one ref that exited non-zero. The texts hold no secret any more."""
+    stderr = "\n".join(line.rstrip(" \t") for line in stderr.split("\n")).rstrip()  # git pads; a pattern takes n**2
+    server, own = "\n".join(_SERVER.findall(stderr)), "\n".join(_OWN.findall(stderr))
+    details = _bounded(scrub(f"{stderr}\n{stdout}"))
+    status = _status(ref, stdout)
+    if status is not None:
+        return PushRejected(_first(_STATUS, status) or _by_words(status, server) or PushReason.REFUSED, said=details)
+    if (reason := _first(_OWN_WORDS, own)) is not None:
+        return PushRejected(reason, said=details)
+    error = _unreported() if _UNREPORTED.search(stdout) else _before_git(code, stderr, server, own)
+    if isinstance(error, PushRejected):
+        return PushRejected(error.reason, said=details)
+    error.details = details
+    return error
+
+
+def _before_git(code: int, stderr: str, server: str, own: str) -> SandboxError:
+    """No hook has run. Over ssh a server that does not even start git explains itself on our stderr, as it likes."""
+    no_git = _NO_GIT.search(own) is not None
+    turned_away = _turned_away(f"{server}\n{own}") if no_git or _FORBIDDEN.search(own) else None
+    return turned_away or classify("push", code, stderr if no_git else own)
+
+
+def _status(ref: str, stdout: str) -> str | None:
+    """What our branch's line says in parentheses; None when no line says that the branch was refused."""
+    found = re.search(rf"^!\t[^\t\n]*:{re.escape(ref)}\t\[(?:remote )?rejected\](?: \((.*)\))?$", stdout, re.MULTILINE)
+    return (found[1] or "") if found else None
+
+
+def _by_words(status: str, server: str) -> PushReason | None:
+    return next((_first(rules, server) for pattern, rules in _WORDS if pattern.search(status)), None)
+
+
+def _first(rules: _Rules, text: str) -> PushReason | None:
+    return next((reason for pattern, reason in rules if pattern.search(text)), None)
+
+
+def _turned_away(said: str) -> SandboxError | None:
+    if (reason := _first(_WORDS_AT_THE_DOOR, said)) is not None:
+        return PushRejected(reason)
+    if _NO_WRITE.search(said):
+        return SandboxError(
+            ErrorCode.AUTH_FAILED,
+            "These credentials may read the repository, not push to it",
+            hint="Give the key or token write access, or store another one; see docs/credentials.md.",
+        )
+    return None
+
+
+def _unreported() -> SandboxError:
+    return SandboxError(ErrorCode.NETWORK_ERROR, "The remote did not say what became of the push")
+
+
+def _bounded(text: str) -> str:
+    """Both ends: a hook speaks first, the line that decides comes last."""
+    if len(text) <= _DETAILS_CHARS:
+        return text
+    kept = (_DETAILS_CHARS - len(_CUT)) // 2
+    return f"{text[:kept]}{_CUT}{text[-kept:]}"

@@ -1,0 +1,76 @@
+"""Look single paths up in a tree: costs what is asked, not what the tree holds."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Iterable, Iterator
+
+from sandbox.git.entries import GITLINK, TreeEntry
+from sandbox.git.objects import is_object_id
+from sandbox.git.process import Git
+
+ARGUMENT_BYTES = 64 * 1024
+"""Of names that one command line takes; the kernel's own limit is at least twice that."""
+
+_KEPT_BELOW = 16  # leaves below one path that are worth remembering
+
+
+def look_up(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
+    """Leaves of a tree, or of a commit's, at these paths and below those that are directories.
+
+    Sizes of blobs are those of git, None for one that is not here. What was asked before is known.
+    Raises: `not_found` and the like for a tree that cannot be read.
+    """
+    wanted = set(paths)
+    known = {path: kept for path in wanted if (kept := git.known.leaves.get((treeish, path))) is not None}
+    found = {entry.path: entry for kept in known.values() for entry in kept}
+    asked = wanted - known.keys()
+    below = _ask(git, treeish, asked)
+    if is_object_id(treeish):
+        git.known.leaves.keep({(treeish, p): tuple(kept) for p, kept in below.items() if len(kept) <= _KEPT_BELOW})
+    return found | {entry.path: entry for kept in below.values() for entry in kept}
+
+
+def _ask(git: Git, treeish: str, paths: Collection[bytes]) -> dict[bytes, list[TreeEntry]]:
+    """Leaves by the asked path they are at or below."""
+    found: dict[bytes, list[TreeEntry]] = {path: [] for path in paths}
+    for part in _argument_lists(sorted(paths)):
+        out = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", treeish, "--", *part)
+        for entry in map(_entry, out.split(b"\0")[:-1]):
+            for path in _upwards(entry.path):
+                if path in found:
+                    found[path].append(entry)
+    return found
+
+
+def _upwards(path: bytes) -> Iterator[bytes]:
+    """The path and each directory above it."""
+    while path:
+        yield path
+        path = posixpath.dirname(path)
+
+
+def files_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
+    """Files and links at exactly these paths."""
+    wanted = set(paths)
+    return {p: e for p, e in look_up(git, treeish, wanted).items() if p in wanted and e.mode != GITLINK}
+
+
+def _entry(record: bytes) -> TreeEntry:
+    head, path = record.split(b"\t", 1)
+    mode, _, oid, size = head.decode().split()
+    return TreeEntry(path, mode, oid, int(size) if size.isdigit() else None)  # '-': a submodule; BAD: not here
+
+
+def _argument_lists(paths: Iterable[bytes]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for path in paths:
+        if part and size + len(path) > ARGUMENT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(os.fsdecode(path))
+        size += len(path) + 1
+    if part:
+        yield part

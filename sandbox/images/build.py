@@ -1,0 +1,219 @@
+"""Build images from their folders, parents first; what the engine has of the same recipes is used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.config import ImageSettings
+from sandbox.engine import images as engine_images
+from sandbox.engine.images import Build, Image, Progress
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.catalogue import Recipe, catalogue, check_name, lineage, recipe_digests, tag_of
+from sandbox.images.debian import ensure_base
+from sandbox.images.inventory import describe
+from sandbox.images.lookup import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    PARENT_LABEL,
+    RECIPE_LABEL,
+    WHEELHOUSE_LABEL,
+    Site,
+    Step,
+    find_line,
+    is_outdated,
+    note_use,
+    used_tags,
+    variant_digest,
+)
+from sandbox.models import ImageInfo
+
+SUPERVISOR = "init"
+"""The image of the guests' PID 1."""
+WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
+"""Images that can be built without a compiler for PID 1 at hand: what it is compiled in comes from them."""
+_LOCK_TIMEOUT_S = 2 * engine_images.BUILD_DEADLINE_S
+_WHEELHOUSE_LIMIT = 4 * 1024**2
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One image to make: a recipe under a name, perhaps with more wheels. `digest`: of the recipe with the wheels.
+
+    `current`: what the engine has of it.
+    """
+
+    recipe: Recipe
+    name: str
+    digest: str
+    current: Image | None
+    wheelhouse: bytes = b""
+
+    @property
+    def wheelhouse_sha256(self) -> str:
+        return hashlib.sha256(self.wheelhouse).hexdigest() if self.wheelhouse else ""
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether the operator gave it its name: then that is its tag, whatever it is made of."""
+        return self.name != self.recipe.name
+
+    @property
+    def tag(self) -> str:
+        return tag_of(self.name, "" if self.is_variant else self.digest)
+
+
+def build(
+    site: Site,
+    name: str,
+    progress: Progress,
+    *,
+    no_cache: bool = False,
+    wheelhouse: Path | None = None,
+    name_as: str | None = None,
+) -> ImageInfo:
+    """Build the image `name`, its parents, and the guests' PID 1, where missing or stale. All current: does nothing.
+
+    `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` make a variant of
+    a Python image that holds more wheels. Safe in several processes at once: one builds, the others wait.
+    Raises: `not_found`, `invalid_input`, `image_missing`, `network_error`, `timeout`, `internal`.
+    """
+    recipes = catalogue(site.home)
+    line = lineage(recipes, name)
+    content = _read_variant(line[-1], recipes, wheelhouse, name_as)
+    with site.home.locked("images", _LOCK_TIMEOUT_S):
+        made: dict[str, Image] = {}
+        image = _make_line(site, line if content is None else line[:-1], made, progress, name if no_cache else "")
+        if content is not None:
+            order = _order_variant(site, line, name_as or "", content)
+            image = _make(site, order, image, progress, no_cache=no_cache)
+        if name not in WITHOUT_CHECKS:
+            _make_line(site, lineage(recipes, SUPERVISOR), made, progress)  # what builds an image will run checks in it
+    tag = tag_of(name_as) if name_as else tag_of(name, recipe_digests(line, site.settings.base)[-1])
+    return describe(name_as or name, tag, image)
+
+
+def _make_line(
+    site: Site, line: tuple[Recipe, ...], made: dict[str, Image], progress: Progress, rebuild: str = ""
+) -> Image:
+    """The images of a lineage, in order; the last one. `made`: what this build has made or found current already."""
+    image = ensure_base(site.engine, site.settings, site.environ, progress)
+    for step in find_line(site, line):
+        name = step.recipe.name
+        if name not in made:
+            order = _Order(step.recipe, name, step.digest, step.image)
+            made[name] = _make(site, order, image, progress, no_cache=name == rebuild)
+            note_use(site.engine, Step(step.recipe, step.digest, made[name]))
+        image = made[name]
+    return image
+
+
+def _read_variant(
+    recipe: Recipe, recipes: Mapping[str, Recipe], wheelhouse: Path | None, name_as: str | None
+) -> bytes | None:
+    if wheelhouse is None and name_as is None:
+        return None
+    if wheelhouse is None or name_as is None or not recipe.wheelhouse or name_as in recipes:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"Cannot make a variant of the image '{recipe.name}'",
+            hint="A wheel-house and a new name go together, on an image whose recipe.toml says 'wheelhouse = true': "
+            "sandbox images build python --wheelhouse requirements.txt --as python-acme",
+        )
+    check_name(name_as)
+    return _read_wheelhouse(wheelhouse)
+
+
+def _order_variant(site: Site, line: tuple[Recipe, ...], name: str, wheelhouse: bytes) -> _Order:
+    digest = variant_digest(site, line, hashlib.sha256(wheelhouse).hexdigest())
+    current = engine_images.inspect(site.engine, tag_of(name))
+    same = current is not None and current.labels.get(RECIPE_LABEL) == digest
+    return _Order(line[-1], name, digest, current if same else None, wheelhouse)
+
+
+def _read_wheelhouse(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"Cannot read the wheel-house {path}", details=str(error)
+        ) from error
+    if not content.strip() or len(content) > _WHEELHOUSE_LIMIT:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The wheel-house {path} is empty or larger than {_WHEELHOUSE_LIMIT} bytes",
+            hint="It is a pip requirements file, best pinned with hashes.",
+        )
+    return content
+
+
+def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_cache: bool = False) -> Image:
+    """The image of an order: the one that is there when nothing below it has changed, else a new one."""
+    current = order.current
+    if current is not None and not is_outdated(current, parent) and not no_cache:
+        progress(f"{order.tag} is up to date")
+        if not order.is_variant:
+            engine_images.tag(site.engine, current.digest, tag_of(order.name))
+        return current
+    wanted = Build(
+        folder=order.recipe.folder,
+        tag=order.tag,
+        args=build_args(order.recipe, parent.digest, site.environ),
+        labels={
+            RECIPE_LABEL: order.digest,
+            NAME_LABEL: order.name,
+            FOLDER_LABEL: order.recipe.name,
+            PARENT_LABEL: parent.digest,
+            WHEELHOUSE_LABEL: order.wheelhouse_sha256,
+        },
+        extra_files=_generate(order, site.settings),
+        network=site.settings.build_network,
+        no_cache=no_cache,
+    )
+    progress(f"building {order.tag}")
+    image = engine_images.build(site.engine, wanted, progress)
+    _move_names(site, order, image)
+    return image
+
+
+def _move_names(site: Site, order: _Order, image: Image) -> None:
+    """From the image that a new one replaces: days of use, which keep it; and `latest`, a name for people only."""
+    if order.is_variant:
+        return
+    engine_images.tag(site.engine, image.digest, tag_of(order.name))
+    if order.current is not None and order.current.digest != image.digest:
+        for reference in used_tags(order.current, order.tag):
+            with suppress(SandboxError):  # a container was made from it
+                engine_images.untag(site.engine, reference)
+
+
+def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Build arguments: the parent by digest (its tag may move meanwhile), proxies, and the index for wheels."""
+    passed_on = (*_PROXIES, "PIP_INDEX_URL") if recipe.wheelhouse else _PROXIES
+    return {"BASE": parent_digest, **{key: environ[key] for key in passed_on if environ.get(key)}}
+
+
+def _generate(order: _Order, settings: ImageSettings) -> dict[str, bytes]:
+    """Files that the build gets where its Dockerfile names them; none of them is part of the recipe."""
+    if b".generated" not in (order.recipe.folder / "Dockerfile").read_bytes():
+        return {}
+    content = _read_ca_bundle(settings)
+    # The second one is copied into a stage that becomes the image, and removed there: empty where it is not needed.
+    mirror = content if settings.mirror.startswith("https://") else b""
+    bundle = {".generated/ca.crt": content, ".generated/mirror-ca.crt": mirror}
+    return bundle | ({".generated/wheelhouse.txt": order.wheelhouse} if order.recipe.wheelhouse else {})
+
+
+def _read_ca_bundle(settings: ImageSettings) -> bytes:
+    try:
+        return Path(settings.ca_bundle).read_bytes() if settings.ca_bundle else b""
+    except FileNotFoundError:
+        return b""  # the download then trusts what its tool brings along
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"Cannot read images.ca_bundle {settings.ca_bundle}", details=str(error)
+        ) from error

@@ -1,0 +1,81 @@
+"""Which images of this home the engine has, and which of them are stale."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+
+from sandbox.engine import images as engine_images
+from sandbox.engine.images import Image
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.catalogue import LATEST, PREFIX, Recipe, catalogue, lineage, tag_of
+from sandbox.images.debian import present_base
+from sandbox.images.lookup import FOLDER_LABEL, NAME_LABEL, WHEELHOUSE_LABEL, Site, find_line, is_of_recipe, is_outdated
+from sandbox.models import ImageInfo
+
+
+def list_images(site: Site, in_use: Collection[str] = ()) -> tuple[ImageInfo, ...]:
+    """Every image of the catalogue, and the variants that were made with it, by name. Touches no network.
+
+    Images of other recipes (another version, checkout or home) are not listed; of variants, which the operator named,
+    those of `in_use` are. What makes no image has a `problem`.
+    """
+    recipes = catalogue(site.home)
+    base = present_base(site.engine, site.settings)
+    known = [_state(site, recipes, name, base) for name in sorted(recipes)]
+    return tuple(sorted([*known, *_variants(site, recipes, base, in_use)], key=lambda info: info.name))
+
+
+def _state(site: Site, recipes: Mapping[str, Recipe], name: str, base: Image | None) -> ImageInfo:
+    try:
+        line = lineage(recipes, name)
+        steps = find_line(site, line)
+    except SandboxError as error:
+        if error.code is not ErrorCode.INVALID_INPUT:
+            raise
+        problem = f"{error.brief}: {error.details}".removesuffix(": ")
+        return ImageInfo(name=name, tag="", present=False, stale=False, problem=problem)
+    return describe(name, steps[-1].tag, steps[-1].image, stale=_is_stale([base, *(s.image for s in steps)]))
+
+
+def _is_stale(images: list[Image | None]) -> bool:
+    """From Debian up: an image is stale when what it was built on, or anything below that, was built anew."""
+    stale = False
+    for below, image in pairwise(images):
+        stale = image is not None and (stale or is_outdated(image, below))
+    return stale
+
+
+def _variants(
+    site: Site, recipes: Mapping[str, Recipe], base: Image | None, in_use: Collection[str]
+) -> list[ImageInfo]:
+    """Images built with `name_as`. Labels are inherited, so only a tag that agrees with its label counts."""
+    found = []
+    for tag in engine_images.tags(site.engine, label=WHEELHOUSE_LABEL):
+        name = tag.removeprefix(PREFIX).removesuffix(f":{LATEST}")
+        image = engine_images.inspect(site.engine, tag) if tag == tag_of(name) and name not in recipes else None
+        if image is None or image.labels.get(NAME_LABEL) != name or image.labels.get(FOLDER_LABEL) == name:
+            continue
+        stale = _is_stale_variant(site, recipes, image, base)
+        if not stale or name in in_use:
+            folder = image.labels.get(FOLDER_LABEL, "")
+            found.append(describe(name, tag, image, stale=stale, variant_of=folder))
+    return found
+
+
+def _is_stale_variant(site: Site, recipes: Mapping[str, Recipe], image: Image, base: Image | None) -> bool:
+    try:
+        line = lineage(recipes, image.labels.get(FOLDER_LABEL, ""))
+    except SandboxError:
+        return True
+    below = [base, *(step.image for step in find_line(site, line[:-1]))]
+    return not is_of_recipe(site, line, image) or _is_stale([*below, image])
+
+
+def describe(name: str, tag: str, image: Image | None, *, stale: bool = False, variant_of: str = "") -> ImageInfo:
+    """What we say of an image."""
+    info = ImageInfo(name=name, tag=tag, present=image is not None, stale=stale, variant_of=variant_of)
+    if image is None:
+        return info
+    figures = {"digest": image.digest, "size_bytes": image.size_bytes, "created_at": image.created_at}
+    return info.model_copy(update=figures)

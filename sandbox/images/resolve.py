@@ -1,0 +1,82 @@
+"""From the name in a profile to the digest a container is created from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+from sandbox.engine import images as engine_images
+from sandbox.engine.images import Image
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.catalogue import LATEST, NAME, PREFIX, catalogue, has_recipe, tag_of
+from sandbox.images.lookup import WHEELHOUSE_LABEL, Site, find, note_use
+
+
+def resolve(site: Site, reference: str) -> str:
+    """The digest of a profile's image: a catalogue name, a variant's name, or any local image by tag or digest.
+
+    Nothing is pulled. Raises: `image_missing` with the command that makes it, `policy_violation` for an image with
+    a VOLUME (an anonymous volume escapes every disk limit; THREATS M01), `invalid_input`.
+    """
+    image = _find(site, reference)
+    if image.has_volumes:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The image '{reference}' declares a VOLUME",
+            hint="Rebuild it without VOLUME: what a check writes there would be on no account and under no limit.",
+        )
+    return image.digest
+
+
+def wheelhouse_of(site: Site, digest: str) -> str:
+    """sha256 of the requirements file that an image of ours was given beyond its own; empty for any other.
+
+    Raises: `engine_unavailable`.
+    """
+    image = engine_images.inspect(site.engine, digest)
+    return image.labels.get(WHEELHOUSE_LABEL, "") if image else ""
+
+
+def _find(site: Site, reference: str) -> Image:
+    if has_recipe(site.home, reference):  # never another image that happens to be called the same
+        step = find(site, reference)
+        if step.image is None:
+            raise not_built(step.recipe.name, others=engine_images.inspect(site.engine, tag_of(reference)) is not None)
+        note_use(site.engine, step)
+        return step.image
+    ours = engine_images.inspect(site.engine, tag_of(reference)) if NAME.fullmatch(reference) else None
+    image = ours or engine_images.inspect(site.engine, reference)
+    if image is None:
+        raise missing(reference, catalogue(site.home), engine_images.tags(site.engine))
+    return image
+
+
+def not_built(name: str, *, others: bool) -> SandboxError:
+    """The error for an image of the catalogue that the engine does not have as this home makes it.
+
+    `others`: it has one of that name, which another recipe made: another version, checkout or home.
+    """
+    brief = f"The engine has no image '{name}'"
+    if others:
+        brief += " of this version's recipe"
+    return SandboxError(
+        ErrorCode.IMAGE_MISSING,
+        brief,
+        details="It has one of another version, checkout or home, which is not used." if others else "",
+        hint=f"Build it: sandbox images build {name}",
+    )
+
+
+def missing(reference: str, names: Collection[str], tags: Collection[str]) -> SandboxError:
+    """The error for an image that is not of the catalogue and not in the engine, with the way to get it."""
+    near = near_matches(reference, names, tags)
+    hint = f"Did you mean {', '.join(near)}? " if near else ""
+    hint += "Load or pull it into the engine, or add a folder under $SANDBOX_HOME/images/ and build that."
+    return SandboxError(ErrorCode.IMAGE_MISSING, f"The engine has no image '{reference}'", hint=hint)
+
+
+def near_matches(reference: str, names: Collection[str], tags: Collection[str]) -> list[str]:
+    """At most three names or tags that look like `reference`, best first."""
+    ours = {tag.removeprefix(PREFIX).removesuffix(f":{LATEST}") for tag in tags if tag.startswith(PREFIX)}
+    others = {tag for tag in tags if not tag.startswith(PREFIX)}
+    return difflib.get_close_matches(reference, sorted({*names, *others, *ours}), n=3, cutoff=0.6)

@@ -1,0 +1,146 @@
+"""The chain of a journal: each entry names what is before it, so that a change of that is seen.
+
+Theory. A line of the chain begins with its number `seq` and with `prev`: the sha256 of all bytes from the beginning of
+the last line of the chain before it up to itself; for the first, of all bytes of the file before it. So nothing in
+between escapes: neither what an interrupted write left nor lines of versions that did not chain. One read of the file's
+end is enough to append. What comes after the last line of the chain is not bound by anything yet, which is why the
+heads of journals are also written down elsewhere (`sandbox.workbench.controller.audit`; docs/audit.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sandbox.models import BrokenEntry, Damage
+
+_PLACE = re.compile(rb'\{"schema_version":1,"seq":([1-9][0-9]{0,14}),"prev":"(sha256:[0-9a-f]{64})",')
+_WINDOW = 8192
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last entry of a chain: its number, and the sha256 of its line without the line break."""
+
+    seq: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of a file: the number of the last entry of its chain, 0 for none, and all bytes from there on."""
+
+    seq: int
+    content: bytes
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the last write was interrupted."""
+        return bool(self.content) and not self.content.endswith(b"\n")
+
+
+def sha256(content: bytes) -> str:
+    """As it is written in entries."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def place_of(line: bytes) -> tuple[int, str] | None:
+    """`seq` and `prev` of a line of the chain, None for any other; a part of one is another."""
+    found = _PLACE.match(line)
+    if found is None:
+        return None
+    try:
+        json.loads(line)
+    except ValueError:
+        return None
+    return int(found[1]), found[2].decode()
+
+
+def find_tail(fd: int, size: int) -> Tail:
+    """Read as much of the end of a file as is needed. Raises: OSError."""
+    window = _WINDOW
+    while True:
+        start = max(0, size - window)
+        content = os.pread(fd, size - start, start)
+        found = _last_of_chain(content, whole=start == 0)
+        if found is not None:
+            return found
+        if start == 0:
+            return Tail(0, content)
+        window *= 8
+
+
+def _last_of_chain(content: bytes, *, whole: bool) -> Tail | None:
+    end = len(content)
+    while end > 0:
+        start = content.rfind(b"\n", 0, end - 1 if content[end - 1 : end] == b"\n" else end) + 1
+        if start == 0 and not whole:
+            return None  # perhaps a part of a line
+        place = place_of(content[start:end].rstrip(b"\n"))
+        if place is not None:
+            return Tail(place[0], content[start:])
+        end = start
+    return None
+
+
+@dataclass(frozen=True)
+class Link:
+    """One line of a journal as `walk` saw it. `seq`: None for a line that is not of the chain."""
+
+    line: int
+    content: bytes
+    seq: int | None
+    broken: BrokenEntry | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the line without its line break."""
+        return sha256(self.content)
+
+
+def walk(lines: Iterable[bytes]) -> Iterator[Link]:
+    """Follow the chain through a file's lines, line breaks included; each deviation is in the link where it shows.
+
+    After a deviation it goes on from what is there, so that one edit is one deviation.
+    """
+    between, last = hashlib.sha256(), 0
+    for number, raw in enumerate(lines, start=1):
+        line = raw.rstrip(b"\n")
+        place = place_of(line)
+        if place is None:
+            broken = _unplaced(line, number) if last else None
+        else:
+            broken = _misplaced(place, (last + 1, f"sha256:{between.hexdigest()}"), number)
+            between, last = hashlib.sha256(), place[0]
+        between.update(raw if raw.endswith(b"\n") else raw + b"\n")
+        yield Link(number, line, place[0] if place else None, broken)
+
+
+def _unplaced(line: bytes, number: int) -> BrokenEntry | None:
+    """An entry without a place was not written by us; what an interrupted write left is no entry."""
+    try:
+        is_entry = isinstance(json.loads(line), dict)
+    except ValueError:
+        is_entry = False
+    details = f"line {number} is an entry without a place in the chain"
+    return BrokenEntry(damage=Damage.INSERTED, line=number, seq=None, details=details) if is_entry else None
+
+
+def _misplaced(found: tuple[int, str], expected: tuple[int, str], number: int) -> BrokenEntry | None:
+    (seq, prev), (wanted, digest) = found, expected
+    if seq > wanted:
+        missing = f"entry {wanted}" if seq == wanted + 1 else f"entries {wanted} to {seq - 1}"
+        details = f"line {number} is entry {seq}, and {missing} should be before it"
+        return BrokenEntry(damage=Damage.REMOVED, line=number, seq=wanted, details=details)
+    if seq < wanted:
+        details = f"line {number} is entry {seq} again, where entry {wanted} should be"
+        return BrokenEntry(damage=Damage.REORDERED, line=number, seq=seq, details=details)
+    if prev != digest:
+        before = f"entry {seq - 1}" if seq > 1 else "what was written before the chain"
+        details = f"entry {seq} in line {number} does not follow from what is before it: {before} was changed"
+        return BrokenEntry(damage=Damage.EDITED, line=number - 1, seq=seq - 1 or None, details=details)
+    return None

@@ -1,0 +1,134 @@
+"""Requests that run checks of a task, and wishes of other processes that they stop.
+
+Theory. Who runs checks of a task has a file `<task>.<nonce>` and holds its lock; a line in it tells that a check began
+or ended. Who wants him to stop makes `<task>.<nonce>.stop` beside it and waits for the lock. A wish names one request,
+so an old one stops nothing new; what the dead and the killed leave is recognised by its free lock, and goes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.models import CheckId, Verdict
+from sandbox.store.lockfile import is_abandoned, make_claimed, remove_abandoned
+
+_WISH = ".stop"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Our own request while it runs checks."""
+
+    path: Path
+    _held: int
+
+    def wanted(self) -> bool:
+        """Whether somebody wants it to stop."""
+        return _wish_of(self.path).exists()
+
+    def began(self, check_id: CheckId) -> None:
+        """A check was begun; before its guest is made."""
+        self._tell(check_id)
+
+    def ended(self, check_id: CheckId, verdict: Verdict) -> None:
+        """It was recorded."""
+        self._tell(f"{check_id} {verdict.value}")
+
+    def _tell(self, line: str) -> None:
+        with suppress(OSError):  # a full disk: what others hear is no reason to fail
+            os.write(self._held, f"{line}\n".encode())
+
+
+@contextmanager
+def requested(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[Request]:
+    """Let others see and stop us while we run checks of a task. Raises: OSError when the home cannot be written.
+
+    `run_id`: the name that others know this request by, where it has one.
+    """
+    path = request_path(folder, task_id, run_id or secrets.token_hex(8))
+    held, beside = make_claimed(path)
+    try:
+        beside.rename(path)
+        yield Request(path, held)
+    finally:
+        for ours in (path, beside, _wish_of(path)):
+            with suppress(OSError):
+                ours.unlink()
+        os.close(held)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Somebody's request, found in the folder. Its file can be read to its end, also when its name has gone."""
+
+    path: Path
+    _looked: int
+
+    def ask_to_stop(self) -> None:
+        """Leave the wish; a second one is the same."""
+        _wish_of(self.path).touch(mode=0o600)
+
+    def is_over(self) -> bool:
+        """Whether it has ended, or its process has died."""
+        return os.fstat(self._looked).st_nlink == 0 or is_abandoned(self.path)
+
+    def checks(self) -> list[tuple[CheckId, Verdict | None]]:
+        """The checks it began, with the verdicts of those that ended."""
+        words = [line.split(" ") for line in os.pread(self._looked, 2**20, 0).decode().splitlines()]
+        began = [name for name, *verdict in words if not verdict]
+        ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict and verdict[0] in set(Verdict)}
+        return [(name, ended.get(name)) for name in began]
+
+    def clear(self) -> bool:
+        """Take away what the wish, and a request whose process died, left; whether it had died."""
+        _wish_of(self.path).unlink(missing_ok=True)
+        return remove_abandoned(self.path)
+
+
+def request_path(folder: Path, task_id: str, name: str) -> Path:
+    """The file of one request: there and locked while its process runs it."""
+    return folder / f"{task_id}.{name}"
+
+
+def list_run_ids(folder: Path, task_id: str) -> list[str]:
+    """The run ids of a task's background requests, of living and of dead processes."""
+    found = (path.name.partition(".")[2] for path in folder.glob(f"{task_id}.run-*"))
+    return sorted(name for name in found if not name.endswith(_WISH))
+
+
+def is_at_work(folder: Path, task_id: str, run_id: str) -> bool:
+    """Whether the process that runs the request with this run id lives."""
+    path = request_path(folder, task_id, run_id)
+    return path.exists() and not is_abandoned(path)
+
+
+@contextmanager
+def seen(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[list[Seen]]:
+    """The requests of a task, or the one with this run id, of living and of dead processes; what wishes for others left
+    goes.
+    """
+    found: list[Seen] = []
+    wanted = None if run_id is None else request_path(folder, task_id, run_id).name
+    try:
+        for path in sorted(folder.glob(f"{task_id}.*")):
+            if wanted is not None and path.name != wanted:
+                continue
+            if path.suffix == _WISH:
+                if not path.with_suffix("").exists():
+                    path.unlink(missing_ok=True)
+                continue
+            with suppress(FileNotFoundError):
+                found.append(Seen(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)))
+        yield found
+    finally:
+        for each in found:
+            os.close(each._looked)
+
+
+def _wish_of(path: Path) -> Path:
+    return path.with_name(path.name + _WISH)

@@ -1,0 +1,145 @@
+"""What a person is told before they decide about an agent's call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.gate import Step
+from sandbox.git import objects
+from sandbox.models import Change, DiffFile, Task
+from sandbox.store.records import find_repository, find_task
+from sandbox.text import spelled_out
+from sandbox.workbench.checks import gate
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.delivery import push
+from sandbox.workbench.delivery.intermediate_files import passing
+from sandbox.workbench.delivery.risks import flagged, flagged_paths
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.repositories.profile_checks import task_profile
+from sandbox.workbench.tasks import status
+from sandbox.workbench.tasks.lifecycle import looking
+
+MOST_LINES = 2000
+"""A longer question cannot be approved: nobody would have read it."""
+
+MOST_CHARS = 256 * 1024
+PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
+SENDING = frozenset({PUSHING, OPENING})
+"""Tools whose call lets the last commit leave this host."""
+
+_CLEANED = (
+    "loses for good: all that git ignores here, whoever made it (build output, local settings); what no commit can",
+    "  hold (nested repositories, sockets); each path that it names under `without`",
+    "keeps: other uncommitted changes, also as a snapshot",
+)
+
+
+def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
+    """The git object that a call acts on: the commit for what leaves this host or cleans, else the working tree.
+
+    What a clean is called for may be too much to look at, or gone.
+    """
+    if task_id is None:
+        return ""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    if tool in SENDING or tool == CLEANING:
+        return task.head_commit
+    with looking(parts, task) as opened:
+        return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+
+
+def require_worth_asking(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
+    """A person is not asked about what would be refused. Raises: `nothing_to_commit`, and as the gate."""
+    if tool not in SENDING or task_id is None:
+        return
+    task = find_task(parts.home, task_id)
+    push.require_commit(task)
+    opened = Step.DRAFT_PR if arguments.get("draft", True) else Step.READY_PR
+    gate.require_open(parts, task, Step.PUSH if tool == PUSHING else opened)
+
+
+def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
+    """Lines for a person, whole. Raises: `quota_exceeded` when there would be more than anybody reads."""
+    lines = [f"An agent wants to call {tool}"]
+    lines += [line for name, value in arguments.items() if value is not None for line in _argument(name, value)]
+    if task_id is not None:
+        lines += _about_task(parts, tool, find_task(parts.home, task_id, allow_closed=True))
+    size = sum(map(len, lines))
+    if len(lines) > MOST_LINES or size > MOST_CHARS:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The question would have {len(lines)} lines, {size} characters: more than anybody reads",
+            details=f"at most {MOST_LINES} lines and {MOST_CHARS} characters are asked",
+            hint="Split the work: fewer files at once, or let the person run the command.",
+        )
+    return tuple(lines)
+
+
+def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
+    repository = find_repository(parts.home, task.repo_id)
+    about = [
+        f"repository: {repository.id}, remote {_told(repository.remote_url)}",
+        f"branch: {_told(task.branch)}, commit {task.head_commit[:12]}",
+    ]
+    if tool == OPENING:
+        about.append(f"pull request: into {_told(task.base_branch)}")
+    if tool in SENDING:
+        sent = status.committed(parts, task)
+        about.append(_verified(parts, task))
+        return [*about, *_files("sends", sent), *_flags(parts, task, sent), *_passing(parts, task, sent)]
+    if tool == CLEANING:
+        return [*about, *_CLEANED]
+    changes = status.status(parts, task.id).changes
+    return [*about, *_files("uncommitted", changes), *_flags(parts, task, changes)]
+
+
+def _verified(parts: Parts, task: Task) -> str:
+    """Whether clean rooms have passed what is sent."""
+    profile = task_profile(parts, task)
+    if not profile.checks:
+        return f"verified: no, the profile '{profile.name}' has no checks"
+    known = gate.known_if_any(parts, profile, objects.tree_of(cache_of(parts, task.repo_id)[1], task.head_commit))
+    if known.unknown:
+        return f"verified: unknown ({known.unknown})"
+    missing = ", ".join(known.unverified)
+    return f"verified: NO, nothing has passed {missing}" if missing else "verified: yes, every check passed"
+
+
+def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
+    return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {_named(f)}" for f in files)]
+
+
+def _passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> list[str]:
+    """Files of earlier commits, which anybody can read there once they are sent."""
+    paths = passing(parts, task, sent)
+    if not paths:
+        return []
+    risks = [
+        f"RISK: {_told(path)} in an earlier commit ({', '.join(f)})" for path, f in flagged_paths(parts, task, paths)
+    ]
+    return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_told(path)}" for path in paths), *risks]
+
+
+def _named(file: Change | DiffFile) -> str:
+    """Both names of a rename: what is no longer there matters as much."""
+    return f"{_told(file.old_path)} -> {_told(file.path)}" if file.old_path else _told(file.path)
+
+
+def _flags(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
+    return [f"RISK: {_told(path)} ({', '.join(flags)})" for path, flags in flagged(parts, task, files)]
+
+
+def _argument(name: str, value: Any) -> list[str]:
+    """All of it: nobody approves what they were not shown."""
+    lines = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split("\n")
+    return (
+        [f"  {name}: {_told(lines[0])}"] if len(lines) == 1 else [f"  {name}:", *(f"    | {_told(x)}" for x in lines)]
+    )
+
+
+def _told(text: str) -> str:
+    """Whole, and with a word where letters may not be the ones they look like."""
+    return spelled_out(text) + ("" if text.isascii() else "  [not all ASCII]")

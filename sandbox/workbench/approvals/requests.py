@@ -1,0 +1,207 @@
+"""Use-cases on approvals: ask, answer, use, revoke. Each decision is journaled with its task."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable, Container, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sandbox import approvals
+from sandbox.approvals import Call
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState
+from sandbox.store import approvals as store
+from sandbox.store.records import find_repository, find_task
+from sandbox.workbench.approvals import question
+from sandbox.workbench.controller.services import Parts
+
+LOCK = "approvals"
+MOST_OF_ONE = 20
+"""Open questions about one task, else one repository, else of one tool: whoever loops gets in nobody else's way."""
+
+MOST_OF_REPOSITORY = 100
+"""Open questions about all tasks of one repository: an agent makes as many tasks as it likes."""
+
+MOST_PENDING = 500
+"""Open questions at once, about whatever."""
+
+
+def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
+    """The call as approvals see it. `arguments`: validated.
+
+    Raises: `not_found` for a task or repository, and what a remote that would be refused raises.
+    """
+    task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
+    if (url := arguments.get("url")) is not None:
+        parts.remote(url)  # nobody is asked about what would be refused
+    if task_id is not None:
+        repo_id = find_task(parts.home, task_id, allow_closed=True).repo_id
+    elif repo_id is not None:
+        find_repository(parts.home, repo_id)
+    state = question.state_of(parts, tool, task_id)
+    return Call(tool, dict(arguments), parts.approval_policy.version, task_id, repo_id, state)
+
+
+def take(parts: Parts, call: Call) -> Approval | None:
+    """The approval that covers the call. One for one call is used up by this, whoever else tries at the same time."""
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        found = [a for a in _live(parts, now) if approvals.covers(a, call, now)]
+        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # what is not used up first
+        if found and found[0].scope is ApprovalScope.ONCE:
+            return store.save(parts.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
+        return found[0] if found else None
+
+
+def ask(parts: Parts, call: Call) -> Approval:
+    """Put the question about a call; the same one again while it is open.
+
+    Raises: `approval_denied` when it was refused already, until that expires; `quota_exceeded`; what sending the
+    task's commit would raise anyway.
+    """
+    question.require_worth_asking(parts, call.tool, call.arguments, call.task_id)
+    lines = question.question(parts, call.tool, call.arguments, call.task_id)
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        known = _live(parts, now)
+        if (before := approvals.answered(known, call, now)) is not None:
+            return _undenied(before)
+        _require_room(known, call)
+        store.forget_old(parts.home, now)
+        asked = Approval(
+            id=f"apr-{base64.b32encode(secrets.token_bytes(16)).decode().lower().rstrip('=')}",
+            tool=call.tool,
+            fingerprint=approvals.fingerprint(call),
+            policy=call.policy,
+            arguments=approvals.canonical(call.arguments),
+            task_id=call.task_id,
+            repo_id=call.repo_id,
+            question=lines,
+            created_at=now,
+            expires_at=now + timedelta(seconds=parts.approval_policy.expires_s),
+            asked_by=parts.caller,
+        )
+        return store.save(parts.home, asked)
+
+
+def _live(parts: Parts, now: datetime) -> tuple[Approval, ...]:
+    return store.live(parts.home, partial(approvals.is_over, now=now))
+
+
+def _require_room(known: Iterable[Approval], call: Call) -> None:
+    pending = [a for a in known if a.state is ApprovalState.PENDING]
+    asker = approvals.asker(call)
+    shares = (
+        (asker, [a for a in pending if approvals.asker(a) == asker], MOST_OF_ONE),
+        (call.repo_id, [a for a in pending if call.repo_id and a.repo_id == call.repo_id], MOST_OF_REPOSITORY),
+        ("whatever", pending, MOST_PENDING),
+    )
+    for about, found, most in shares:
+        if len(found) >= most:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"{len(found)} questions about {about} are waiting for an answer already",
+                details=f"at most {MOST_OF_ONE} of a task, {MOST_OF_REPOSITORY} of a repository, {MOST_PENDING} in all",
+                hint="A person answers: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
+            )
+
+
+def answer(
+    parts: Parts, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
+) -> Approval:
+    """A person's decision. Raises: `not_found`, `conflict` when it is decided or expired, `invalid_input`."""
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        found = approvals.current(_find(parts, approval_id), now)
+        if found.state is not ApprovalState.PENDING:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"{approval_id} is {found.state.value} already",
+                hint="The agent asks again when it needs to; `sandbox approvals list` shows what is open.",
+            )
+        _require_scope(found, scope)
+        always = parts.approval_policy.always_expires_s
+        until = found.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
+        state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
+        decided = {"state": state, "scope": scope, "expires_at": until, **_decision(parts, now, by)}
+        return store.save(parts.home, found.model_copy(update=decided))
+
+
+def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
+    """Take an approval or an open question back. Raises: `not_found`, `conflict` when it is over already."""
+    with parts.home.locked(LOCK):
+        now = datetime.now(UTC)
+        found = approvals.current(_find(parts, approval_id), now)
+        if found.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"{approval_id} is {found.state.value} already",
+                hint="Nothing is left to take back.",
+            )
+        update = {"state": ApprovalState.REVOKED, **_decision(parts, now, by)}
+        return store.save(parts.home, found.model_copy(update=update))
+
+
+def _decision(parts: Parts, now: datetime, by: str) -> dict[str, object]:
+    surface = "elicitation" if parts.surface.actor is Actor.AGENT else parts.surface.actor.value
+    return {"decided_at": now, "decided_by": by, "decider": parts.caller, "surface": surface}
+
+
+def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
+    """What is open or in force; with `everything` also what is over."""
+    now, alive = datetime.now(UTC), {ApprovalState.PENDING, ApprovalState.APPROVED}
+    if everything:
+        return tuple(approvals.current(a, now) for a in store.list_all(parts.home))
+    found = (approvals.current(a, now) for a in store.unfiled(parts.home))
+    return tuple(a for a in found if a.state in alive)
+
+
+def end_all(
+    parts: Parts, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
+) -> tuple[Approval, ...]:
+    """End each that is in one of the states, of one tool if named; what is ended or removed meanwhile is left out."""
+    found = [a for a in list_all(parts) if a.state in states and tool in {None, a.tool}]
+    ended = []
+    for approval in found:
+        try:
+            ended.append(end(approval.id))
+        except SandboxError as error:
+            if error.code not in {ErrorCode.CONFLICT, ErrorCode.NOT_FOUND}:
+                raise
+    return tuple(ended)
+
+
+def find(parts: Parts, approval_id: str) -> Approval:
+    """One approval as it is now. Raises: `not_found`."""
+    return approvals.current(_find(parts, approval_id), datetime.now(UTC))
+
+
+def _undenied(approval: Approval) -> Approval:
+    if approval.state is ApprovalState.DENIED:
+        raise SandboxError(
+            ErrorCode.APPROVAL_DENIED,
+            f"{approval.tool} was not approved",
+            details=f"{approval.id}: {approval.decided_by} said no to exactly this call",
+            hint="Go on without it, or change what the person objects to.",
+        )
+    return approval
+
+
+def _find(parts: Parts, approval_id: str) -> Approval:
+    found = store.find(parts.home, approval_id)
+    if found is None:  # no near matches: an id is a secret of who may answer
+        raise SandboxError(
+            ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows what is open."
+        )
+    return found
+
+
+def _require_scope(approval: Approval, scope: ApprovalScope) -> None:
+    missing = {ApprovalScope.TASK: approval.task_id is None, ApprovalScope.REPOSITORY: approval.repo_id is None}
+    if missing.get(scope, False):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"This call is about no {scope.value}, so it can only be approved once"
+        )

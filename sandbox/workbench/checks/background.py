@@ -1,0 +1,273 @@
+"""Use-cases on background runs: start checks without waiting, find out how far they are, wait, stop.
+
+Theory. A client gives up on a call after a minute, and a build takes twenty. So the checks run in a thread that no call
+owns, and whoever knows the run id can ask: the call that started them, a later session, another process. The thread
+holds the lock of the request's file (store/stop_requests.py) and writes the run's record (store/background_runs.py); a
+record that says `running` while the lock is free belongs to a process that was killed, and there is no result.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, TaskStatus, Verification
+from sandbox.store.background_runs import Failure, RunRecord, find_record, prune, save_record
+from sandbox.store.home import Home
+from sandbox.store.records import find_task
+from sandbox.store.stop_requests import is_at_work, list_run_ids
+from sandbox.text import shown
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.run import new_run_id
+from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_checks, stoppable
+from sandbox.workbench.controller.background_threads import BackgroundThread
+from sandbox.workbench.controller.services import Parts
+
+LAST_LINES, LINE_CHARS = 10, 200
+"""What is shown of the output of a check that runs."""
+
+_TAIL_BYTES = 4096
+_WRITE_EVERY_S = 0.5
+_LOOK_S = 0.25
+_START_WAIT_S = 60.0
+_log = logging.getLogger(__name__)
+
+Work = Callable[[Watch, str], tuple[CheckRun, ...] | Verification]
+"""Runs the checks with this watch, the last one under this run id."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of checks. `options`: all else that makes a difference, as text."""
+
+    operation: BackgroundOperation
+    task_id: str
+    check_ids: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def start(parts: Parts, question: Question, watch: Watch, work: Work) -> BackgroundRun:
+    """Start `work` in a thread of its own, unless the same question is being answered already: then that run is meant.
+
+    `watch` is called from that thread. Raises: what is wrong with the question and known at once; `quota_exceeded`
+    beyond `MOST_AT_ONCE` of this controller.
+    """
+    find_task(parts.home, question.task_id)
+    with parts.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two who ask at once start two runs
+        running = _find_same(parts, question)
+        if running is not None:
+            return running
+        run_id = new_run_id(parts)
+        context = contextvars.copy_context()
+        which = run_id, question
+        parts.threads.start(run_id, lambda ours: context.run(_run, parts, which, watch, work, ours)).wait_until_known()
+    return _answer(find_record(parts.home, run_id))
+
+
+def _run(parts: Parts, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
+    """The record is complete before the request's file goes: else it would look like one of a killed process."""
+    run_id, question = which
+    ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
+    with stoppable(parts, question.task_id, ours, run_id) as heard:
+        tracker = _Tracker(parts.home, _new_record(parts, run_id, question))
+        thread.known.set()
+        try:
+            tracker.finish(work(tracker.follow(heard), run_id))
+        except SandboxError as error:
+            tracker.fail(error)
+        except Exception:  # noqa: BLE001 - the edge of a thread: who waits gets a code, our log the trace
+            _log.exception("a background run failed")
+            tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
+
+
+def _new_record(parts: Parts, run_id: str, question: Question) -> RunRecord:
+    """Raises: `not_found`, `conflict` for a closed task."""
+    task = find_task(parts.home, question.task_id)
+    parts.home.background_runs.mkdir(mode=0o700, exist_ok=True)
+    prune(parts.home)
+    return RunRecord(
+        run_id=run_id,
+        task_id=question.task_id,
+        operation=question.operation,
+        check_ids=question.check_ids,
+        options=dict(question.options),
+        commit=task.head_commit,
+        started_at=datetime.now(UTC),
+    )
+
+
+class _Tracker:
+    """Keeps the record of a run up to date: at each step, and twice a second while there is output."""
+
+    def __init__(self, home: Home, record: RunRecord) -> None:
+        self._home, self._record = home, record
+        self._started = time.monotonic()
+        self._timeout_s = 0.0
+        self._late: threading.Timer | None = None  # writes what has come since the last time
+        self._tail = bytearray()
+        self._changing = threading.Lock()  # the output of a check comes from another thread than its steps
+        self._change()
+
+    def follow(self, watch: Watch) -> Watch:
+        """The watch, which also tells us."""
+
+        def starts(run_id: str, check: Check) -> None:
+            self._timeout_s = check.timeout_s
+            self._tail.clear()
+            self._change(check_id=check.id, check_run_id=run_id, queue_position=None, deadline_s=self._deadline_s())
+            watch.starts(run_id, check)
+
+        def queued(position: int) -> None:
+            waits = position > 0
+            self._change(queue_position=position or None, deadline_s=None if waits else self._deadline_s())
+            watch.queued(position)
+
+        def follow(stream: str, chunk: bytes) -> None:
+            self._tail += chunk[-_TAIL_BYTES:]
+            del self._tail[:-_TAIL_BYTES]
+            self._change_soon()
+            if watch.follow is not None:
+                watch.follow(stream, chunk)
+
+        return replace(watch, starts=starts, queued=queued, follow=follow)
+
+    def finish(self, result: tuple[CheckRun, ...] | Verification) -> None:
+        """The run has its result."""
+        if isinstance(result, Verification):
+            self._end(state="finished", verification=result)
+        else:
+            self._end(state="finished", runs=result)
+
+    def fail(self, error: SandboxError) -> None:
+        """It has none."""
+        failure = Failure(code=error.code, brief=error.brief, details=error.details, hint=error.hint)
+        self._end(state="failed", failure=failure)
+
+    def _end(self, **changes: Any) -> None:
+        self._change(ended_s=self._elapsed_s(), **changes)
+        if self._late is not None:
+            self._late.cancel()
+
+    def _elapsed_s(self) -> float:
+        return round(time.monotonic() - self._started, 3)
+
+    def _deadline_s(self) -> float:
+        return round(self._elapsed_s() + self._timeout_s, 3)
+
+    def _change_soon(self) -> None:
+        if self._late is None:
+            self._late = threading.Timer(_WRITE_EVERY_S, self._change_late)
+            self._late.daemon = True
+            self._late.start()
+
+    def _change_late(self) -> None:
+        self._late = None
+        self._change()
+
+    def _change(self, **changes: Any) -> None:
+        with self._changing:
+            if self._record.ended_s is not None:
+                return  # output that came late
+            lines = tuple(line[:LINE_CHARS] for line in shown(bytes(self._tail)).splitlines()[-LAST_LINES:])
+            record = self._record.model_copy(update={"last_lines": lines, **changes})
+            save_record(self._home, record)
+            self._record = record
+
+
+def wait(parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None) -> BackgroundRun:
+    """The run once it has ended, or as it is after `wait_s` seconds (None: however long) or when `cancelled`.
+
+    Raises: `not_found` for an unknown run, or one whose process was killed; the error that ended it.
+    """
+    ends_at = None if wait_s is None else time.monotonic() + wait_s
+    thread = parts.threads.find(run_id)
+    while True:
+        found = _look(parts, run_id)
+        left_s = _LOOK_S if ends_at is None else ends_at - time.monotonic()
+        if found.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
+            return found
+        pause_s = min(_LOOK_S, left_s)
+        if thread is None:
+            time.sleep(pause_s)
+        else:
+            thread.ended.wait(pause_s)
+
+
+def task_of(parts: Parts, run_id: str) -> str:
+    """The task that a run is about. Raises: `not_found`."""
+    return find_record(parts.home, run_id).task_id
+
+
+def stop(parts: Parts, run_id: str) -> BackgroundRun:
+    """End a run: what its checks did until then is recorded as `killed`. One that has ended is left as it is."""
+    record = find_record(parts.home, run_id)
+    if record.state == "running":
+        stop_checks(parts, record.task_id, run_id)
+    return wait(parts, run_id, STOP_WAIT_S)
+
+
+def _look(parts: Parts, run_id: str) -> BackgroundRun:
+    alive = _is_alive(parts, find_record(parts.home, run_id))
+    record = find_record(parts.home, run_id)  # after the look: it may have ended meanwhile
+    if record.state == "running" and not alive:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"{run_id} has no result: the process that ran it was killed",
+            details=f"{record.operation} of {record.task_id}, {' '.join(record.check_ids)}",
+            hint="Run the check again; the log of what it printed is kept: `sandbox check log`.",
+        )
+    return _answer(record)
+
+
+def _is_alive(parts: Parts, record: RunRecord) -> bool:
+    return is_at_work(parts.home.stops, record.task_id, record.run_id)
+
+
+def _answer(record: RunRecord) -> BackgroundRun:
+    """Raises: the error that ended the run."""
+    if record.failure is not None:
+        failed = record.failure
+        raise SandboxError(failed.code, failed.brief, details=failed.details, hint=failed.hint)
+    running = record.state == "running"
+    elapsed_s = max(0.0, (datetime.now(UTC) - record.started_at).total_seconds())
+    return BackgroundRun(
+        run_id=record.run_id,
+        task_id=record.task_id,
+        operation=record.operation,
+        check_ids=record.check_ids,
+        state="running" if running else "finished",
+        started_at=record.started_at,
+        elapsed_s=round(elapsed_s, 3) if running else record.ended_s or 0.0,
+        deadline_s=record.deadline_s if running else None,
+        check_id=record.check_id if running else None,
+        check_run_id=record.check_run_id if running else None,
+        queue_position=record.queue_position if running else None,
+        last_lines=record.last_lines if running else (),
+        runs=record.runs,
+        verification=record.verification,
+    )
+
+
+def _find_same(parts: Parts, question: Question) -> BackgroundRun | None:
+    """A run that is answering the question. A commit made since makes it another question to `verify`."""
+    for run_id in list_run_ids(parts.home.stops, question.task_id):
+        with suppress(SandboxError):  # it has no record yet, or its record is damaged
+            record = find_record(parts.home, run_id)
+            asked = Question(record.operation, record.task_id, record.check_ids, record.options)
+            if record.state == "running" and asked == question and _is_current(parts, record):
+                return _answer(record)
+    return None
+
+
+def _is_current(parts: Parts, record: RunRecord) -> bool:
+    task = find_task(parts.home, record.task_id, allow_closed=True)
+    is_open = task.status is not TaskStatus.CLOSED
+    return is_open and task.head_commit == record.commit and _is_alive(parts, record)

@@ -1,0 +1,164 @@
+"""Run checks over a committed tree in clean rooms, or answer from what clean rooms said of the same before.
+
+A clean room is a fresh checkout and a fresh guest a check. One chain of checks has one room; several rooms may be at
+work at once (docs/adr/0021).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from sandbox.checks.cancellation import Cancellation, interrupts_deferred
+from sandbox.checks.execute import Place, Recorder
+from sandbox.files.git_mask import require_mask
+from sandbox.git.process import Git
+from sandbox.models import Check, CheckRun
+from sandbox.profiles import Profile
+from sandbox.store.home import GIT_MASK
+from sandbox.store.verdicts import Binding, find_verdict, keep_verdict
+from sandbox.workbench.checks import run as running
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.chains import Chain, all_passed, ask, chains_of
+from sandbox.workbench.checks.verdict_keys import Made, bindings, made_of
+from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.tasks.worktrees import clean_room
+
+
+@dataclass(frozen=True)
+class Source:
+    """The tree to check and where its objects are. `near`: a tree like it, whose checkout may be there already."""
+
+    repo_id: str
+    git: Git
+    tree: str
+    near: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to run on it, required checks first, and whose it is: a task's or a repository's."""
+
+    profile: Profile
+    checks: tuple[Check, ...]
+    owner: str
+
+    @property
+    def task_id(self) -> str | None:
+        return self.owner if self.owner.startswith("task-") else None
+
+
+def run_in_rooms(
+    parts: Parts, source: Source, wanted: Wanted, watch: Watch, options: VerifyOptions
+) -> tuple[CheckRun, ...]:
+    """The runs, chain by chain; what is known already is answered without a room. Stops at the first failure, unless
+    told to keep going. Nothing is left behind whatever happens.
+    """
+    rooms = _Rooms(parts, source, wanted, made_of(parts, wanted.profile), options)
+    chains = chains_of(wanted.checks)
+    if options.jobs > 1 and len(chains) > 1:
+        return _at_once(chains, rooms.runs_of, watch, options)
+    return _in_turn(chains, rooms.runs_of, watch, options)
+
+
+RunsOf = Callable[[Chain, Watch], tuple[CheckRun, ...]]
+
+
+def _in_turn(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
+    runs: tuple[CheckRun, ...] = ()
+    for chain in chains:
+        runs += runs_of(chain, watch)
+        if not all_passed(runs) and (not options.keep_going or watch.cancelled()):
+            break
+    return runs
+
+
+def _at_once(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
+    """As many as there are jobs. What fails ends the others, unless told to keep going; so does a defect of ours."""
+    over, telling = Cancellation(), threading.Lock()
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        with telling:
+            watch.announce(check, run)
+
+    with interrupts_deferred() as interrupted, ThreadPoolExecutor(options.jobs, "clean-room") as pool:
+        shared = replace(
+            watch, announce=announce, cancelled=lambda: over.is_set() or interrupted() or watch.cancelled()
+        )
+        ends = not options.keep_going
+        at_work = [pool.submit(_one_of_several, chain, runs_of, shared, over, ends) for chain in chains]
+        return tuple(run for chain in at_work for run in chain.result())
+
+
+def _one_of_several(
+    chain: Chain, runs_of: RunsOf, watch: Watch, over: Cancellation, failure_ends: bool
+) -> tuple[CheckRun, ...]:
+    """Nothing when it is over before it began."""
+    if watch.cancelled():
+        return ()
+    try:
+        runs = runs_of(chain, watch)
+    except BaseException:
+        over.set()
+        raise
+    if failure_ends and not all_passed(runs):
+        over.set()
+    return runs
+
+
+@dataclass(frozen=True)
+class _Rooms:
+    parts: Parts
+    source: Source
+    wanted: Wanted
+    made: Made
+    options: VerifyOptions
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Only for what runs: answers that are known need no guest."""
+        return running.recorder(self.parts, self.wanted.profile, self.wanted.owner)
+
+    def runs_of(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
+        """A chain is answered as a whole or not at all: each check needs the output of those before it."""
+        bound = bindings(self.parts, self.made, self.source.tree, chain)
+        known = self._known(chain, bound) if self.options.cache else None
+        if known is None:
+            return self._run(chain, bound, watch)
+        for run in known:
+            check = bound[run.check_id].check
+            watch.announce(check, None)
+            watch.announce(check, run)
+        return known
+
+    def _known(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
+        return ask(
+            chain, lambda check: find_verdict(self.parts.home, bound[check.id]), keep_going=self.options.keep_going
+        )
+
+    def _run(self, chain: Chain, bound: dict[str, Binding], watch: Watch) -> tuple[CheckRun, ...]:
+        source, runs = self.source, list[CheckRun]()
+        with clean_room(self.parts, source.repo_id, source.git, source.tree, source.near) as room:
+
+            def answer(check: Check) -> CheckRun | None:
+                if runs and watch.cancelled():
+                    return None
+                as_before = all_passed(runs)
+                runs.append(self._run_one(check, room, watch))
+                if as_before:  # what a failure left in the room is no part of the question
+                    keep_verdict(self.parts.home, bound[check.id], runs[-1])
+                return runs[-1]
+
+            ask(chain, answer, keep_going=self.options.keep_going)
+        return tuple(runs)
+
+    def _run_one(self, check: Check, room: Path, watch: Watch) -> CheckRun:
+        require_mask(room, GIT_MASK)
+        with running.report_folder(self.parts) as (run_id, report):
+            place = Place(room, report, self.source.tree, clean_room=True, task_id=self.wanted.task_id)
+            return running.run_one(self.parts, self.recorder, (run_id, check, place), watch, owner=self.wanted.owner)

@@ -1,0 +1,107 @@
+"""Why a check may say one thing in the task's worktree and another in a clean room: what lies only in the worktree.
+
+Told only where the last run of a check in the task, on the files that were committed or on those of now, disagrees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from sandbox.errors import SandboxError
+from sandbox.files.names import EntryKind
+from sandbox.git import objects
+from sandbox.models import CheckRun, Task, Verdict
+from sandbox.policy.paths import folders_above, show_path
+from sandbox.store.runs import list_runs
+from sandbox.text import neutral
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.tasks.lifecycle import OpenTask, looking
+
+PATHS = 20
+"""Most paths that are named, each kind by itself."""
+
+NAME_LENGTH = 300
+
+_RECENT = 40  # runs of the task that are looked at: each costs a file
+_NOTHING = "no file tells them apart: what the task's container kept in /tmp or its home may, or time, order, chance"
+
+
+def explain(parts: Parts, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ...]:
+    """Lines for people: each check that disagrees, then the paths; none when no check does.
+
+    An extra, never a reason to fail: files that cannot be compared are told as such.
+    """
+    if all(run.cached and run.verdict is Verdict.PASSED for run in runs):
+        return ()  # was told when it ran
+    in_task = _last_in_task(parts, task)
+    pairs = [(own, room) for room in runs if (own := in_task.get(room.check_id)) and _disagree(own, room)]
+    if not pairs:
+        return ()
+    try:
+        with looking(parts, task) as opened:
+            now = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+            told = [_sentence(own, room) for own, room in pairs if own.tree in {room.tree, now}]
+            return (*told, *(list(_paths(opened)) or [_NOTHING])) if told else ()
+    except SandboxError as error:
+        return (*(_sentence(own, room) for own, room in pairs), f"the task's files cannot be compared: {error.brief}")
+
+
+def _last_in_task(parts: Parts, task: Task) -> dict[str, CheckRun]:
+    oldest_first = reversed(list_runs(parts.home, task.id, _RECENT))
+    return {run.check_id: run for run in oldest_first if not run.clean_room}
+
+
+def _disagree(own: CheckRun, room: CheckRun) -> bool:
+    """Whether one passed and the other did not; what somebody stopped says nothing."""
+    verdicts = {own.verdict, room.verdict}
+    return len(verdicts) == 2 and Verdict.PASSED in verdicts and Verdict.KILLED not in verdicts
+
+
+def _sentence(own: CheckRun, room: CheckRun) -> str:
+    on = "the same tree" if own.tree == room.tree else f"tree {own.tree[:12]}"
+    there = f"{own.verdict.value} in the task ({own.run_id}, on {on})"
+    return f"{own.check_id}: {there}, {room.verdict.value} in the clean room"
+
+
+def _paths(opened: OpenTask) -> Iterator[str]:
+    changed = [f"not committed: {_one_line(change.path)} ({change.kind.value})" for change in opened.changes.shown]
+    yield from _bounded(changed, "not committed")
+    yield from _bounded(
+        [f"cannot be committed: {_one_line(path)}" for path in opened.changes.rejected], "cannot be committed"
+    )
+    yield from _bounded(_ignored(opened), "only in the task")
+
+
+def _one_line(path: str) -> str:
+    """A name may hold line breaks, and words of ours behind them."""
+    return neutral(path)[:NAME_LENGTH].replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _bounded(lines: Sequence[str], kind: str) -> list[str]:
+    more = len(lines) - PATHS
+    return [*lines[:PATHS], *([f"{kind}: {more} more"] if more > 0 else [])]
+
+
+def _ignored(opened: OpenTask) -> list[str]:
+    """Untracked files that no commit takes; a directory that holds nothing else is one line."""
+    tracked = {entry.path for entry in objects.list_tree(opened.git, opened.task.head_commit, sizes=False)}
+    known = tracked | {change.path for change in opened.changes.tree}
+    folders = folders_above(known)
+    found: Counter[bytes] = Counter()
+    for entry in opened.files.walk(lambda _: False):
+        if entry.kind in {EntryKind.FILE, EntryKind.SYMLINK} and entry.path not in known and entry.path != b".git":
+            found[_shortest(entry.path, folders)] += 1
+    return [
+        f"only in the task: {_one_line(show_path(path))} (ignored{f', {count} files' if path.endswith(b'/') else ''})"
+        for path, count in sorted(found.items())
+    ]
+
+
+def _shortest(path: bytes, folders: set[bytes]) -> bytes:
+    """The first directory on the way that holds nothing of the repository, else the file."""
+    end = 0
+    while (end := path.find(b"/", end + 1)) > 0:
+        if path[:end] not in folders:
+            return path[: end + 1]
+    return path

@@ -1,0 +1,115 @@
+"""Whether the tree of a task's last commit may leave this host: asked of the verdicts that clean rooms left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.gate import Step, refusal, required
+from sandbox.git.objects import tree_of
+from sandbox.models import CheckRun, GateState, Task, Verdict
+from sandbox.profiles import Profile
+from sandbox.store import journal
+from sandbox.store.verdicts import find_verdict
+from sandbox.workbench.checks import run as running
+from sandbox.workbench.checks.chains import chains_of
+from sandbox.workbench.checks.verdict_keys import Made, bindings, made_of
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.repositories.profile_checks import task_profile
+
+
+def require_open(parts: Parts, task: Task, step: Step) -> None:
+    """Raises: `gate_closed` unless each check of the task's profile passed in a clean room on exactly this tree, with
+    the image, checks, limits, policy and runtime of now; what asking the engine for the image raises. The caller holds
+    the task, so that the tree stays the one that leaves.
+    """
+    if required(step, parts.settings.gate.require):
+        require_state(parts, task, state_of(parts, task, step))
+
+
+def state_of(parts: Parts, task: Task, step: Step) -> GateState:
+    """What the gate says about a step. One that needs nothing asks no engine: then the task's last verification of
+    this tree is repeated. Raises: as `require_open` where the step needs a verified tree, except `gate_closed`.
+    """
+    require = parts.settings.gate.require
+    tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
+    if not required(step, require):
+        verified = _last_verified(parts, task.id, tree)
+        unknown = "not_asked" if verified is None else ""
+        return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
+    found = known(parts, task_profile(parts, task), tree)
+    return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.unverified)
+
+
+def _last_verified(parts: Parts, task_id: str, tree: str) -> bool | None:
+    """Whether all checks passed when the task was last verified on this tree, by the end of its journal."""
+    for entry in islice(journal.recent(parts.home, task_id), LOOKED_AT):
+        if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
+            return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
+    return None
+
+
+def require_state(parts: Parts, task: Task, state: GateState) -> None:
+    """Raises: `gate_closed` where the step needs a verified tree and has none."""
+    if not state.needed or state.verified:
+        return
+    tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
+    profile = task_profile(parts, task)
+    raise SandboxError(
+        ErrorCode.GATE_CLOSED,
+        refusal(Step(state.step), tree, state.missing, profile.name),
+        details=f"gate.require = {state.require!r}; tree {tree}",
+        hint=_hint(task) if profile.checks else _NO_CHECKS,
+    )
+
+
+LOOKED_AT = 500
+"""Entries of a journal that are looked at for a verification."""
+
+_NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
+
+
+def _hint(task: Task) -> str:
+    return f"sandbox verify {task.id}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What clean rooms said of a tree, by check of the profile; None: nothing. `unknown`: why the engine could not be
+    asked. `made`: the image and runtime that the verdicts are bound to, None where no engine was asked.
+    """
+
+    said: Mapping[str, CheckRun | None]
+    unknown: str = ""
+    made: Made | None = None
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """Checks that no clean room has passed."""
+        return tuple(name for name, run in self.said.items() if run is None or run.verdict is not Verdict.PASSED)
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether every check has passed, and there is one. None: unknown."""
+        return None if self.unknown else bool(self.said) and not self.unverified
+
+
+def known(parts: Parts, profile: Profile, tree: str) -> Known:
+    """As of now. Raises: as `require_open`."""
+    if not profile.checks:
+        return Known({})
+    made = made_of(parts, profile)
+    chains = chains_of(running.in_order(profile, [check.id for check in profile.checks]))
+    asked = {name: b for chain in chains for name, b in bindings(parts, made, tree, chain).items()}
+    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()}, made=made)
+
+
+def known_if_any(parts: Parts, profile: Profile, tree: str) -> Known:
+    """As of now, for words about it: it can be put without an engine too. Raises nothing of it."""
+    try:
+        return known(parts, profile, tree)
+    except SandboxError as error:
+        return Known({}, unknown=error.code.value)

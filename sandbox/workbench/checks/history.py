@@ -1,0 +1,84 @@
+"""Use-cases on past runs: list them, and read what they printed."""
+
+from __future__ import annotations
+
+import base64
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, RunLog, StreamName
+from sandbox.store import runs
+from sandbox.store.records import find_repository, find_task
+from sandbox.store.runs import is_run_id
+from sandbox.text import Shower
+from sandbox.workbench.controller.services import Parts
+
+_PIECE = 1 << 16
+
+
+def list_runs(parts: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
+    """Runs of a task, a closed one too, or of a repository (`run`); newest first."""
+    _require_owner(parts, owner_id)
+    if most < 1:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The number of runs to list is at least 1")
+    return runs.list_runs(parts.home, owner_id, most)
+
+
+def find_run_id(parts: Parts, owner_id: str, run_id: str | None) -> str:
+    """The id of a run of a task or repository, of the newest one if none is named. `owner_id` may be a run's."""
+    if run_id is None:
+        return owner_id if is_run_id(owner_id) else _newest(parts, owner_id).run_id
+    _require_owner(parts, owner_id)
+    if not runs.has_log(parts.home, owner_id, run_id):
+        raise runs.unknown(parts.home, owner_id, run_id)
+    return run_id
+
+
+def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
+    """What one stream of a run printed, of the newest run when none is named. `owner_id` may be a run's."""
+    if stream not in {"stdout", "stderr"}:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: it is stdout or stderr")
+    if run_id is None and is_run_id(owner_id):
+        owner_id, run_id = runs.find_owner(parts.home, owner_id), owner_id
+        run = runs.find_run(parts.home, owner_id, run_id)
+    else:
+        run = _newest(parts, owner_id) if run_id is None else _named(parts, owner_id, run_id)
+    content = runs.read_log(parts.home, owner_id, run.run_id, stream)
+    total = run.stdout_bytes if stream == "stdout" else run.stderr_bytes
+    return RunLog(
+        run_id=run.run_id,
+        check_id=run.check_id,
+        stream=stream,
+        content=base64.b64encode(content).decode() if raw else _shown(content),
+        encoding="base64" if raw else "utf-8",
+        total_bytes=total,
+        truncated=total > run.usage.limits.output_bytes,
+    )
+
+
+def _shown(content: bytes) -> str:
+    """Piece by piece: a log full of escape sequences would need many times its size at once."""
+    shower = Shower()
+    pieces = [shower.feed(content[at : at + _PIECE]) for at in range(0, len(content), _PIECE)]
+    return "".join([*pieces, shower.finish()])
+
+
+def _newest(parts: Parts, owner_id: str) -> CheckRun:
+    found = list_runs(parts, owner_id, 1)
+    if not found:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND, f"No check of {owner_id} has run yet", hint=f"See: sandbox check list {owner_id}"
+        )
+    return found[0]
+
+
+def _named(parts: Parts, owner_id: str, run_id: str) -> CheckRun:
+    _require_owner(parts, owner_id)
+    return runs.find_run(parts.home, owner_id, run_id)
+
+
+def _require_owner(parts: Parts, owner_id: str) -> None:
+    """Raises: `not_found`. What passes is a name of ours, and no path."""
+    if owner_id.startswith("task-"):
+        find_task(parts.home, owner_id, allow_closed=True)
+    else:
+        find_repository(parts.home, owner_id)

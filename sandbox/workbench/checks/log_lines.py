@@ -1,0 +1,204 @@
+"""Use-case: read lines of what a run printed, or find those that match; also while it runs.
+
+Lines are those of the log as it was kept: where its middle was dropped, two or three stand for it. They are text of the
+guest: each is cut at LF first and made safe to show then, so that no sequence in one hides the next.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import accumulate, islice, takewhile
+from operator import sub
+from pathlib import Path
+
+from sandbox.checks.output import CONTINUATION, MARK_BYTES, head_bytes, read_mark
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.grep import LineMatch, PatternTooCostly, Query, grep_log
+from sandbox.git.process import Git
+from sandbox.models import CheckRun, LogLines, LogMatch, LogQuery
+from sandbox.store import runs
+from sandbox.store.log_file import LogFile, Piece
+from sandbox.text import one_line
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.tasks.search import MAX_RESULTS, MAX_TIMEOUT_S, PATTERN_LENGTH, Stop, excerpt
+
+MAX_BYTES = 8 * 1024**2
+"""Most bytes of content, as JSON, that one call gives."""
+
+_MOST_COST = 6  # bytes of JSON that a byte may become: one that is no character is shown as U+FFFD
+_NO_REPOSITORY = Path("/nonexistent")
+
+
+def read_lines(parts: Parts, run_id: str, wanted: LogQuery | None = None) -> LogLines:
+    """What is asked for of a run of any task or repository. Reaching a limit is no error.
+
+    Raises: `not_found` for an unknown run, `invalid_input` for a range that is not there or an unusable pattern.
+    """
+    query = wanted or LogQuery()
+    _require_possible(query)
+    owner = runs.find_owner(parts.home, run_id)
+    record = runs.find_record(parts.home, owner, run_id)  # before the log: once there is one, the log is complete
+    with runs.open_log(parts.home, owner, run_id, query.stream) as file:
+        log = LogFile(file)
+        first, last = _range(query, log.lines)
+        kept = _find_gap(log, record, query)
+        found = _answer(run_id, query, log, kept)
+        if query.pattern is None:
+            return _with_content(found, query, log, (first, last), kept)
+        path = runs.log_path(parts.home, owner, run_id, query.stream)
+        searched = _search(parts, path, query, range(first, last + 1))
+        return found.model_copy(update=searched | {"truncated": kept.dropped > 0 or searched["stopped_by"] is not None})
+
+
+def _require_possible(query: LogQuery) -> None:
+    pattern = query.pattern
+    if query.start_line is not None and query.start_line < 1:
+        raise _impossible("lines are counted from 1")
+    if query.end_line is not None and query.end_line < (query.start_line or 1):
+        raise _impossible("a range ends at or after its start")
+    if not 1 <= query.max_bytes <= MAX_BYTES:
+        raise _impossible(f"max_bytes is from 1 to {MAX_BYTES}")
+    if not 1 <= query.max_results <= MAX_RESULTS or not 0 < query.timeout_s <= MAX_TIMEOUT_S:
+        raise _impossible(f"max_results is from 1 to {MAX_RESULTS}, timeout_s above 0 and at most {MAX_TIMEOUT_S:g}")
+    if pattern is not None and (not 0 < len(pattern) <= PATTERN_LENGTH or set(pattern) & {"\0", "\n"}):
+        raise _impossible(f"a pattern has 1 to {PATTERN_LENGTH} characters, on one line")
+    if pattern is not None and pattern.encode(errors="replace").decode() != pattern:
+        raise _impossible("a pattern is text without lone surrogates")
+
+
+def _impossible(why: str) -> SandboxError:
+    return SandboxError(ErrorCode.INVALID_INPUT, f"This part of a log cannot be read: {why}")
+
+
+def _range(query: LogQuery, lines: int) -> tuple[int, int]:
+    """The lines asked for, those that there are."""
+    first = query.start_line or 1
+    if first > max(lines, 1):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"This log has {lines} lines, so none from {first} on",
+            hint="Read a range that starts there; without one the last lines are given.",
+        )
+    return first, min(query.end_line or lines, lines)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """How a log and its stream differ: `mark` bytes at `gap` stand for `dropped` bytes. `run`: None while it runs."""
+
+    run: CheckRun | None
+    total: int
+    gap: int
+    mark: int = 0
+    dropped: int = 0
+
+    def in_stream(self, offset: int) -> int:
+        """Where in the stream a byte of the log is."""
+        return offset if offset <= self.gap else max(self.gap, offset - self.mark) + self.dropped
+
+
+def _find_gap(log: LogFile, run: CheckRun | None, query: LogQuery) -> _Kept:
+    if run is None:
+        return _Kept(None, log.size, log.size)
+    total = run.stdout_bytes if query.stream == "stdout" else run.stderr_bytes
+    limit = run.usage.limits.output_bytes
+    if total > limit and (mark := read_mark(log.read(head_bytes(limit), MARK_BYTES))) is not None:
+        return _Kept(run, total, head_bytes(limit), mark[1], mark[0])
+    return _Kept(run, total, log.size, 0, max(0, total - log.size))  # the disk was full
+
+
+def _answer(run_id: str, query: LogQuery, log: LogFile, kept: _Kept) -> LogLines:
+    return LogLines(
+        run_id=run_id,
+        stream=query.stream,
+        finished=kept.run is not None,
+        total_lines=log.lines,
+        truncated=False,
+        total_bytes=kept.total,
+        dropped_bytes=kept.dropped,
+    )
+
+
+# --- a range
+
+
+def _with_content(found: LogLines, query: LogQuery, log: LogFile, wanted: tuple[int, int], kept: _Kept) -> LogLines:
+    first, last = wanted
+    backwards = query.start_line is None
+    read = log.backward(last, query.max_bytes) if backwards else log.forward(first, last, query.max_bytes)
+    piece = fit_piece(read, query.max_bytes, backwards=backwards)
+    whole = (piece.offset, piece.end) == (log.start_of(first), log.start_of(last + 1))
+    spans_gap = kept.dropped > 0 and piece.offset <= kept.gap <= piece.end
+    given = {
+        "content": "".join(f"{show_line(line)}\n" for line in piece.lines),
+        "start_line": piece.first if piece.lines else None,
+        "end_line": piece.first + len(piece.lines) - 1 if piece.lines else None,
+        "truncated": spans_gap or not whole,
+        "shown_from_byte": kept.in_stream(piece.offset),
+    }
+    return found.model_copy(update=given)
+
+
+def fit_piece(piece: Piece, most: int, *, backwards: bool) -> Piece:
+    """The lines of a piece whose text fits `most` bytes of JSON, from the start or from the end; at least one, cut."""
+    ordered = piece.lines[::-1] if backwards else piece.lines
+    fitting = sum(1 for left in accumulate(map(_cost, ordered), sub, initial=most) if left >= 0) - 1
+    if fitting == len(ordered):
+        return piece
+    given, left_out = ordered[: max(fitting, 1)], ordered[max(fitting, 1) :]
+    skipped = sum(len(line) + 1 for line in left_out)
+    if fitting == 0:
+        given = (_cut(ordered[0], max(1, most // _MOST_COST), backwards=backwards),)
+        skipped += len(ordered[0]) - len(given[0])
+    if not backwards:
+        return Piece(piece.first, given, piece.offset, piece.end - skipped)
+    return Piece(piece.first + len(left_out), given[::-1], piece.offset + skipped, piece.end)
+
+
+def _cut(line: bytes, most: int, *, backwards: bool) -> bytes:
+    return line[len(line) - most :].lstrip(CONTINUATION) if backwards else line[:most]
+
+
+def _cost(line: bytes) -> int:
+    return len(json.dumps(show_line(line)))
+
+
+def show_line(line: bytes) -> str:
+    """One line of a log, safe to show. Pure."""
+    return one_line(line.removesuffix(b"\r").decode("utf-8", errors="replace"))
+
+
+# --- a search
+
+
+def _search(parts: Parts, path: Path, query: LogQuery, wanted: range) -> dict[str, object]:
+    """Fields of the answer: matches in the lines wanted, and what ended the search early."""
+    matches: list[LogMatch] = []
+    stopped_by: Stop | None = None
+    git = Git(_NO_REPOSITORY, parts.settings.git.executable)
+    try:
+        with closing(grep_log(git, path, Query(query.pattern or "", regex=True), query.timeout_s)) as found:
+            inside = takewhile(lambda m: m.line < wanted.stop, filter(lambda m: m.line >= wanted.start, found))
+            matches += map(_match, islice(inside, query.max_results))
+            stopped_by = "max_results" if next(inside, None) is not None else None
+    except PatternTooCostly:
+        stopped_by = "pattern"
+    except SandboxError as error:
+        if error.code is ErrorCode.INVALID_INPUT:
+            raise _unusable(error) from error
+        if error.code is not ErrorCode.TIMEOUT:
+            raise
+        stopped_by = "time"
+    return {"matches": tuple(matches), "stopped_by": stopped_by}
+
+
+def _match(found: LineMatch) -> LogMatch:
+    text, cut = excerpt(found.text, found.column)
+    return LogMatch(line=found.line, text=one_line(text), cut=cut or None)
+
+
+def _unusable(error: SandboxError) -> SandboxError:
+    hint = r"It is a Perl-compatible regular expression: write \[ for a bracket that is meant literally."
+    return SandboxError(error.code, error.brief, details=error.details, hint=hint)

@@ -1,0 +1,156 @@
+"""How checks are run, in a task as in a clean room: which ones, what with, where they report, what is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox.checks.cancellation import first_reason, interrupts_deferred, lasting, stops_when
+from sandbox.checks.containers import FreshContainer, TaskContainer
+from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.checks.jobs import with_jobs
+from sandbox.engine.create_options import Supervisor
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import empty_tree, remove_tree
+from sandbox.images import resolve
+from sandbox.images.supervisor import Courier, is_usable, supervisor
+from sandbox.models import Check, CheckRun
+from sandbox.profiles import Profile
+from sandbox.store.records import near, save_run
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.controller.disk_space import require_space, watch_disk, with_disk_use
+from sandbox.workbench.controller.profile_images import image_reference
+from sandbox.workbench.controller.runtimes import runtime_of
+from sandbox.workbench.controller.services import Parts
+
+
+def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
+    """One check in its turn, announced, its record kept under `owner`: a task or a repository.
+
+    One that is cancelled, or interrupted in the main thread, has a record too; the interrupt passes on afterwards.
+    """
+    run_id, check, place = which
+    with interrupts_deferred() as interrupted:
+        wish = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
+        watch.starts(run_id, check)
+        watch.announce(check, None)
+        with parts.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
+            require_space(parts)
+            disk = watch_disk(parts, place, check.limits)
+            why_stop = lasting(first_reason(turn.here, wish, disk))
+            run = with_disk_use(recorder.run(run_id, check, place, watch.follow, why_stop), disk)
+        save_run(parts.home, owner, run)
+        watch.announce(check, run)
+    return run
+
+
+def task_report(parts: Parts, task_id: str) -> Path:
+    """The task's own report directory, which its container has mounted, without what was left in it. The caller holds
+    the task's lock, and nothing runs in it.
+    """
+    folder = parts.home.report(task_id)
+    folder.mkdir(mode=0o755, exist_ok=True)
+    empty_tree(folder)
+    folder.chmod(0o755)  # ours, below a folder that nobody else can enter: no link
+    if parts.file_owner is not None:
+        os.chown(folder, *parts.file_owner)
+    return folder
+
+
+def new_run_id(parts: Parts) -> str:
+    """An id that no other run has."""
+    return f"run-{parts.presence.new_id()}"
+
+
+@contextmanager
+def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
+    """A run id and an empty directory that the guest may write its report into."""
+    run_id = new_run_id(parts)
+    folder = parts.home.room(run_id)
+    try:
+        folder.mkdir(mode=0o755)
+        if parts.file_owner is not None:
+            os.chown(folder, *parts.file_owner)
+        yield run_id, folder
+    finally:
+        remove_tree(folder)
+
+
+def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
+    """For clean rooms: each check has a new guest that is gone afterwards."""
+    guest = _guest(parts, profile)
+    return Recorder(FreshContainer(parts.guest_engine, parts.policy, guest), guest, parts.home.logs(owner))
+
+
+def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
+    """For checks in a task's own worktree: their guest is kept."""
+    guest = _guest(parts, profile)
+    executor = TaskContainer(parts.guest_engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
+    return Recorder(executor, guest, parts.home.logs(task_id))
+
+
+def _guest(parts: Parts, profile: Profile) -> Guest:
+    require_space(parts)
+    if not parts.guest_engine.local:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            "The engine is not on this host, so it cannot mount the files to check",
+            details=parts.engine.endpoint.url,
+            hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
+        )
+    runtime = runtime_of(parts, profile.name)
+    return Guest(
+        image_digest=image_of(parts, profile),
+        runtime=runtime,
+        user=parts.guest_user,
+        git_mask=parts.home.git_mask,
+        hosts=parts.hosts,
+        instance=parts.instance,
+        cpus=os.cpu_count() or 1,
+        supervisor=Supervisor(_supervisor(parts, runtime), parts.settings.container.idle_s),
+    )
+
+
+def _supervisor(parts: Parts, runtime: str) -> Path:
+    """PID 1's binary: one for the life of a controller, whatever is built meanwhile, so the engine is asked once."""
+    known = parts.supervisors.get(runtime)
+    if known is None or not is_usable(known):
+        courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
+        known = parts.supervisors[runtime] = supervisor(parts.image_site, parts.policy, courier)
+    return known
+
+
+def image_of(parts: Parts, profile: Profile) -> str:
+    """Digest of the image that a profile's checks run in now. Raises: as `sandbox.images.resolve`."""
+    return resolve(parts.image_site, image_reference(parts, profile))
+
+
+def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
+    """The checks wanted and what they require, required ones first.
+
+    Raises: `not_found` for an unknown check, `invalid_input` when there is nothing to run.
+    """
+    known = [c.id for c in profile.checks]
+    for name in wanted:
+        if name not in known:
+            raise near("check", name, known, f"The profile '{profile.name}' decides which checks there are.")
+    if not wanted and known:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
+        )
+    if not wanted:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"There is nothing to run: the profile '{profile.name}' has no checks",
+            hint="Give it checks (docs/profiles.md), or use another one: `run` has --profile.",
+        )
+    return tuple(_fitted(c) for c in profile.in_order(wanted))
+
+
+def _fitted(check: Check) -> Check:
+    """No more CPUs than there are: the engine refuses to promise them. As many jobs at once as these allow."""
+    limits = check.limits
+    fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
+    return with_jobs(check.model_copy(update={"limits": fitted}))

@@ -1,0 +1,109 @@
+"""Use-case: stop the checks that run in a task, whoever runs them.
+
+Whoever runs them is asked to, and ends them as any cancelled request does: recorded, with nothing left running. Only
+the guests of a process that died are ended from here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import TASK_ID_PATTERN, Check, CheckRun, Stopped, StoppedCheck, Verdict
+from sandbox.store.liveness import alive, owner_of
+from sandbox.store.records import find_task
+from sandbox.store.stop_requests import Seen, requested, seen
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.controller.lazy import Lazy
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.tasks.guest_cleanup import end_orphans
+
+if TYPE_CHECKING:
+    from sandbox.engine import container
+else:  # loaded when a process died while it ran checks (docs/adr/0003)
+    container = Lazy("sandbox.engine.container")
+
+STOP_WAIT_S = 60.0
+"""How long whoever runs the checks may take to end them; it asks four times a second, and a kill takes moments."""
+
+_LOOK_S = 0.02
+_EDIT_WAIT_S = 10.0
+
+
+@contextmanager
+def stoppable(parts: Parts, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
+    """Run checks of a task in the body, with this watch: `stop_checks` of any process reaches it, by `run_id` too."""
+    if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not parts.home.task(task_id).exists():
+        yield watch  # the request itself says what is wrong with the id
+        return
+    parts.home.stops.mkdir(mode=0o700, exist_ok=True)
+    with requested(parts.home.stops, task_id, run_id) as request:
+
+        def announce(check: Check, run: CheckRun | None) -> None:
+            if run is None:
+                request.began(check.id)
+            else:
+                request.ended(check.id, run.verdict)
+            watch.announce(check, run)
+
+        yield replace(watch, announce=announce, cancelled=lambda: watch.cancelled() or request.wanted())
+
+
+def stop_checks(parts: Parts, task_id: str, run_id: str | None = None) -> Stopped:
+    """Stop what runs or waits in a task, clean rooms too, and wait until it has ended; nothing is fine.
+
+    `run_id`: stop only this background run.
+
+    Raises: `not_found`; `timeout` when whoever runs it does not answer; `engine_unavailable` when the guest of a dead
+    process may live and nobody can tell.
+    """
+    find_task(parts.home, task_id, allow_closed=True)
+    with seen(parts.home.stops, task_id, run_id) as requests:
+        running = [request.checks() for request in requests]
+        for request in requests:
+            request.ask_to_stop()
+        _wait(task_id, lambda: all(request.is_over() for request in requests))
+        dead = [request.clear() for request in requests]
+        if any(dead) or (run_id is None and parts.home.guest_mark(task_id).exists()):
+            _end_guests(parts, task_id)
+        return Stopped(task_id=task_id, stopped=tuple(_stopped(requests, running, dead)))
+
+
+def _stopped(
+    requests: Sequence[Seen], before: Sequence[Sequence[tuple[str, Verdict | None]]], dead: Sequence[bool]
+) -> Iterator[StoppedCheck]:
+    """What was killed since, and what a dead process had begun."""
+    for request, known, died in zip(requests, before, dead, strict=True):
+        over = {name for name, verdict in known if verdict is not None}
+        for name, verdict in request.checks():
+            if name not in over and (verdict is Verdict.KILLED or (died and verdict is None)):
+                yield StoppedCheck(check_id=name, verdict=verdict)
+
+
+def _wait(task_id: str, over: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + STOP_WAIT_S
+    while not over():
+        if time.monotonic() > ends_at:
+            raise SandboxError(
+                ErrorCode.TIMEOUT,
+                f"Whoever runs checks in {task_id} has not stopped in {STOP_WAIT_S:g} s",
+                hint="Is a `sandbox` process stopped (state T in `ps`)? Continue or end it, then repeat.",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _end_guests(parts: Parts, task_id: str) -> None:
+    """End what a dead process left running, in the task and in its clean rooms."""
+    with parts.home.locked(task_id, _EDIT_WAIT_S):
+        end_orphans(parts, task_id)
+    labels = {container.INSTANCE_LABEL: parts.instance, container.TASK_LABEL: task_id}
+    listed = container.list_labelled(parts.engine, labels)
+    living = alive(parts.home.presence)  # after the list: who began meanwhile has nothing in it
+    for guest in listed:
+        if (owner := owner_of(guest.name)) is not None and owner not in living:
+            container.remove(parts.engine, guest.id)

@@ -1,0 +1,54 @@
+"""Use-cases on checks in a task's own worktree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sandbox.checks.cancellation import interrupts_deferred
+from sandbox.checks.execute import Place, Recorder
+from sandbox.files.git_mask import require_mask
+from sandbox.files.stamps import coarse_now_ns
+from sandbox.git import objects
+from sandbox.models import Check, CheckRun, Task, Verdict
+from sandbox.store.guest_times import guest_at_work
+from sandbox.store.home import GIT_MASK
+from sandbox.store.records import find_task
+from sandbox.workbench.checks import run as running
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.profile_checks import task_profile
+from sandbox.workbench.tasks.lifecycle import editing, looking
+from sandbox.workbench.tasks.worktrees import ready
+
+
+def run_checks(
+    parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch, last_run_id: str | None = None
+) -> tuple[CheckRun, ...]:
+    """Run checks in the task's own worktree, required ones first; stops at the first that does not pass.
+
+    `last_run_id`: the id that the run of the last check gets.
+    """
+    task = find_task(parts.home, task_id)
+    profile = task_profile(parts, task)
+    checks = running.in_order(profile, wanted)
+    recorder = running.task_recorder(parts, profile, task_id)
+    with editing(parts, task_id) as task:
+        ids = [running.new_run_id(parts) for _ in checks[1:]] + [last_run_id or running.new_run_id(parts)]
+        return tuple(_run_in_task(parts, task, recorder, list(zip(ids, checks, strict=True)), watch))
+
+
+def _run_in_task(
+    parts: Parts, task: Task, recorder: Recorder, checks: Sequence[tuple[str, Check]], watch: Watch
+) -> Iterator[CheckRun]:
+    root = ready(parts, task)
+    for run_id, check in checks:
+        with looking(parts, task) as opened:
+            tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+        require_mask(root, GIT_MASK)
+        report = running.task_report(parts, task.id)
+        place = Place(root, report, tree, clean_room=False, task_id=task.id)
+        with interrupts_deferred(), guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
+            run = running.run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
+        yield run
+        if run.verdict is not Verdict.PASSED:
+            return

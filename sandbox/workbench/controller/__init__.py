@@ -1,0 +1,1 @@
+"""The controller: the services every use-case is given, its journal, its credentials and its host."""

@@ -1,0 +1,68 @@
+"""Disk space: what a check may add to its files, and what has to stay free for the host."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from sandbox.checks.disk_watch import Additions, DiskWatch, Floor
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.deleted_open import held_open
+from sandbox.files.disk_usage import Room
+from sandbox.files.stamps import coarse_now_ns
+from sandbox.models import CheckRun, Limits, Verdict
+from sandbox.store.home import Home
+from sandbox.workbench.controller.services import Parts
+
+if TYPE_CHECKING:
+    from sandbox.checks.execute import Place
+
+COUNTING_SHARE = 0.02
+
+
+def require_space(parts: Parts) -> None:
+    """Raises: `quota_exceeded` when less is free than the host needs for itself."""
+    floor, room = _floor(parts), Room.of(parts.home.root)
+    if floor.is_reached(room):
+        files = "" if room.free_files is None else f" and {room.free_files:,} files"
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            "Too little disk space is free to begin anything",
+            details=f"{parts.home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
+            f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files have to stay so.",
+            hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
+        )
+
+
+def watch_disk(parts: Parts, place: Place, limits: Limits) -> DiskWatch:
+    """For one run. In a task's overlay all that the task changed counts, elsewhere what the run changes."""
+    upper = _upper(parts.home, place.workspace)
+    whole_task = upper is not None and not place.clean_room
+    folders = (upper or place.workspace, place.report)
+    devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
+    mounted_at = PurePosixPath(parts.shipped_policy.container.mounts.workspace)
+    held = partial(held_open, place.workspace, mounted_at, devices)
+    return DiskWatch(Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _floor(parts))
+
+
+def with_disk_use(run: CheckRun, watch: DiskWatch) -> CheckRun:
+    """The run with what its files take, as far as that can be counted in a fiftieth of its time."""
+    if run.verdict is not Verdict.DISK_LIMIT:
+        watch.count_once_more(run.wall_time_s * COUNTING_SHARE)
+    if watch.used is None:
+        return run
+    counted = {"disk_used_bytes": watch.used.bytes, "disk_used_files": watch.used.files}
+    return run.model_copy(update={"usage": run.usage.model_copy(update=counted)})
+
+
+def _floor(parts: Parts) -> Floor:
+    disk = parts.settings.disk
+    return Floor(disk.min_free_bytes, disk.min_free_files)
+
+
+def _upper(home: Home, workspace: Path) -> Path | None:
+    """Where an overlay keeps what differs from the checkout below it; None for a plain worktree."""
+    of_room = workspace.with_name(f"{workspace.name}.layers")
+    of_task = home.layers(workspace.parent.name, workspace.name)
+    return next((layers / "upper" for layers in (of_room, of_task) if (layers / "upper").is_dir()), None)

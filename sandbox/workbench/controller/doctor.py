@@ -1,0 +1,66 @@
+"""What this host offers and lacks: facts of the engine, the images and git, put before `sandbox.capabilities`."""
+
+from __future__ import annotations
+
+from sandbox import capabilities, images
+from sandbox.engine.connection import Engine
+from sandbox.errors import SandboxError
+from sandbox.git import process, user_config
+from sandbox.models import ImageInfo, Probe, ProbeLevel
+from sandbox.policy.container import ContainerPolicy
+from sandbox.workbench.controller.home_visibility import sight_probes
+from sandbox.workbench.controller.profile_images import image_references
+from sandbox.workbench.controller.services import Parts
+
+
+def doctor(parts: Parts) -> tuple[Probe, ...]:
+    """Every line, in the order to read them. Never raises."""
+    engine, found = _engine_and_images(parts)
+    git = parts.settings.git.executable
+    probes = capabilities.doctor(
+        engine,
+        parts.settings,
+        parts.home.root,
+        policy=_container_policy(parts),
+        images=found,
+        git_version=process.git_version(parts.home.root, git),
+    )
+    return (
+        *probes,
+        *sight_probes(parts, engine),
+        *capabilities.profile_probes(parts.profiles.values()),
+        *_bad_policies(parts),
+        capabilities.trust_probe(user_config.trusts_every_directory(parts.environ, git)),
+    )
+
+
+def _container_policy(parts: Parts) -> ContainerPolicy:
+    """In force; where the operator's cannot be used, no check runs, and the other lines are about the shipped one."""
+    try:
+        return parts.policy.container
+    except SandboxError:
+        return parts.shipped_policy.container
+
+
+def _bad_policies(parts: Parts) -> tuple[Probe, ...]:
+    """A line for each operator's file that cannot be used."""
+    found = []
+    for name in ("policy", "commit_policy", "paths", "approval_policy"):
+        try:
+            getattr(parts, name)
+        except SandboxError as error:
+            value = f"{error.brief}\n{error.details}"
+            found.append(Probe(name="policy file", level=ProbeLevel.FAIL, value=value, hint=error.hint))
+    return tuple(found)
+
+
+def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
+    try:
+        return parts.engine, list_images(parts)
+    except SandboxError as error:
+        return error, ()
+
+
+def list_images(parts: Parts) -> tuple[ImageInfo, ...]:
+    """The images of this home's recipes, and whether the engine has them."""
+    return images.list_images(parts.image_site, image_references(parts))

@@ -1,0 +1,45 @@
+"""Whether the engine sees the files of this home as the controller does: each check's mounts depend on it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from sandbox import capabilities
+from sandbox.engine import images
+from sandbox.engine.connection import Engine
+from sandbox.engine.container import INSTANCE_LABEL
+from sandbox.engine.visibility import Guise, sees
+from sandbox.errors import SandboxError
+from sandbox.files.overlay import PROBE_PREFIX, mounted_probe, why_not_overlay
+from sandbox.models import Probe
+from sandbox.workbench.controller.services import Parts
+
+
+def sight_probes(parts: Parts, engine: Engine | SandboxError) -> tuple[Probe, ...]:
+    """A line that says whether it does; none where there is no engine on a socket of this host, or no image."""
+    if isinstance(engine, SandboxError) or not engine.local:
+        return ()
+    try:
+        image = images.any_digest(engine)
+        return (_try(parts, engine, image),) if image else ()
+    except SandboxError as error:
+        return (capabilities.sight_probe(error.brief),)
+    except OSError as error:
+        return (capabilities.sight_probe(error.strerror or str(error)),)
+
+
+def _try(parts: Parts, engine: Engine, image: str) -> Probe:
+    folder = parts.home.repositories
+
+    def is_seen(path: Path) -> bool:
+        name = f"sandbox-sight-{parts.presence.new_id()}"
+        labels = {INSTANCE_LABEL: parts.instance, "space.sandbox.run": name}
+        return sees(engine, path, Guise(name, image, labels))
+
+    with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as made:
+        files = is_seen(Path(made))
+    if not files or parts.settings.workspaces.worktree == "plain" or why_not_overlay(folder):
+        return capabilities.sight_probe(files=files)
+    with mounted_probe(folder) as inside:
+        return capabilities.sight_probe(files=True, mounts=is_seen(inside))

@@ -1,0 +1,55 @@
+"""Write the heads of journals down elsewhere, so that entries which are cut off at the end of one are missed.
+
+What is fsynced into a task's journal is noted in the home's; of the home's own the last fsynced entry is in a file
+beside it. Neither is fsynced itself: after a power failure an older head is found there, never a newer one than is on
+disk.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sandbox.errors import SandboxError
+from sandbox.models import TASK_ID_PATTERN, JournalEntry
+from sandbox.store import journal
+from sandbox.store.journal_chain import Head, sha256
+from sandbox.store.journal_head import save_head
+
+if TYPE_CHECKING:
+    from sandbox.workbench.controller.services import Parts
+
+OPERATION = "anchor"
+_NAME = re.compile(TASK_ID_PATTERN)
+
+
+def anchor(parts: Parts, name: str, head: Head) -> None:
+    """Note that an entry is there. Raises nothing: what was asked for is done, and is in its journal."""
+    with suppress(SandboxError, OSError):
+        if name == journal.HOME:
+            save_head(parts.home, head)
+        else:
+            journal.append(parts.home, journal.HOME, _entry(parts, name, head), synced=False)
+
+
+def read(entry: JournalEntry) -> tuple[str, Head] | None:
+    """The journal and the head that an entry notes; None for any other entry."""
+    name, seq, digest = (entry.facts.get(key, "") for key in ("journal", "seq", "sha256"))
+    if entry.operation != OPERATION or not _NAME.fullmatch(name) or not seq.isdecimal():
+        return None
+    return name, Head(int(seq), digest)
+
+
+def _entry(parts: Parts, name: str, head: Head) -> JournalEntry:
+    facts = {"journal": name, "seq": str(head.seq), "sha256": head.sha256}
+    return JournalEntry(
+        at=datetime.now(UTC),
+        actor=parts.surface.actor,
+        operation=OPERATION,
+        arguments=sha256(b""),
+        facts=facts,
+        result="ok",
+        duration_s=0.0,
+    )

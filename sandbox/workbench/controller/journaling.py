@@ -1,0 +1,270 @@
+"""Write each operation on a task into its journal: what was asked, by whom, on which state, how it ended.
+
+Arguments are kept as a digest, results as ids and hashes: no content, message or secret is written (docs/adr/0013).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import singledispatch
+from typing import Any, TypeVar
+
+from sandbox.errors import SandboxError
+from sandbox.models import (
+    TASK_ID_PATTERN,
+    Approval,
+    CheckRun,
+    Cleaned,
+    CommitResult,
+    Delivery,
+    JournalEntry,
+    PatchedFile,
+    PatchResult,
+    PullRequest,
+    PushResult,
+    Restored,
+    Snapshot,
+    Stopped,
+    Task,
+    Verification,
+)
+from sandbox.store import journal
+from sandbox.store.records import find_task
+from sandbox.workbench.controller import journal_anchors, rule_changes
+from sandbox.workbench.controller.callers import clipped
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.startup import at_work
+
+NAMES, FILES = 20, 200
+UNSYNCED = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
+"""Left to the next entry or the kernel: the files of edits are fsynced, and a check decides nothing (docs/adr/0013)."""
+
+_ResultT = TypeVar("_ResultT")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a result says about the states it led from and to."""
+
+    names: tuple[str, ...] = ()
+    before: str | None = None
+    after: str | None = None
+    files: tuple[PatchedFile, ...] = ()
+
+
+@dataclass
+class Operation:
+    """One operation while it runs. `task_ids`: whose journals it belongs into; a task that it makes comes to them.
+
+    Called with a result it takes the evidence of it, and passes it on.
+    """
+
+    task_ids: list[str]
+    name: str
+    arguments: str
+    names: tuple[str, ...]
+    facts: dict[str, str] = field(default_factory=dict)
+    at_home: bool = False
+    sent: Delivery | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started: float = field(default_factory=time.monotonic)
+    evidence: Evidence = Evidence()
+
+    def __call__(self, result: _ResultT) -> _ResultT:
+        self.evidence = evidence_of(result)
+        if isinstance(result, Task) and result.id not in self.task_ids:
+            self.task_ids.append(result.id)
+        return result
+
+    def note(self, *names: str, **facts: str) -> None:
+        """Add what a result says, for the home's journal."""
+        self.names, self.facts = (*self.names, *names), {**self.facts, **facts}
+
+    def send(self, delivery: Delivery) -> None:
+        """Note what is about to leave this host, so that the journal has it also when that fails."""
+        self.sent = delivery
+
+    @property
+    def journals(self) -> tuple[str, ...]:
+        """Names of the journals it is written to."""
+        return (journal.HOME,) if self.at_home and not self.task_ids else tuple(self.task_ids)
+
+
+@contextmanager
+def recorded(
+    parts: Parts, task_id: str | None, name: str, arguments: Mapping[str, Any], *, names: Iterable[str] = ()
+) -> Iterator[Operation]:
+    """Journal the body, however it ends. It passes its result through what this yields.
+
+    `task_id`: None for an operation that makes a task, or is about none: without a task the home's journal has it.
+    `names`: paths or ids among the arguments that may be written as they are. Raises: `internal` when the operation
+    worked and the journal cannot be written.
+    """
+    at_work(parts)
+    known = [task_id] if task_id is not None and _is_ours(parts, task_id) else []
+    operation = Operation(known, name, digest(arguments), short(names), at_home=task_id is None)
+    with _journalled(parts, operation):
+        yield operation
+
+
+@contextmanager
+def recorded_at_home(
+    parts: Parts,
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    names: Iterable[str] = (),
+    facts: Mapping[str, str] | None = None,
+) -> Iterator[Operation]:
+    """As `recorded`, for what happens outside tasks. Unlike that it tidies nothing up behind others first."""
+    operation = Operation([], name, digest(arguments), short(names), dict(facts or {}), at_home=True)
+    with _journalled(parts, operation):
+        yield operation
+
+
+@contextmanager
+def _journalled(parts: Parts, operation: Operation) -> Iterator[None]:
+    rule_changes.note_changes(parts)
+    try:
+        yield
+    except BaseException as error:
+        with suppress(SandboxError):  # why the operation failed matters more
+            _write(parts, operation, _outcome(error))
+        raise
+    _write(parts, operation, "ok")
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, SandboxError):
+        return error.code.value
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "internal"
+
+
+def _write(parts: Parts, operation: Operation, result: str) -> None:
+    found = operation.evidence
+    entry = JournalEntry(
+        at=operation.at,
+        actor=parts.surface.actor,
+        by=parts.caller,
+        operation=operation.name,
+        arguments=operation.arguments,
+        names=short((*operation.names, *found.names)),
+        before=found.before,
+        after=found.after,
+        files=found.files[:FILES],
+        allowed=parts.allowed,
+        sent=operation.sent,
+        facts=operation.facts,
+        result=result,
+        duration_s=round(time.monotonic() - operation.started, 4),
+    )
+    synced = operation.name not in UNSYNCED
+    for name in operation.journals:
+        head = journal.append(parts.home, name, entry, synced=synced)
+        if synced:
+            journal_anchors.anchor(parts, name, head)
+
+
+def _is_ours(parts: Parts, task_id: str) -> bool:
+    return re.fullmatch(TASK_ID_PATTERN, task_id) is not None and parts.home.task(task_id).exists()
+
+
+def short(names: Iterable[str]) -> tuple[str, ...]:
+    """Callers' words: any text, also such that no file could hold."""
+    return tuple(dict.fromkeys(clipped(name) for name in names if name))[:NAMES]
+
+
+def digest(arguments: Mapping[str, Any]) -> str:
+    """sha256 of the canonical JSON; bytes count as their own digest. Pure."""
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_bytes_digest)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _bytes_digest(value: object) -> str:
+    if not isinstance(value, bytes):
+        raise TypeError(f"{type(value).__name__} is no argument")
+    return f"sha256:{hashlib.sha256(value).hexdigest()}"
+
+
+def log(parts: Parts, task_id: str) -> tuple[JournalEntry, ...]:
+    """The task's journal, oldest first; of a closed task too. Raises: `not_found`."""
+    return journal.read(parts.home, find_task(parts.home, task_id, allow_closed=True).id)
+
+
+@singledispatch
+def evidence_of(_result: object) -> Evidence:
+    """What the journal keeps of a result: one row below for each type that says something."""
+    return Evidence()
+
+
+@evidence_of.register
+def _(result: PatchResult) -> Evidence:
+    return Evidence(names=tuple(f.path for f in result.files), files=result.files)
+
+
+@evidence_of.register
+def _(result: CommitResult) -> Evidence:  # a commit leaves the files as they are
+    return Evidence(names=(result.commit,), before=result.tree, after=result.tree)
+
+
+@evidence_of.register
+def _(result: PushResult) -> Evidence:
+    return Evidence(names=(result.commit,))
+
+
+@evidence_of.register
+def _(result: PullRequest) -> Evidence:
+    return Evidence(names=(result.url, result.head_commit))
+
+
+@evidence_of.register
+def _(result: Snapshot) -> Evidence:
+    return Evidence(names=(result.id,), before=result.tree, after=result.tree)
+
+
+@evidence_of.register
+def _(result: Restored) -> Evidence:
+    return Evidence(names=(result.previous.id,), before=result.previous.tree, after=result.tree)
+
+
+@evidence_of.register
+def _(result: Cleaned) -> Evidence:
+    kept = result.previous
+    return Evidence(names=(kept.id,) if kept else (), before=kept.tree if kept else None, after=result.tree)
+
+
+@evidence_of.register
+def _(result: Verification) -> Evidence:
+    return Evidence(names=tuple(map(_ran, result.runs)), before=result.tree, after=result.tree)
+
+
+@evidence_of.register
+def _(result: Stopped) -> Evidence:
+    return Evidence(names=tuple(check.check_id for check in result.stopped))
+
+
+@evidence_of.register
+def _(result: Approval) -> Evidence:
+    return Evidence(names=(result.id, result.state.value, result.scope.value))
+
+
+@evidence_of.register
+def _(result: Task) -> Evidence:
+    return Evidence(names=(result.id, result.head_commit))
+
+
+@evidence_of.register
+def _(result: tuple) -> Evidence:  # type: ignore[type-arg]  # dispatch is on the class; the runs of `check run`
+    runs = [run for run in result if isinstance(run, CheckRun)]
+    return Evidence(names=tuple(map(_ran, runs)), before=runs[0].tree if runs else None)
+
+
+def _ran(run: CheckRun) -> str:
+    return f"{run.check_id} {run.verdict.value}"

@@ -1,0 +1,124 @@
+"""Policies and settings that changed since a controller of this home last looked: written into the home's journal.
+
+A controller looks once, before the first operation that it records; until it ends it works by what it read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandbox.config import resources
+from sandbox.errors import SandboxError
+from sandbox.models import JournalEntry
+from sandbox.store import journal
+from sandbox.store.home import read_json, write_json
+from sandbox.store.journal_chain import sha256
+from sandbox.workbench.controller import journal_anchors
+
+if TYPE_CHECKING:
+    from sandbox.workbench.controller.services import Parts
+
+OPERATION, FIRST = "policy-change", "policy-baseline"
+_PATTERNS = ("*.toml", "*.json", "profiles/*.toml")
+_OWN = ("config.toml", "policies/*.toml", "policies/*.json", "profiles/*.toml")
+_ASIDE = ("environment of ", "flags of ")
+_NO_SETTINGS = {"SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_DEBUG"}
+
+
+def note_changes(parts: Parts) -> None:
+    """Once a controller. Raises nothing: it must not stop what was asked for."""
+    if parts.first_look.is_done:
+        return
+    parts.first_look.is_done = True
+    with suppress(SandboxError, OSError):
+        found = _digests(parts)
+        if _changed(parts, _known(parts), found):
+            with parts.home.locked("policies", 10.0):
+                _note(parts, found)
+
+
+def _changed(parts: Parts, known: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """What is not as it was. What another kind of controller has in its environment is not for us to see."""
+    ours = {name for name in known if not name.startswith(_ASIDE) or name in _aside(parts)}
+    return sorted(name for name in ours | found.keys() if known.get(name) != found.get(name))
+
+
+def _note(parts: Parts, found: Mapping[str, str]) -> None:
+    known = _known(parts)
+    changed = _changed(parts, known, found)
+    if not known:
+        _append(parts, FIRST, dict(found))
+    else:
+        for name in changed:
+            _append(parts, OPERATION, {"file": name, "old": known.get(name, ""), "new": found.get(name, "")})
+    now = {**{name: digest for name, digest in known.items() if name not in changed}, **found}
+    write_json(parts.home.policy_digests, {"digests": now})
+
+
+def _append(parts: Parts, operation: str, facts: dict[str, str]) -> None:
+    entry = JournalEntry(
+        at=datetime.now(UTC),
+        actor=parts.surface.actor,
+        by=parts.caller,
+        operation=operation,
+        arguments=sha256(json.dumps(facts, sort_keys=True).encode()),
+        names=(facts["file"],) if "file" in facts else (),
+        facts=facts,
+        result="ok",
+        duration_s=0.0,
+    )
+    journal_anchors.anchor(parts, journal.HOME, journal.append(parts.home, journal.HOME, entry))
+
+
+def _known(parts: Parts) -> dict[str, str]:
+    try:
+        found: dict[str, str] = (read_json(parts.home.policy_digests) or {}).get("digests", {})
+    except SandboxError:  # damaged: all is new
+        return {}
+    return found
+
+
+def _digests(parts: Parts) -> dict[str, str]:
+    found = dict(_of_files(resources("policies"), _PATTERNS, "shipped "))
+    found.update(_of_files(parts.home.root, _OWN, ""))
+    settings = {name: value for name, value in parts.environ.items() if _is_setting(name)}
+    for name, values in zip(_aside(parts), (settings, parts.flags), strict=True):
+        if values:
+            found[name] = _digest(values)
+    return found
+
+
+def _aside(parts: Parts) -> tuple[str, str]:
+    """Names of what this kind of controller gets beside files."""
+    return f"environment of {parts.surface.actor.value}", f"flags of {parts.surface.actor.value}"
+
+
+def _is_setting(name: str) -> bool:
+    return name.upper().startswith("SANDBOX_") and name not in _NO_SETTINGS
+
+
+def _of_files(folder: Path, patterns: tuple[str, ...], label: str) -> Iterator[tuple[str, str]]:
+    for pattern in patterns:
+        for path in sorted(filter(Path.is_file, folder.glob(pattern))):
+            with suppress(FileNotFoundError):
+                yield f"{label}{path.relative_to(folder)}", _digest_of(path)
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(value, sort_keys=True, default=str).encode())

@@ -1,0 +1,152 @@
+"""Use-case: every rule in force, and the file or variable that it comes from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel
+
+from sandbox.config import resources, settings_in_force
+from sandbox.models import PolicyRule
+from sandbox.policy import commit, container
+from sandbox.policy.writes import PathPolicy
+from sandbox.store.journal_chain import sha256
+from sandbox.store.records import near
+from sandbox.workbench.controller.services import Parts
+
+Name: TypeAlias = Literal["container", "commit", "paths", "approvals", "settings"]
+Value: TypeAlias = bool | int | float | str | tuple[str, ...]
+
+_ALWAYS = {
+    "capabilities": "none",
+    "devices": "none",
+    "network": "none",
+    "no_new_privileges": True,
+    "read_only_root": True,
+}
+"""What no file can change (docs/hardening.md)."""
+_USER_IN_URL = re.compile(r"(?<=://)\S*@|^[^\s/@:]*:(?!//)\S*@")  # greedy: a password may hold / and @
+
+
+def rules(parts: Parts, name: str | None) -> tuple[PolicyRule, ...]:
+    """Of all policies, or of one. Raises: `not_found`, and as the policies when an operator's file cannot be used."""
+    if name is not None and name not in _TABLE:
+        raise near("policy", name, _TABLE, "`sandbox policy show` shows all of them.")
+    return tuple(rule for known, find in _TABLE.items() if name in {None, known} for rule in find(parts))
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The two files of one policy."""
+
+    policy: Name
+    shipped: Path
+    own: Path
+
+    def rule(self, key: str, value: Value, *, is_own: bool) -> PolicyRule:
+        source = self.own if is_own else self.shipped
+        origin: Literal["operator", "built-in"] = "operator" if is_own else "built-in"
+        return PolicyRule(policy=self.policy, key=key, value=value, origin=origin, source=str(source))
+
+
+def _files(parts: Parts, policy: Name) -> _Files:
+    name = f"{policy}.toml"
+    return _Files(policy, resources("policies") / name, parts.home.root / "policies" / name)
+
+
+def _flat(model: BaseModel | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Values by key, tables with dots."""
+    document = model.model_dump(mode="json") if isinstance(model, BaseModel) else model
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", tuple(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _container(parts: Parts) -> Iterator[PolicyRule]:
+    files = _files(parts, "container")
+    own = dict(_flat(container.read_own(files.own))) if files.own.exists() else {}
+    for key, value in _ALWAYS.items():
+        yield PolicyRule(policy="container", key=key, value=value, origin="built-in")
+    for key, value in _flat(parts.policy.container):
+        yield files.rule(key, value, is_own=key in own)
+    digest = sha256(parts.policy.seccomp_json.encode())
+    yield files.rule("seccomp (in force)", digest, is_own="seccomp_deny" in own)
+
+
+def _commit(parts: Parts) -> Iterator[PolicyRule]:
+    files, policy = _files(parts, "commit"), parts.commit_policy
+    shipped = commit.load_commit_policy(files.shipped.parent)
+    for field in ("names", "suffixes", "folders"):
+        for value in sorted(getattr(policy, field)):
+            yield files.rule(field, value, is_own=value not in getattr(shipped, field))
+    for what, start in sorted(policy.magic.items()):
+        yield files.rule(f"magic.{what}", start, is_own=shipped.magic.get(what) != start)
+    yield from (rule for rule in _settings(parts, "commit") if rule.key == "max_file_bytes")
+
+
+def _paths(parts: Parts) -> Iterator[PolicyRule]:
+    files, policy = _files(parts, "paths"), parts.paths
+    own = PathPolicy.model_validate(_toml(files.own)) if files.own.exists() else PathPolicy()
+    names = {rule.name for rule in own.rules}
+    for key, value in _flat(policy.limits):
+        yield files.rule(f"limits.{key}", value, is_own=key in own.limits.model_fields_set)
+    for rule in policy.rules:
+        yield files.rule(f"rule.{rule.name}.{rule.action}", tuple(rule.paths), is_own=rule.name in names)
+    for exception in policy.repositories:
+        about = f"repository.{','.join(exception.match)}"
+        for action, globs in (("allow", exception.allow), ("deny", exception.deny)):
+            if globs:
+                yield files.rule(f"{about}.{action}", tuple(globs), is_own=exception in own.repositories)
+
+
+def _approvals(parts: Parts) -> Iterator[PolicyRule]:
+    files = _files(parts, "approvals")
+    own = dict(_flat(_toml(files.own))) if files.own.exists() else {}
+    for key, value in _flat(parts.approval_policy):
+        yield files.rule(key, value, is_own=key in own)
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    """Of a file that was read already, and is good."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _settings(parts: Parts, section: str = "") -> Iterator[PolicyRule]:
+    found = settings_in_force(parts.home.root, parts.environ, parts.flags)
+    for key, (value, source) in found.items():
+        if section and not key.startswith(f"{section}."):
+            continue
+        policy: Name = "commit" if section else "settings"
+        shown = key.removeprefix(f"{section}.") if section else key
+        yield PolicyRule(policy=policy, key=shown, value=_shown(value), origin=_origin(source), source=source)
+
+
+def _shown(value: object) -> Value:
+    """A URL may hold a password, which nobody has to see here."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(str(_shown(each)) for each in value)
+    return _USER_IN_URL.sub("***@", str(value or ""))
+
+
+def _origin(source: str) -> Literal["built-in", "config", "environment", "program"]:
+    if source in {"", "flags"}:
+        return "program" if source else "built-in"
+    return "environment" if source.startswith("SANDBOX_") else "config"
+
+
+_TABLE: dict[str, Callable[[Parts], Iterator[PolicyRule]]] = {
+    "container": _container,
+    "commit": _commit,
+    "paths": _paths,
+    "approvals": _approvals,
+    "settings": _settings,
+}

@@ -1,0 +1,1 @@
+"""Delivery: push a task's branch, open its pull request, follow it until its checks end."""

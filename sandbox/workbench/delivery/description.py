@@ -1,0 +1,108 @@
+"""What a pull request says of a task, gathered from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandbox import images
+from sandbox.config import ContainerSettings
+from sandbox.errors import SandboxError
+from sandbox.forges.body import Facts, Provenance
+from sandbox.gate import Step, required
+from sandbox.git.log import subjects
+from sandbox.git.objects import tree_of
+from sandbox.models import DiffFile, Task
+from sandbox.profiles import Profile
+from sandbox.version import __version__
+from sandbox.workbench.checks import gate
+from sandbox.workbench.checks.verdict_keys import Made
+from sandbox.workbench.controller.profile_images import image_reference
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.delivery.intermediate_files import passing
+from sandbox.workbench.delivery.risks import flagged, flagged_paths
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.repositories.commit_facts import profile_of
+from sandbox.workbench.repositories.profile_checks import task_profile
+from sandbox.workbench.tasks import status
+
+
+def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool = False) -> Facts:
+    """Of the task's last commit. `given`: the caller's own text; `trusted`: a person's.
+
+    Without an engine the verdicts are unknown, and it says so. Raises: what reading the cache clone raises.
+    """
+    _, git = cache_of(parts, task.repo_id)
+    tree = tree_of(git, task.head_commit)
+    files = status.committed(parts, task)
+    profile = task_profile(parts, task)
+    known = gate.known_if_any(parts, profile, tree)
+    return Facts(
+        prompt=task.prompt,
+        given=given,
+        trusted=trusted,
+        commits=subjects(git, task.base_commit, task.head_commit),
+        files=files,
+        runs=tuple(run for run in known.said.values() if run is not None),
+        missing=tuple(name for name, run in known.said.items() if run is None),
+        tree=tree,
+        head=task.head_commit,
+        verified=known.verified,
+        unknown=known.unknown,
+        gate=_gate(parts, known.verified),
+        risks=_risks(parts, task, files),
+        profile=profile.name,
+        provenance=_provenance(parts, task, profile, known.made),
+    )
+
+
+def _provenance(parts: Parts, task: Task, profile: Profile, made: Made | None) -> Provenance:
+    return Provenance(
+        image=image_reference(parts, profile) if made else "",
+        image_digest=made.image_digest if made else "",
+        wheelhouse=_wheelhouse(parts, made),
+        runtime=made.runtime if made else "",
+        version=__version__,
+        command=_again(parts, task, profile, made),
+    )
+
+
+def _wheelhouse(parts: Parts, made: Made | None) -> str:
+    """Empty when there is none, or when the engine does not answer any more."""
+    try:
+        return images.wheelhouse_of(parts.image_site, made.image_digest) if made else ""
+    except SandboxError:
+        return ""
+
+
+def _again(parts: Parts, task: Task, profile: Profile, made: Made | None) -> tuple[str, ...]:
+    """The command with which a reviewer asks for the same verdicts, on a host of their own.
+
+    It names the profile where the commit alone would choose another one: a task keeps the profile of its base.
+    """
+    repository, git = cache_of(parts, task.repo_id)
+    words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
+    if profile_of(parts, task.repo_id, git, task.head_commit).name != profile.name:
+        words += ["--profile", profile.name]
+    if made is not None and made.runtime != ContainerSettings().runtime:
+        words += ["--runtime", made.runtime]
+    return tuple(words)
+
+
+def _risks(parts: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Of what the commits change as a whole, and of what one of them had and a later one took back."""
+    earlier = flagged_paths(parts, task, passing(parts, task, files))
+    return (*flagged(parts, task, files), *((path, (*flags, "in an earlier commit")) for path, flags in earlier))
+
+
+def _gate(parts: Parts, verified: bool | None) -> str:
+    """What the setting `gate.require` demands of a pull request, and whether the tree has it."""
+    require = parts.settings.gate.require
+    steps = [
+        words
+        for step, words in ((Step.DRAFT_PR, "a draft"), (Step.READY_PR, "a request that is ready"))
+        if required(step, require)
+    ]
+    if not steps:
+        return "The gate demands no verification of pull requests."
+    state = {True: "satisfied", False: "not satisfied", None: "unknown"}[verified]
+    return f"The gate demands it of {' and of '.join(steps)}: {state}."

@@ -1,0 +1,142 @@
+"""Follow a pull request until its checks have a verdict, asking no more often than is polite."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CiState, CiVerdict, PullRequestStatus, PullState
+from sandbox.store.records import find_repository, find_task
+from sandbox.workbench.controller.lazy import Lazy
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.delivery import pull_requests
+from sandbox.workbench.delivery.forge import forge_of, project_of, require_forge
+
+if TYPE_CHECKING:
+    from sandbox.forges import http_session
+else:
+    http_session = Lazy("sandbox.forges.http_session")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
+"""Between two looks: it grows by half while nothing changes and begins again when something does."""
+
+LONGEST_S = 30 * 86_400.0
+"""That anybody may ask for."""
+
+SETTLING_S = 90.0
+"""How long a forge may need to know a new head and to start its checks, with nothing else changing."""
+
+MOST_FAILURES = 5
+"""Of looks in a row, before the failure is told."""
+
+
+def unheard(_status: PullRequestStatus) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class Follower:
+    """`announce`: called with each status that differs from the one before. `timeout_s`: reached: `timeout`.
+
+    `sleep`, `clock`: for tests.
+    """
+
+    announce: Callable[[PullRequestStatus], None] = unheard
+    timeout_s: float = 3600.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+
+def follow(parts: Parts, task_id: str, follower: Follower) -> PullRequestStatus:
+    """The status once it has a verdict: passed, failed, merged, closed, or no check at all after a while.
+
+    Raises: `invalid_input` for a time that is none.
+    """
+    if not 0 < follower.timeout_s <= LONGEST_S:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"A pull request is followed for more than 0 and at most {LONGEST_S:.0f} s"
+        )
+    task = find_task(parts.home, task_id, allow_closed=True)
+    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
+    require_forge(remote, task.branch, task.base_branch)
+    with forge_of(remote, project_of(parts, remote)) as forge:
+
+        def look() -> PullRequestStatus:  # the task is read anew: a repair may push another commit meanwhile
+            return pull_requests.look(parts, forge, find_task(parts.home, task_id, allow_closed=True))
+
+        return followed(look, follower)
+
+
+def followed(look: Callable[[], PullRequestStatus], follower: Follower) -> PullRequestStatus:
+    """Look until it is over. Raises: `timeout`, and what a look raises when it will not pass."""
+    return _Looks(look, follower).end()
+
+
+@dataclass
+class _Looks:
+    """`asked_s`: the pause that the forge asked for when the last look failed."""
+
+    look: Callable[[], PullRequestStatus]
+    follower: Follower
+    seen: PullRequestStatus | None = None
+    pause_s: float = FIRST_PAUSE_S
+    failures: int = 0
+    asked_s: float = 0.0
+    began: float = 0.0
+    changed: float = 0.0
+
+    def end(self) -> PullRequestStatus:
+        self.began = self.changed = self.follower.clock()
+        while True:
+            wait_s = self._one()
+            if self.seen is not None and wait_s == 0.0:
+                return self.seen
+            left_s = self.began + self.follower.timeout_s - self.follower.clock()
+            if left_s <= 0.0 or self.asked_s > left_s:
+                raise self._unfinished()
+            self.follower.sleep(min(wait_s, left_s))  # the last look is at the deadline
+
+    def _one(self) -> float:
+        """Look once; seconds until the next look, 0 when it is over."""
+        try:
+            found = self.look()
+        except http_session.ForgeFailure as failure:
+            self.failures += 1
+            if self.failures >= MOST_FAILURES:
+                raise
+            self.asked_s = failure.wait_s
+            return max(self._grown(), self.asked_s)
+        self.failures, self.asked_s = 0, 0.0
+        if found == self.seen:
+            return 0.0 if self._is_over(found) else self._grown()
+        fresh = self.seen is not None
+        self.follower.announce(found)
+        self.seen, self.pause_s, self.changed = found, FIRST_PAUSE_S, self.follower.clock()
+        # The quick checks may have passed before the slow ones are known at all: what is new has to be seen twice.
+        passed_just_now = fresh and found.state is PullState.OPEN and found.verdict is CiVerdict.PASS
+        return 0.0 if self._is_over(found) and not passed_just_now else self.pause_s
+
+    def _grown(self) -> float:
+        self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 1.5)
+        return self.pause_s
+
+    def _is_over(self, found: PullRequestStatus) -> bool:
+        if found.state is not PullState.OPEN:
+            return True
+        settled = self.follower.clock() - self.changed > SETTLING_S
+        if not found.current or found.verdict is CiVerdict.NONE:
+            return settled
+        return found.verdict is not CiVerdict.PENDING
+
+    def _unfinished(self) -> SandboxError:
+        last = self.seen
+        waiting = [check.name for check in last.checks if check.state is CiState.PENDING] if last else []
+        return SandboxError(
+            ErrorCode.TIMEOUT,
+            f"The pull request has no verdict within {self.follower.timeout_s:.0f} s",
+            details="\n".join([last.url, *(f"pending: {name}" for name in waiting[:20])] if last else []),
+            hint="Its checks go on upstream: watch again, or with a longer --timeout.",
+        )

@@ -1,0 +1,18 @@
+"""What a push sends besides the files it ends with: those that an earlier commit had, and a later one took back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandbox.git.log import touched
+from sandbox.models import DiffFile, Task
+from sandbox.policy.paths import show_path
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.clone import cache_of
+
+
+def passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> tuple[str, ...]:
+    """Paths that only the history of the task's commits names. `sent`: what they change as a whole."""
+    _, git = cache_of(parts, task.repo_id)
+    named = {path for file in sent for path in (file.old_path, file.path)}
+    return tuple(sorted({show_path(path) for path in touched(git, task.base_commit, task.head_commit)} - named))

@@ -1,0 +1,211 @@
+"""Use-cases of pull requests: open or find, describe, follow.
+
+The forge and the remote hold the truth, the task's record only repeats it: killed between any two steps, the next call
+asks again and goes on from what it finds. Nothing is opened twice: who opens has looked for the branch before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandbox.credentials import Credential
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import Forge, Found, Project, Proposal
+from sandbox.forges.rollup import verdict_of
+from sandbox.gate import Step
+from sandbox.git.objects import resolve_ref
+from sandbox.models import Actor, CiVerdict, Host, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
+from sandbox.store.records import find_repository, find_task, save_task
+from sandbox.text import one_line
+from sandbox.workbench.checks.gate import require_open
+from sandbox.workbench.controller.journaling import recorded
+from sandbox.workbench.controller.lazy import Lazy
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.delivery import description, push, secret_scan
+from sandbox.workbench.delivery.forge import forge_of, no_forge, project_of, require_forge
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.tasks import lifecycle
+from sandbox.workbench.tasks.approved_state import require_approved
+
+if TYPE_CHECKING:
+    from sandbox.forges import body
+else:
+    body = Lazy("sandbox.forges.body")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A pull request as the caller wants it. An empty `title`: the first commit's. `body`: goes before our record."""
+
+    title: str = ""
+    body: str = ""
+    draft: bool = True
+
+    @property
+    def step(self) -> Step:
+        """What the gate is asked about."""
+        return Step.DRAFT_PR if self.draft else Step.READY_PR
+
+
+def open_pull(
+    parts: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None, tell: push.Tell | None = None
+) -> PullRequest:
+    """Push the task's last commit and open a pull request for its branch, or bring the one that is there up to date.
+
+    All of it is about one commit; one that comes meanwhile is `conflict`. `expected_commit`: the approved one. Raises:
+    as a push; `gate_closed`, `forge_unsupported`, and as a forge.
+    """
+    task = find_task(parts.home, task_id)
+    require_approved("commit", task.head_commit, expected_commit)
+    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
+    project = project_of(parts, remote) if remote.host is not Host.UNKNOWN else None
+    if project is not None:
+        _require_base(parts, task)
+    if tell is not None:
+        tell(push.delivery_of(parts, task, wanted.step))
+    proposal = _proposal(parts, task, wanted, project)  # the gate and the texts: before anything leaves this host
+    pushed, page = push.push_and_hear(parts, task_id, task.head_commit, for_pull_request=True)
+    if project is None:
+        raise no_forge(remote, task.branch, task.base_branch, page)
+    with lifecycle.editing(parts, task_id) as task, forge_of(remote, project) as forge:
+        require_approved("commit", task.head_commit, pushed.commit)
+        pull = _Opening(parts, forge, project.credential, task, proposal).end()
+        _record(parts, task, pull)
+        return pull
+
+
+def _require_base(parts: Parts, task: Task) -> None:
+    """A task may begin at a tag or a commit; a pull request goes into a branch. Raises: `invalid_input`."""
+    _, git = cache_of(parts, task.repo_id)
+    if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{task.id} begins at {task.base_branch}, which is no branch that a pull request can go into",
+            hint=f"Nothing was sent. `sandbox push {task.id}` sends its branch; open one on the forge, into any other.",
+        )
+
+
+def _proposal(parts: Parts, task: Task, wanted: Wanted, project: Project | None) -> Proposal:
+    """What to open. Raises: `gate_closed`, `invalid_input`, `policy_violation` for a text that is too long or holds a
+    secret.
+    """
+    facts = description.facts(parts, task, wanted.body or None, trusted=parts.surface.actor is not Actor.AGENT)
+    if not facts.verified:  # else nobody has to be asked again
+        require_open(parts, task, wanted.step)
+    first = facts.commits[0][1] if facts.commits else None
+    title = body.title_of(wanted.title or None, first, task.prompt, trusted=facts.trusted)
+    text = body.compose(facts)
+    secret_scan.require_no_secret(parts, title, text, others=[project.credential] if project else [])
+    return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """One pull request on its way. `credential`: what must not go out in a text, whoever gave it to us."""
+
+    parts: Parts
+    forge: Forge
+    credential: Credential
+    task: Task
+    proposal: Proposal
+
+    def end(self) -> PullRequest:
+        found = self.forge.find(self.task.branch)
+        if found is not None and found.pull.state is PullState.OPEN:
+            return self._brought_up_to_date(found)
+        if found is not None and found.pull.state is PullState.MERGED:
+            self._require_more_than(found.pull)
+        return self.forge.open(self.proposal).pull
+
+    def _require_more_than(self, merged: PullRequest) -> None:
+        if merged.head_commit != self.task.head_commit:
+            return
+        _record(self.parts, self.task, merged)
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{self.task.id} is merged already",
+            details=merged.url,
+            hint="Create a new task for further work.",
+        )
+
+    def _require_same_base(self, pull: PullRequest) -> None:
+        """Whoever asked for a request that is ready had the task's base before their eyes."""
+        if pull.base != self.proposal.base:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"The pull request goes into {one_line(pull.base)[:200]}, and the task's base is {self.proposal.base}",
+                details=pull.url,
+                hint="It stays a draft: change its base on the forge, or make it ready there.",
+            )
+
+    def _brought_up_to_date(self, found: Found) -> PullRequest:
+        """What is there stays, people may have edited it; only our own part of the body follows the task."""
+        number = found.pull.number
+        text = body.replace_generated(found.body, self.proposal.body)
+        if text is not None and text != found.body:
+            secret_scan.require_no_secret(self.parts, text, others=[self.credential])
+            self.forge.describe(number, text)
+        if found.pull.draft and not self.proposal.draft:
+            self._require_same_base(found.pull)
+            self.forge.make_ready(number)
+            return found.pull.model_copy(update={"draft": False})
+        return found.pull
+
+
+def status(parts: Parts, task_id: str) -> PullRequestStatus:
+    """The task's pull request and one rollup over everything that judges its head."""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
+    require_forge(remote, task.branch, task.base_branch)
+    with forge_of(remote, project_of(parts, remote)) as forge:
+        return look(parts, forge, task)
+
+
+def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
+    """One look at the forge; the task's record follows. Raises: `not_found` when there is no pull request."""
+    found = forge.find(task.branch)
+    if found is None:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"{task.id} has no pull request",
+            details=f"no pull request has the head {task.branch}",
+            hint=f"sandbox pr open {task.id}",
+        )
+    pull = found.pull
+    _follow(parts, task, pull)
+    checks = forge.checks(pull.head_commit, pull.number)
+    verdict = verdict_of(checks)
+    return PullRequestStatus(
+        url=pull.url,
+        number=pull.number,
+        state=pull.state,
+        draft=pull.draft,
+        head_commit=pull.head_commit,
+        current=pull.head_commit == task.head_commit,
+        verdict=verdict,
+        checks=tuple(forge.with_excerpts(checks) if verdict is CiVerdict.FAIL else checks),
+        unseen=forge.unseen,
+    )
+
+
+def _follow(parts: Parts, task: Task, pull: PullRequest) -> None:
+    """Move the task's record to what is true upstream; while something runs in the task, the next look does it."""
+    try:
+        if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
+            with recorded(parts, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
+                done(lifecycle.close(parts, task.id, delete=False, discard=False))
+        elif task.status is not TaskStatus.CLOSED:
+            with lifecycle.editing(parts, task.id, wait_s=0.0) as now:
+                _record(parts, now, pull)
+    except SandboxError as error:
+        if error.code is not ErrorCode.CONFLICT:
+            raise
+
+
+def _record(parts: Parts, task: Task, pull: PullRequest) -> None:
+    """The caller holds the task."""
+    known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
+    status = known.get(pull.state, task.status)
+    if (task.pr_url, task.status) != (pull.url, status):
+        save_task(parts.home, task.model_copy(update={"pr_url": pull.url, "status": status}))

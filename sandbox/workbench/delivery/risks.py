@@ -1,0 +1,24 @@
+"""Which changed files deserve a closer look before they leave this host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sandbox.models import Change, DiffFile, Task
+from sandbox.policy.paths import RepoPath
+from sandbox.policy.writes import flags_of
+from sandbox.workbench.controller.services import Parts
+
+
+def flagged(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """CI files, hooks, build scripts, lock files and the like, by the rules of policies/paths.toml: path and rules.
+
+    Both names of a rename.
+    """
+    return flagged_paths(parts, task, [path for f in files for path in (f.old_path, f.path) if path is not None])
+
+
+def flagged_paths(parts: Parts, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """As `flagged`, for paths alone."""
+    found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
+    return tuple((path, flags) for path, flags in found if flags)

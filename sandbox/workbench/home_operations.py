@@ -1,0 +1,169 @@
+"""What happens outside tasks, each written into the home's journal: which remote, host or file, never a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sandbox.errors import SandboxError
+from sandbox.workbench import usecases as use
+from sandbox.workbench.controller.callers import clipped
+from sandbox.workbench.controller.journaling import recorded_at_home
+
+if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
+    from sandbox.models import (
+        AttackReport,
+        CloneResult,
+        CredentialInfo,
+        FetchResult,
+        Probe,
+        Reconciliation,
+        Repository,
+        RepositoryRemoval,
+        RunSummary,
+        Suggestion,
+    )
+    from sandbox.workbench.checks.callbacks import Watch
+    from sandbox.workbench.checks.verify_options import VerifyOptions
+    from sandbox.workbench.controller.services import Parts
+
+
+def clone(parts: Parts, url: str, *, partial: bool) -> CloneResult:
+    """As `repositories.clone`."""
+    remote = _remote(parts, url)
+    with recorded_at_home(parts, "clone", {"url": remote, "partial": partial}, facts={"remote": remote}) as operation:
+        result = use.clone.clone(parts, url, partial=partial)
+        operation.note(result.repository.id)
+    return result
+
+
+def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
+    """As `repositories.fetch`."""
+    remote = _remote(parts, url)
+    arguments = {"url": remote, "ref": ref, "subpath": subpath}
+    with recorded_at_home(parts, "fetch", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
+        result = use.clone.fetch(parts, url, ref, subpath)
+        operation.note(commit=result.commit_sha)
+    return result
+
+
+def materialize(parts: Parts, repo_id: str) -> Repository:
+    """As `repositories.materialize`."""
+    with recorded_at_home(parts, "materialize", {"repo_id": repo_id}, names=[repo_id]):
+        return use.clone.materialize(parts, repo_id)
+
+
+def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
+    """As `removal.remove`."""
+    arguments = {"repo_id": repo_id, "discard": discard}
+    facts = {"discard": _word(discard)}
+    with recorded_at_home(parts, "remove", arguments, names=[repo_id], facts=facts) as operation:
+        result = use.remove_repository.remove(parts, repo_id, discard=discard)
+        operation.note(remote=result.remote_url or "", lost=str(len(result.lost)))
+    return result
+
+
+def trust(parts: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
+    """As `trusting.trust`."""
+    arguments = {"repo_id": repo_id, "sha256": sha256, "by": by}
+    with recorded_at_home(parts, "trust", arguments, names=[repo_id, sha256, by]):
+        return use.trust.trust(parts, repo_id, sha256, by)
+
+
+def distrust(parts: Parts, repo_id: str) -> Suggestion:
+    """As `trusting.distrust`."""
+    with recorded_at_home(parts, "distrust", {"repo_id": repo_id}, names=[repo_id]):
+        return use.trust.distrust(parts, repo_id)
+
+
+def set_credential(parts: Parts, host: str, **fields: object) -> CredentialInfo:
+    """As `keys.put`. Not even a digest of the secret is written."""
+    name = _host_only(host)
+    with recorded_at_home(parts, "credential-set", {"host": name}, names=[name]) as operation:
+        result = use.credentials.put(parts, host=host, **fields)
+        operation.note(kind=result.kind, store=result.store)
+    return result
+
+
+def remove_credential(parts: Parts, host: str) -> CredentialInfo:
+    """As `keys.remove`."""
+    name = _host_only(host)
+    with recorded_at_home(parts, "credential-remove", {"host": name}, names=[name]):
+        return use.credentials.remove(parts, host)
+
+
+def run(
+    parts: Parts,
+    place: tuple[str, str],
+    wanted: Sequence[str],
+    profile_name: str | None,
+    watch: Watch,
+    options: VerifyOptions,
+) -> RunSummary:
+    """As `verifying.run_url`."""
+    (url, ref), remote = place, _remote(parts, place[0])
+    arguments = {"url": remote, "ref": ref, "checks": list(wanted), "profile": profile_name}
+    with recorded_at_home(parts, "run", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
+        result = use.verify.run_url(parts, (url, ref), wanted, profile_name, watch, options)
+        operation.note(*(f"{run.check_id} {run.verdict.value}" for run in result.runs))
+        operation.note(commit=result.commit, tree=result.tree, profile=result.profile, verified=_word(result.verified))
+    return result
+
+
+def collect(parts: Parts, *, dry_run: bool) -> Reconciliation:
+    """As `reconciling.collect`; a dry run changes nothing, and is not written."""
+    if dry_run:
+        return use.reconciling.collect(parts, dry_run=True)
+    with recorded_at_home(parts, "gc", {}) as operation:
+        result = use.reconciling.collect(parts)
+        operation.note(**_leftovers(result))
+    return result
+
+
+def forget(parts: Parts, refs: Sequence[str]) -> Reconciliation:
+    """As `reconciling.forget`."""
+    with recorded_at_home(parts, "gc-forget", {"refs": list(refs)}) as operation:
+        result = use.reconciling.forget(parts, refs)
+        operation.note(**_leftovers(result))
+    return result
+
+
+def doctor(parts: Parts) -> tuple[Probe, ...]:
+    """As `diagnosing.doctor`; never raises, also where the home cannot be written."""
+    probes = use.doctor.doctor(parts)
+    facts = {probe.name: probe.level.value for probe in probes}
+    with suppress(SandboxError, OSError), recorded_at_home(parts, "doctor", {}, facts=facts):
+        pass
+    return probes
+
+
+def note_attacks(parts: Parts, report: AttackReport) -> None:
+    """Write down how the attacks on this host ended: how many held, and each that did not."""
+    counts = {"safe": _word(report.safe), "held": str(report.held), "got_through": str(report.got_through)}
+    others = {result.id: result.outcome.value for result in report.results if result.outcome.value != "held"}
+    with recorded_at_home(parts, "doctor-attack", {}, facts={**counts, **others}):
+        pass
+
+
+def _remote(parts: Parts, url: str) -> str:
+    """The URL without credentials; nothing of one that is refused, which may hold some."""
+    try:
+        return clipped(parts.remote(url).url)
+    except SandboxError:
+        return ""
+
+
+def _host_only(host: str) -> str:
+    """What is left of a URL that was given where only a host belongs."""
+    return host.rpartition("@")[2]
+
+
+def _leftovers(result: Reconciliation) -> dict[str, str]:
+    """What was done about each, by number."""
+    done = (f"{left.action.value} {left.kind} {clipped(left.name)}" for left in result.leftovers)
+    return {str(number): text for number, text in enumerate(done, start=1)}
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,116 @@
+"""Containers whose controller is dead, or whose task is closed or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import TaskStatus
+from sandbox.store.liveness import owner_of
+from sandbox.store.quarantine import Quarantine
+from sandbox.store.records import find_task
+from sandbox.workbench.controller.lazy import Lazy
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, children, is_task_id, matching
+from sandbox.workbench.tasks.guest_cleanup import end_guest, end_orphans
+
+if TYPE_CHECKING:
+    from sandbox.engine import container
+else:  # loaded when a home has had guests (docs/adr/0003)
+    container = Lazy("sandbox.engine.container")
+
+_RUN_LABEL = "space.sandbox.run"
+
+
+def dead_guests(survey: Survey) -> Iterator[Finding]:
+    """Containers of this home that nobody waits for. Those of another home are not looked at.
+
+    A home that never started one does not need an engine for this.
+    """
+    parts = survey.parts
+    if not (parts.home.root / "instance").exists():
+        return
+    try:
+        listed = container.list_labelled(parts.engine, {container.INSTANCE_LABEL: parts.instance})
+    except SandboxError as error:
+        survey.guests_unknown = f"{error.brief}: {error.details}"
+        yield Finding("container", "", _raising(error))
+        return
+    held = Quarantine(parts.home.quarantine).held()  # whose turn is before ours
+    for guest in listed:
+        found = None if guest.name in held or guest.id in held.values() else _judged(survey, guest)
+        if found is not None:
+            yield found
+
+
+def _raising(error: SandboxError) -> Remedy:
+    def fail() -> str:
+        raise error
+
+    return fail
+
+
+def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
+    """A guest with a run belongs to the controller that waits for the run; one without to its task."""
+    task_id = guest.labels.get(container.TASK_LABEL, "")
+    run_id = guest.labels.get(_RUN_LABEL, "")
+    remove = partial(_remove, survey.parts, guest)
+    if not any(source.startswith(f"{survey.parts.home.root}/") for source in guest.sources):
+        note = "it has our label and nothing of this home mounted: is this home a copy of another?"
+        return Finding("container", guest.name, note=note)
+    if run_id:
+        dead = survey.is_dead(owner_of(run_id))
+        return Finding("container", guest.name, remove, note="its controller is dead") if dead else None
+    if not is_task_id(task_id):
+        return Finding("container", guest.name, note="it has our label, but no task and no run")
+    if not _is_open(survey.parts, task_id):
+        return Finding("container", guest.name, remove, locks=(task_id,), note="its task is closed or gone")
+    if not guest.running:
+        return Finding("container", guest.name, remove, locks=(task_id,), note="it has ended")
+    return None
+
+
+def _is_open(parts: Parts, task_id: str) -> bool:
+    """A task whose record cannot be read may be open."""
+    try:
+        return find_task(parts.home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
+    except SandboxError as error:
+        return error.code is not ErrorCode.NOT_FOUND
+
+
+def _remove(parts: Parts, guest: container.Listed) -> str:
+    container.remove(parts.engine, guest.id)
+    if guest.name in Quarantine(parts.home.quarantine).held():
+        raise SandboxError(ErrorCode.CONFLICT, "The engine cannot end it")
+    return ""
+
+
+def guest_marks(survey: Survey) -> Iterator[Finding]:
+    """Tasks in which a guest was at work when its controller died: the mark slows every look at a plain worktree."""
+    for mark in matching(survey.parts.home.repositories, "tasks/*.guest"):
+        if is_task_id(mark.stem):
+            yield Finding("guest mark", mark.stem, partial(_unmark, survey.parts, mark.stem), locks=(mark.stem,))
+
+
+def _unmark(parts: Parts, task_id: str) -> str | None:
+    if not parts.home.guest_mark(task_id).exists():
+        return None
+    end_orphans(parts, task_id)
+    return ""
+
+
+def reports(survey: Survey) -> Iterator[Finding]:
+    """Report directories of tasks that are closed or gone: closing was killed. The container goes before."""
+    parts = survey.parts
+    for path in children(parts.home.report("any").parent):
+        if is_task_id(path.name) and not _is_open(parts, path.name):
+            yield Finding("report folder", path.name, partial(_end, parts, path.name), locks=(path.name,))
+
+
+def _end(parts: Parts, task_id: str) -> str | None:
+    if _is_open(parts, task_id) or not parts.home.report(task_id).exists():
+        return None
+    end_guest(parts, task_id)
+    return ""

@@ -1,0 +1,39 @@
+"""Requests, wishes and places in line of processes that died: whoever looks at them next passes them over as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from sandbox.store.lockfile import is_abandoned, remove_abandoned
+from sandbox.store.queue_tickets import parse_ticket
+from sandbox.workbench.reconciling.survey import Finding, Survey, children
+
+_WISH = ".stop"
+
+
+def dead_requests(survey: Survey) -> Iterator[Finding]:
+    """Requests to run checks whose process died, wishes that nobody can hear, tickets of the dead."""
+    stops = children(survey.parts.home.stops)
+    for path in stops:
+        if path.suffix != _WISH and is_abandoned(path):
+            yield Finding("request", path.name, partial(_remove, path))
+    for path in stops:
+        if path.suffix == _WISH and not path.with_suffix("").exists():
+            yield Finding("wish to stop", path.name, partial(_unlink, path))
+    for path in children(survey.parts.home.turns):
+        if parse_ticket(path.name) is not None and is_abandoned(path):
+            yield Finding("ticket", path.name, partial(_remove, path))
+
+
+def _remove(path: Path) -> str | None:
+    if not remove_abandoned(path):
+        return None
+    path.with_name(path.name + _WISH).unlink(missing_ok=True)
+    return ""
+
+
+def _unlink(path: Path) -> str:
+    path.unlink(missing_ok=True)
+    return ""

@@ -1,0 +1,60 @@
+"""What a killed edit left in a worktree: a file under a temporary name of ours beside its target."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from sandbox.errors import SandboxError
+from sandbox.files.overlay import read_upper
+from sandbox.files.tree import WorktreeFiles
+from sandbox.models import Task, TaskStatus
+from sandbox.policy.paths import show_path
+from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.store.records import list_tasks
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.reconciling.survey import Finding, Survey
+from sandbox.workbench.tasks.worktrees import has_worktree, ready, site_of
+
+_log = logging.getLogger(__name__)
+
+
+def cut_off_edits(survey: Survey) -> Iterator[Finding]:
+    """Of open tasks. All names of a worktree are looked at, build output too: an edit may have gone there."""
+    for task in list_tasks(survey.parts.home):
+        if task.status is not TaskStatus.CLOSED and has_worktree(site_of(survey.parts, task.repo_id, task.id)):
+            paths = _found(survey.parts, task)
+            if paths:
+                note = f"{len(paths)} temporary files, {show_path(paths[0])} first"
+                yield Finding(
+                    "cut-off edit", task.id, partial(_drop, survey.parts, task, paths), locks=(task.id,), note=note
+                )
+
+
+def _found(parts: Parts, task: Task) -> list[bytes]:
+    """None in a worktree that somebody takes away meanwhile, or that is past all limits."""
+    try:
+        return sorted(set(_temporary(parts, task)))
+    except (FileNotFoundError, SandboxError) as error:
+        _log.info("the names of %s cannot be read: %s", task.id, error)
+        return []
+
+
+def _temporary(parts: Parts, task: Task) -> Iterable[bytes]:
+    site = site_of(parts, task.repo_id, task.id)
+    if site.layers.is_dir():
+        entries = read_upper(site.layers / "upper", lambda _: False).entries
+        return (e.path for e in entries if _is_ours(e.path))
+    with WorktreeFiles(site.root) as files:
+        return [e.path for e in files.walk(lambda _: False) if _is_ours(e.path)]
+
+
+def _is_ours(path: bytes) -> bool:
+    return posixpath.basename(path).startswith(RESERVED_PREFIX)
+
+
+def _drop(parts: Parts, task: Task, paths: Iterable[bytes]) -> str | None:
+    with WorktreeFiles(ready(parts, task)) as files:
+        return "" if sum([files.drop_temporary(path) for path in paths]) else None

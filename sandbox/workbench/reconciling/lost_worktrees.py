@@ -1,0 +1,139 @@
+"""Worktrees and tasks that lost each other, and mounts of closed tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.overlay import is_mounted
+from sandbox.models import Task, TaskStatus, Tidying
+from sandbox.store.records import find_task, list_tasks
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.reconciling.rescue import Saved, rescue, would_rescue
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
+from sandbox.workbench.tasks.worktrees import give_up, has_worktree, mounting, put_away, site_of
+
+_NAMED = 10
+
+
+def worktrees(survey: Survey) -> Iterator[Finding]:
+    """Worktrees whose task has no record, a damaged one, or is closed and still has its mount."""
+    home = survey.parts.home
+    tops = (home.worktree("any", "any").parents[1], home.layers("any", "any").parents[1])
+    pairs = {(repo.name, path.name) for top in tops for repo in children(top) for path in children(repo)}
+    for repo_id, task_id in sorted(pairs):
+        if is_task_id(task_id):
+            yield from _judged(survey.parts, repo_id, task_id)
+
+
+def _judged(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
+    try:
+        task = find_task(parts.home, task_id, allow_closed=True)
+    except SandboxError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            yield _orphan(parts, repo_id, task_id)
+        else:
+            yield from _unreadable(parts, repo_id, task_id)
+        return
+    if task.status is TaskStatus.CLOSED and is_mounted(parts.home.worktree(repo_id, task_id)):
+        yield Finding("mount", task_id, partial(_put_away, parts, task), locks=(task_id,), note="its task is closed")
+
+
+def _orphan(parts: Parts, repo_id: str, task_id: str) -> Finding:
+    return Finding(
+        "worktree",
+        task_id,
+        partial(_clear, parts, repo_id, task_id),
+        locks=(task_id,),
+        note="it has no task",
+        forecast=partial(_would_clear, parts, repo_id, task_id),
+    )
+
+
+def _would_clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    is_new = parts.home.making_mark(task_id).exists()
+    return "it has no task" if is_new else _would_save(parts, repo_id, task_id) or "it has no task, and no changes"
+
+
+def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    """Rescue what is in it, then take it away; a kill leaves no half that would be rescued again."""
+    site = site_of(parts, repo_id, task_id)
+    if parts.home.task(task_id).exists() or not has_worktree(site):
+        return None  # whoever was making the task had its lock
+    saved = Saved.NOTHING if parts.home.making_mark(task_id).exists() else _saved(parts, repo_id, task_id)
+    give_up(site)
+    return saved.note
+
+
+def _saved(parts: Parts, repo_id: str, task_id: str) -> Saved:
+    with _or_stays():
+        return rescue(parts, repo_id, task_id)
+
+
+def _would_save(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    with _or_stays():
+        names = would_rescue(parts, repo_id, task_id)
+    shown = ", ".join([*names[:_NAMED], *(["..."] if len(names) > _NAMED else [])])
+    return f"{len(names)} changed file(s) would be kept under refs/sandbox/{task_id}/: {shown}" if names else None
+
+
+@contextmanager
+def _or_stays() -> Iterator[None]:
+    try:
+        yield
+    except SandboxError as error:
+        why = f"{error.brief} {error.details}".strip()
+        hint = "copy what you need, then remove it by hand"
+        raise SandboxError(ErrorCode.DIRTY_WORKSPACE, "It cannot be rescued", details=f"{why}; {hint}") from error
+
+
+def _unreadable(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
+    """Whose record is damaged, or of a newer program: its work is rescued, and all of it stays for who repairs it."""
+    why = f"its record {parts.home.task(task_id).name} cannot be read"
+    yield Finding("worktree", task_id, note=f"{why}; it stays until the record is repaired or moved away")
+    yield Finding(
+        "changes",
+        task_id,
+        partial(_rescued, parts, repo_id, task_id),
+        action=Tidying.RESCUED,
+        locks=(task_id,),
+        forecast=partial(_would_save, parts, repo_id, task_id),
+    )
+
+
+def _rescued(parts: Parts, repo_id: str, task_id: str) -> str | None:
+    saved = _saved(parts, repo_id, task_id)
+    return saved.note if saved.is_new else None
+
+
+def _put_away(parts: Parts, task: Task) -> str | None:
+    site = site_of(parts, task.repo_id, task.id)
+    if not is_mounted(site.root):
+        return None
+    with mounting(parts, task.id):
+        put_away(site)
+    return ""
+
+
+def lost_worktrees(survey: Survey) -> Iterator[Finding]:
+    """Open tasks whose worktree is gone: a close that was killed, or somebody's hand."""
+    for task in list_tasks(survey.parts.home):
+        if task.status is not TaskStatus.CLOSED and not has_worktree(site_of(survey.parts, task.repo_id, task.id)):
+            yield Finding(
+                "task",
+                task.id,
+                partial(_still_lost, survey.parts, task),
+                action=Tidying.KEPT,
+                locks=(task.id,),
+                note=f"its worktree is gone; `sandbox task clean {task.id}` makes a new one, of its last "
+                "snapshot or commit",
+            )
+
+
+def _still_lost(parts: Parts, task: Task) -> str | None:
+    """Not one that somebody was closing."""
+    now = find_task(parts.home, task.id, allow_closed=True)
+    is_lost = now.status is not TaskStatus.CLOSED and not has_worktree(site_of(parts, task.repo_id, task.id))
+    return "" if is_lost else None

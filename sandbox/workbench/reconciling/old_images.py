@@ -1,0 +1,35 @@
+"""Images of recipes that no home of this engine uses any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandbox.workbench.controller.lazy import Lazy
+from sandbox.workbench.controller.profile_images import image_references
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.reconciling.survey import Finding, Survey
+
+if TYPE_CHECKING:
+    from sandbox import images
+else:  # loaded when a home has had guests (docs/adr/0003)
+    images = Lazy("sandbox.images")
+
+
+def unused_images(survey: Survey) -> Iterator[Finding]:
+    """Images that were built and are not used: see `sandbox.images.unused` for what is kept.
+
+    A home that never started a container does not need an engine for this. One that does not answer was named before.
+    """
+    parts = survey.parts
+    if not (parts.home.root / "instance").exists() or survey.guests_unknown:
+        return
+    for unused in images.find_unused(parts.image_site, image_references(parts), parts.settings.images.keep_days):
+        note = f"no home has used it since {unused.since}"
+        yield Finding("image", unused.name, partial(_remove, parts, unused), note=note)
+
+
+def _remove(parts: Parts, unused: images.Unused) -> str | None:
+    with parts.home.locked("images", 0.0):  # a build may be about to start from it
+        return "" if images.remove_unused(parts.image_site, unused) else None

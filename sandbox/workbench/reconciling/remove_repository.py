@@ -1,0 +1,154 @@
+"""Use-case: forget a repository and delete what is kept of it; work that exists nowhere else goes only when told so.
+
+Theory. Everything is checked first, and a refusal changes nothing. Then, in this order: worktrees of closed tasks go,
+the registry entry goes (under the lock that new tasks are saved under, so none can appear behind our back), and each
+folder is renamed aside and deleted. A kill at any point leaves either a registered repository with less in it or an
+unregistered one with leftovers; `remove` takes up both, and `clone` starts anew beside them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.git.process import Git
+from sandbox.models import SLUG_PATTERN, RepositoryRemoval, Task, TaskStatus
+from sandbox.store.home import REPOSITORY_FOLDERS, Home
+from sandbox.store.records import (
+    drop_repository,
+    find_repository,
+    find_task,
+    list_repositories,
+    require_no_open_task,
+)
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.startup import at_work
+from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close, looking
+from sandbox.workbench.tasks.worktrees import remove_worktree, site_of
+
+_BRANCHES = "--branches=space-agent/*"
+_PUSHED = "--glob=refs/sandbox/*/pushed"
+
+
+def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
+    """Forget a repository and delete its cache clone, checkouts and own logs. Records and logs of its tasks stay.
+
+    Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
+    never pushed, uncommitted changes, or snapshots of such, unless `discard`.
+    """
+    at_work(parts)
+    home = parts.home
+    if re.fullmatch(SLUG_PATTERN, repo_id) is None or not _holdings(home, repo_id):
+        find_repository(home, repo_id)
+    with home.locked(f"repository-{repo_id}", EDIT_WAIT_S), home.locked(f"pristine-{repo_id}", EDIT_WAIT_S):
+        require_no_open_task(home, repo_id)
+        lost = _only_here(parts, repo_id, discard=discard)
+        known = next((r for r in list_repositories(home) if r.id == repo_id), None)
+        for task in _with_worktree(home, repo_id):
+            if task.status is TaskStatus.CLOSED:  # one made meanwhile is what `drop_repository` refuses
+                close(parts, task.id, delete=True, discard=discard)
+        drop_repository(home, repo_id)
+        for orphan in _children(home.repositories / "worktrees" / repo_id):
+            remove_worktree(site_of(parts, repo_id, orphan.name))  # a mount would hold the folder
+        _delete(home, repo_id)
+    return RepositoryRemoval(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
+
+
+def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
+    """What would be lost for good, in words. Raises: `dirty_workspace` unless `discard`."""
+    clone = parts.home.clone(repo_id)
+    try:
+        lost = (*_in_clone(Git(clone, parts.settings.git.executable)), *_uncommitted(parts, repo_id))
+    except SandboxError:
+        if not discard:
+            raise
+        lost = ("what a damaged cache clone held",)
+    if lost and not discard:
+        raise SandboxError(
+            ErrorCode.DIRTY_WORKSPACE,
+            f"{repo_id} holds work that exists only here",
+            details="\n".join(lost[:20]),
+            hint=f"Fetch the branches you want to keep from {clone}, or repeat with --discard to lose all of it.",
+        )
+    return lost
+
+
+def _in_clone(git: Git) -> Iterator[str]:
+    if (git.git_dir / "HEAD").is_file():
+        yield from _unpushed(git)
+        yield from _kept_states(git)
+
+
+def _unpushed(git: Git) -> Iterator[str]:
+    """Branches of tasks with a commit that neither the remote's branches and tags nor any push of ours reach."""
+    known = ("--not", "--remotes", "--tags", _PUSHED)
+    ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
+    listed = git.run("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads/space-agent/")
+    for line in listed.decode("utf-8", errors="replace").splitlines():
+        tip, _, branch = line.partition(" ")
+        if tip in ours:
+            yield f"branch {branch}: commits that were never pushed"
+
+
+def _kept_states(git: Git) -> Iterator[str]:
+    """Snapshots and rescued worktrees: files that neither the commit they were taken on nor a branch's tip has."""
+    listed = git.run("for-each-ref", "--format=%(refname:lstrip=2) %(tree) %(parent)", "refs/sandbox/")
+    rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line or "/rescued-" in line]
+    if not rows:
+        return
+    parents = "".join(f"{parent}\n" for _, _, parent in rows).encode()
+    known = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
+    committed = set(git.run(*known, stdin=parents).decode().split())
+    for task_id, _, kept in (name.partition("/") for name, tree, _ in rows if tree not in committed):
+        yield f"snapshot {kept.removeprefix('snapshots/')} of {task_id}: files that were never committed"
+
+
+def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:
+    """Worktrees with changes. Raises: `internal` for a task whose record is damaged: it may be open."""
+    tasks = {t.id: t for t in _with_worktree(parts.home, repo_id)}
+    for name in sorted(p.name for p in _children(parts.home.repositories / "worktrees" / repo_id) if p.name[0] != "."):
+        if name not in tasks:
+            yield f"worktree {name}: no task has it"
+        elif _has_changes(parts, tasks[name]):
+            yield f"worktree of {name}: uncommitted changes"
+
+
+def _has_changes(parts: Parts, task: Task) -> bool:
+    try:
+        with looking(parts, task) as opened:
+            return bool(opened.changes.tree)
+    except SandboxError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return True  # without its clone or registry entry nobody can tell
+
+
+def _with_worktree(home: Home, repo_id: str) -> list[Task]:
+    """Tasks whose worktree is still there. Raises: `internal` for a damaged record among them."""
+    names = {p.name for p in _children(home.repositories / "worktrees" / repo_id)}
+    recorded = sorted(n for n in names if home.task(n).exists())
+    return [find_task(home, name, allow_closed=True) for name in recorded]
+
+
+def _children(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _holdings(home: Home, repo_id: str) -> list[Path]:
+    """All folders of one repository, those that an earlier removal or clone left aside among them."""
+    wanted = re.compile(rf"{re.escape(repo_id)}|\.{re.escape(repo_id)}\.(incoming|corrupt-\d+|removed-[0-9a-f]{{16}})")
+    found = (path for name in REPOSITORY_FOLDERS for path in _children(home.repositories / name))
+    return sorted(p for p in found if wanted.fullmatch(p.name))
+
+
+def _delete(home: Home, repo_id: str) -> None:
+    """Rename first: whoever comes meanwhile finds nothing rather than a half."""
+    for path in _holdings(home, repo_id):
+        if path.name == repo_id:
+            path.rename(path.with_name(f".{repo_id}.removed-{secrets.token_hex(8)}"))
+    for path in _holdings(home, repo_id):
+        remove_tree(path)

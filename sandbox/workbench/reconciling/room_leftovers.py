@@ -1,0 +1,51 @@
+"""Clean rooms and report folders of dead controllers, and mounts made to try something out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from sandbox.files.checkout import remove_tree
+from sandbox.files.overlay import PROBE_PREFIX, unmount
+from sandbox.store.liveness import owner_of
+from sandbox.store.quarantine import Quarantine
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, matching
+
+
+def dead_rooms(survey: Survey) -> Iterator[Finding]:
+    """All in `rooms/` whose owner is dead: checkouts, mounted or not, their layers, report folders.
+
+    Guests go first: a room is not taken away under one (THREATS P10), nor under one that the engine could not end.
+    """
+    undead = {owner_of(name) for name in Quarantine(survey.parts.home.quarantine).held()}
+    found = children(survey.parts.home.room("any").parent)
+    for path in found:
+        if not survey.is_dead(owner_of(path.name)):
+            continue
+        if owner_of(path.name) in undead - {None}:
+            yield Finding("room", path.name, note="the engine could not end its guest")
+        elif survey.guests_unknown:
+            yield Finding("room", path.name, note=f"its guest may live: {survey.guests_unknown}")
+        else:
+            yield Finding("room", path.name, partial(_remove, path))
+
+
+def _remove(path: Path) -> str:
+    unmount(path)
+    remove_tree(path)
+    return ""
+
+
+def probes(survey: Survey) -> Iterator[Finding]:
+    """Where it was tried whether overlays work. That takes a moment, and whoever does it is at work."""
+    found = matching(survey.parts.home.repositories, f"{PROBE_PREFIX}*")
+    if found and survey.is_alone():
+        for path in found:
+            yield Finding("probe", path.name, partial(_remove_probe, path))
+
+
+def _remove_probe(path: Path) -> str:
+    unmount(path / "merged")
+    remove_tree(path)
+    return ""

@@ -1,0 +1,78 @@
+"""Small files about tasks that are gone, or made long since: stat indexes, marks, locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from sandbox.store.liveness import Absent, absent
+from sandbox.store.lockfile import is_abandoned, remove_abandoned
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id, matching
+
+
+def stat_indexes(survey: Survey) -> Iterator[Finding]:
+    """Indexes of plain worktrees whose task has no record."""
+    home = survey.parts.home
+    for path in matching(home.repositories, "tasks/*.stat"):
+        if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(survey, path.stem):
+            yield Finding("stat index", path.stem, partial(_unlink, survey.parts, path), locks=(path.stem,))
+
+
+def _unlink(parts: Parts, path: Path) -> str | None:
+    if parts.home.task(path.stem).exists() or not path.exists():
+        return None
+    path.unlink()
+    return ""
+
+
+def making_marks(survey: Survey) -> Iterator[Finding]:
+    """Tasks whose making was killed: what there was of one without a record has been taken away by now."""
+    for path in matching(survey.parts.home.repositories, "tasks/*.making"):
+        if is_task_id(path.stem) and not (
+            _is_used(survey, path.stem) and not survey.parts.home.task(path.stem).exists()
+        ):
+            yield Finding("new task", path.stem, partial(_unmark, path), locks=(path.stem,))
+
+
+def _unmark(path: Path) -> str | None:
+    if not path.exists():
+        return None
+    path.unlink()
+    return ""
+
+
+def locks(survey: Survey) -> Iterator[Finding]:
+    """Lock files of tasks without a record. Whoever waits for one that is unlinked tries again on a new one."""
+    home = survey.parts.home
+    for path in children(home.repositories / "locks"):
+        task_id = path.stem.removeprefix("mount-")
+        if (
+            is_task_id(task_id)
+            and not home.task(task_id).exists()
+            and not _is_used(survey, task_id)
+            and is_abandoned(path)
+        ):
+            yield Finding("lock", path.name, partial(_unlock, path))
+
+
+def _is_used(survey: Survey, task_id: str) -> bool:
+    repositories = survey.parts.home.repositories
+    return bool(matching(repositories, f"worktrees/*/{task_id}", f"layers/*/{task_id}"))
+
+
+def _unlock(path: Path) -> str | None:
+    return "" if remove_abandoned(path) else None
+
+
+def controllers(survey: Survey) -> Iterator[Finding]:
+    """That a controller was killed is forgotten when all it left is gone; comes last."""
+    if survey.guests_unknown:
+        return
+    for dead in absent(survey.parts.home.presence):
+        yield Finding("controller", dead.path.name, partial(_forget, dead))
+
+
+def _forget(dead: Absent) -> str | None:
+    return "" if dead.forget() else None

@@ -1,0 +1,199 @@
+"""Use-cases on repositories: clone into the cache, list, and tell what kind of project a commit is."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from sandbox.context import describe
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.cache_clones import intact, is_of_another, make_again, open_cache, refresh, resolve_commit
+from sandbox.git.entries import TreeEntry
+from sandbox.git.local_remotes import enclosing_repository, path_of
+from sandbox.git.objects import list_tree, peel, read_blobs, tree_of
+from sandbox.git.partial import complete, is_partial, missing_blobs
+from sandbox.git.partial import materialize as bring_the_rest
+from sandbox.git.process import Git
+from sandbox.git.transport import RemoteHead
+from sandbox.models import CloneResult, FetchResult, Repository
+from sandbox.policy.paths import check_path, path_bytes
+from sandbox.profiles import Profile, detect, require_usable
+from sandbox.remotes import Remote
+from sandbox.store.records import find_repository, list_repositories, near, save_repository
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.startup import at_work
+from sandbox.workbench.repositories.commit_facts import Listing, facts_of_listing, list_commit
+from sandbox.workspaces.pristine import ensure_pristine
+
+
+def locate(parts: Parts, url: str) -> str:
+    """The URL of the repository that a directory of this host lies in; what is not inside of one stays as it is."""
+    path = path_of(parts.remote(url))
+    try:
+        found = path and enclosing_repository(path)
+    except OSError:
+        return url
+    return url if found is None or found == path else f"file://{quote(str(found))}"
+
+
+def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
+    """Clone a remote into the cache, or fetch what is new when it is there, and orient the caller."""
+    found = register(parts, url, partial=partial)
+    context = describe(found.head.entries, lambda oids: list(read_blobs(found.git, oids)))
+    return CloneResult(repository=found.repository, context=context)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A repository just brought up to date, git on its cache clone, and the head of its default branch.
+
+    `checked_out`: the commit of the remote's HEAD, which is another one where HEAD is detached.
+    """
+
+    repository: Repository
+    git: Git
+    head: Listing
+    checked_out: str
+
+    def commit_of(self, ref: str) -> str:
+        """The commit of a branch, tag, full commit id or `HEAD`. Raises: `invalid_input`, `not_found`."""
+        if ref != "HEAD":
+            return resolve_commit(self.git, ref, self.repository.default_branch)
+        if self.checked_out == self.head.commit or peel(self.git, self.checked_out, "commit"):
+            return self.checked_out
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"HEAD is at {self.checked_out[:12]}, which is on no branch or tag",
+            hint="Make a branch or tag of it there, or name another one with --ref.",
+        )
+
+
+def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
+    """Bring the cache up to date and the registry with it.
+
+    `partial`: a new clone leaves out file contents that are not on the default branch.
+    """
+    remote = parts.remote(url)
+    at_work(parts)
+    repo_id = id_for(parts, remote)
+    wanted_since = time.time()
+    path = parts.home.clone(repo_id)
+    with parts.home.locked(f"repository-{repo_id}"):
+        head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since, partial=partial))
+    git = open_cache(path, parts.settings.git.executable)
+    listing = _default_listing(parts, remote, git, head)
+    known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
+    repository = Repository(
+        id=repo_id,
+        remote_url=remote.url,
+        host=remote.host,
+        hostname=remote.hostname,
+        owner=remote.owner,
+        name=remote.name,
+        default_branch=head.branch,
+        profile=detect(parts.profiles, facts_of_listing(parts, repo_id, git, listing).marker).name,
+        created_at=known.created_at if known else datetime.now(UTC),
+    )
+    if repository != known:
+        save_repository(parts.home, repository)
+    return Registered(repository, git, listing, head.commit)
+
+
+def _default_listing(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -> Listing:
+    """The default branch; a clone that cannot list it and is corrupt is made again, once."""
+    try:
+        return list_commit(git, resolve_commit(git, "HEAD", head.branch))
+    except SandboxError as error:
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or intact(git):
+            raise
+    with parts.home.locked(f"repository-{git.git_dir.name}"):
+        if not intact(git):  # somebody else may have repaired it meanwhile
+            head = parts.authenticated(remote, lambda access: make_again(git.git_dir, access))
+    return list_commit(git, resolve_commit(git, "HEAD", head.branch))
+
+
+def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
+    """Bring a ref up to date and give its files, or those of one directory, as an immutable checkout.
+
+    Raises: `not_found` for an unknown ref or directory.
+    """
+    found = register(parts, url)
+    repository, git, head = found.repository, found.git, found.head
+    commit = found.commit_of(ref)
+    is_listed = commit == head.commit
+    name = tree = _completed(parts, repository, git, head.tree if is_listed else tree_of(git, commit))
+    entries = head.entries if is_listed else list_tree(git, tree)
+    if subpath is not None and subpath.strip("/"):
+        prefix = path_bytes(check_path(subpath.strip("/"))) + b"/"
+        entries = [e for e in entries if e.path.startswith(prefix)]
+        name = f"{tree}-{hashlib.sha256(prefix).hexdigest()[:12]}"
+        if not entries:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"Commit {commit[:12]} has no directory '{subpath[:100]}'",
+                hint="Without a subpath all directories are given.",
+            )
+    context = describe(entries, lambda oids: list(read_blobs(git, oids)))
+    path = pristine(parts, repository.id, git, entries, name)
+    return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
+
+
+def whole_tree(parts: Parts, repository: Repository, git: Git, commit: str) -> str:
+    """The tree of a commit; what a partial clone lacks of it is fetched. Raises: network errors, `quota_exceeded`."""
+    return _completed(parts, repository, git, tree_of(git, commit))
+
+
+def _completed(parts: Parts, repository: Repository, git: Git, tree: str) -> str:
+    if is_partial(git) and missing_blobs(git, tree):
+        remote = parts.remote(repository.remote_url)
+        with parts.home.locked(f"repository-{repository.id}"):
+            parts.authenticated(remote, lambda access: complete(git, access, tree))
+    return tree
+
+
+def materialize(parts: Parts, repo_id: str) -> Repository:
+    """Turn a partial clone whole. One that is whole already stays as it is, and the remote is not asked."""
+    at_work(parts)
+    repository, git = cache_of(parts, repo_id)
+    if is_partial(git):
+        remote = parts.remote(repository.remote_url)
+        with parts.home.locked(f"repository-{repo_id}"):
+            parts.authenticated(remote, lambda access: bring_the_rest(git, access))
+    return repository
+
+
+def pristine(parts: Parts, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str) -> Path:
+    """The shared checkout of these entries."""
+    with parts.home.locked(f"pristine-{repo_id}"):
+        return ensure_pristine(git, entries, parts.home.pristine(repo_id, name), parts.file_owner)
+
+
+def cache_of(parts: Parts, repo_id: str) -> tuple[Repository, Git]:
+    """A registered repository and git on its cache clone. Raises: `not_found`."""
+    repository = find_repository(parts.home, repo_id)
+    git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
+    return repository, replace(git, known=parts.known(git.git_dir))
+
+
+def named_profile(parts: Parts, name: str) -> Profile:
+    """Raises: `not_found` with near matches, `invalid_input` for one whose file has a mistake."""
+    if name not in parts.profiles:
+        raise near("profile", name, parts.profiles, "`sandbox profiles list` shows all profiles.")
+    return require_usable(parts.profiles[name])
+
+
+def id_for(parts: Parts, remote: Remote) -> str:
+    """The remote's id; with a short hash when another remote's id reads the same, or a clone that nobody registered."""
+    whose = (remote.hostname, remote.owner, remote.name)
+    digest = hashlib.sha256("/".join(whose).encode()).hexdigest()
+    plain, hashed = remote.id, f"{remote.id[:190]}-{digest[:8]}"
+    known = {r.id: (r.hostname, r.owner, r.name) for r in list_repositories(parts.home) if r.id in {plain, hashed}}
+    for name in (plain, hashed):
+        if known.get(name) == whose:
+            return name
+    return hashed if plain in known or is_of_another(parts.home.clone(plain), remote) else plain

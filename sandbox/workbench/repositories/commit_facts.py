@@ -1,0 +1,106 @@
+"""What is known of base commits, found once and kept: no operation on a task lists the whole base tree again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from pydantic import ValidationError
+
+from sandbox.errors import SandboxError
+from sandbox.files.tree import sha256_of
+from sandbox.git.entries import SYMLINK, TreeEntry
+from sandbox.git.objects import list_tree, read_blobs, tree_of
+from sandbox.git.process import Git
+from sandbox.policy.paths import show_path
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, detect, with_suggestions
+from sandbox.store.home import read_json, write_json
+from sandbox.store.trust import is_trusted
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.check_overrides import with_overrides
+from sandbox.workspaces.base_facts import BaseFacts, gather_facts
+from sandbox.workspaces.ignore import exactly
+from sandbox.workspaces.layout import Base
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A commit, its tree and the tree's leaves."""
+
+    commit: str
+    tree: str
+    entries: list[TreeEntry]
+
+
+def base_of(parts: Parts, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> Base:
+    """A base commit as its worktrees need it. `without`: paths that are left out beside the profile's build output."""
+    facts = facts_of(parts, repo_id, git, commit)
+    artifacts = detect(parts.profiles, facts.marker).artifacts
+    return Base(facts, facts.rules((*artifacts, *map(exactly, without))))
+
+
+def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
+    """The profile whose markers a commit carries, with what the commit suggests where the operator trusts it, and what
+    the operator sets for this repository.
+    """
+    facts = facts_of(parts, repo_id, git, commit)
+    profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    if suggested is not None and is_trusted(parts.home, repo_id, sha256_of(suggested)):
+        profile = with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
+    return with_overrides(parts.settings, repo_id, profile)
+
+
+def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
+    """Facts of a commit: from the home, or from git when they are not there or a profile asks for more.
+
+    Raises: `quota_exceeded`, `not_found`.
+    """
+    return _stored(parts, repo_id, commit) or _gathered(parts, repo_id, git, list_commit(git, commit))
+
+
+def facts_of_listing(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
+    """The same for a commit whose tree has been listed already."""
+    return _stored(parts, repo_id, listing.commit) or _gathered(parts, repo_id, git, listing)
+
+
+def list_commit(git: Git, commit: str) -> Listing:
+    """Raises: `quota_exceeded`, `not_found`."""
+    tree = tree_of(git, commit)
+    return Listing(commit, tree, list_tree(git, tree))
+
+
+def _gathered(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
+    markers = _markers(git, listing.entries, _wanted(parts))
+    facts = gather_facts(git, listing.tree, listing.entries, markers)
+    path = parts.home.facts(repo_id, listing.commit)
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    write_json(path, facts.model_dump(mode="json"))
+    return facts
+
+
+def _wanted(parts: Parts) -> set[str]:
+    return {name for profile in parts.profiles.values() for name in profile.markers} | {SUGGESTIONS}
+
+
+def _stored(parts: Parts, repo_id: str, commit: str) -> BaseFacts | None:
+    """None when there are none, when they are damaged, and when a newer profile asks for more."""
+    try:
+        document = read_json(parts.home.facts(repo_id, commit))
+        facts = None if document is None else BaseFacts.model_validate(document)
+    except (SandboxError, ValidationError):
+        return None  # only a note of what git knows
+    return facts if facts is not None and _wanted(parts) <= facts.markers.keys() else None
+
+
+def _markers(git: Git, entries: Iterable[TreeEntry], wanted: Collection[str]) -> dict[str, bytes | None]:
+    """Content of the wanted files; None for one that is absent, too large or no regular file."""
+    found: dict[str, bytes | None] = dict.fromkeys(wanted)
+    regular = {show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size(e) <= MARKER_BYTES}
+    present = [name for name in found if name in regular]
+    found.update(zip(present, read_blobs(git, [regular[name] for name in present]), strict=True))
+    return found
+
+
+def _size(entry: TreeEntry) -> int:
+    return -1 if entry.size is None else entry.size

@@ -1,0 +1,69 @@
+"""Use-case: the map of a repository or task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from sandbox.context import ctags
+from sandbox.context.map import draw, mentions
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.entries import SYMLINK, TreeEntry
+from sandbox.git.objects import list_tree, read_blobs, tree_of
+from sandbox.images import resolve
+from sandbox.models import RepoMap
+from sandbox.policy.paths import show_path
+from sandbox.store.records import find_task
+from sandbox.workbench.controller.runtimes import runtime_of
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.startup import at_work
+from sandbox.workbench.repositories.clone import cache_of, pristine
+
+MAX_MAP_TOKENS = 100_000
+MENTION_BYTES = 32 * 1024**2
+MENTION_FILE_BYTES = 256 * 1024
+
+
+def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
+    """The symbols that matter most at a repository's default branch or a task's last commit, under a token budget."""
+    if not 1 <= token_budget <= MAX_MAP_TOKENS:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget is from 1 to {MAX_MAP_TOKENS}")
+    at_work(parts)
+    repo_id, commit = _commit_of(parts, owner_id)
+    _, git = cache_of(parts, repo_id)
+    tree = tree_of(git, commit)
+    entries = list_tree(git, tree)
+    site = parts.image_site
+    place = ctags.Place(
+        name=f"sandbox-map-{parts.presence.new_id()}",
+        engine=parts.guest_engine,
+        policy=parts.policy,
+        image_digest=resolve(site, "base"),
+        runtime=runtime_of(parts),
+        user=parts.guest_user,
+        instance=parts.instance,
+        tree=pristine(parts, repo_id, git, entries, tree),
+    )
+    wanted = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
+    paths = {show_path(e.path) for e in wanted}
+    symbols = [s for s in ctags.read_symbols(place) if s.path in paths]
+    return draw(symbols, mentions(read_blobs(git, _readable(wanted))), token_budget, len(wanted))
+
+
+def _readable(entries: Sequence[TreeEntry]) -> list[str]:
+    """Objects to count words in: small files, until the budget is spent."""
+    chosen, left = [], MENTION_BYTES
+    for entry in entries:
+        if entry.mode != SYMLINK and entry.size is not None and entry.size <= min(left, MENTION_FILE_BYTES):
+            chosen.append(entry.oid)
+            left -= entry.size
+    return chosen
+
+
+def _commit_of(parts: Parts, owner_id: str) -> tuple[str, str]:
+    if owner_id.startswith("task-"):
+        task = find_task(parts.home, owner_id, allow_closed=True)
+        return task.repo_id, task.head_commit
+    repository, git = cache_of(parts, owner_id)
+    return repository.id, resolve_commit(git, "HEAD", repository.default_branch)

@@ -1,0 +1,26 @@
+"""Which checks a task or a repository has. Told without anything of the engine, which takes long to load."""
+
+from __future__ import annotations
+
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.models import Check, Task
+from sandbox.profiles import Profile
+from sandbox.store.records import find_task
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.repositories.commit_facts import profile_of
+
+
+def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
+    """Checks of a task (at its base commit) or of a repository (at its default branch)."""
+    if owner_id.startswith("task-"):
+        return task_profile(parts, find_task(parts.home, owner_id, allow_closed=True)).checks
+    repository, git = cache_of(parts, owner_id)
+    commit = resolve_commit(git, "HEAD", repository.default_branch)
+    return profile_of(parts, owner_id, git, commit).checks
+
+
+def task_profile(parts: Parts, task: Task) -> Profile:
+    """The profile of a task's base commit."""
+    _, git = cache_of(parts, task.repo_id)
+    return profile_of(parts, task.repo_id, git, task.base_commit)

@@ -1,0 +1,64 @@
+"""Use-cases on the checks that a repository suggests: look at them, trust what was looked at, trust nothing."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import sha256_of
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.models import Suggestion
+from sandbox.profiles import SUGGESTIONS, detect, with_suggestions
+from sandbox.store import trust as store
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.repositories.commit_facts import facts_of
+
+
+def suggestion(parts: Parts, repo_id: str) -> Suggestion:
+    """What the default branch suggests. Raises: `not_found`, `invalid_input` for a file that cannot be used."""
+    repository, git = cache_of(parts, repo_id)
+    facts = facts_of(parts, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch))
+    profile, content = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    if content is None:
+        return Suggestion(
+            repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()
+        )
+    found = with_suggestions(profile, content, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
+    sha256 = sha256_of(content)
+    return Suggestion(
+        repo_id=repo_id,
+        path=SUGGESTIONS,
+        sha256=sha256,
+        trusted=store.is_trusted(parts.home, repo_id, sha256),
+        profile=profile.name,
+        checks=found.checks[len(profile.checks) :],
+    )
+
+
+def trust(parts: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
+    """Use the suggested checks whose file has this hash. Raises: `stale_hash` when it is another by now."""
+    found = suggestion(parts, repo_id)
+    if found.sha256 is None:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"{repo_id} suggests no checks",
+            details=f"no {SUGGESTIONS} at its default branch",
+            hint=f"`sandbox repo clone` fetches what is new; {SUGGESTIONS} is described in docs/profiles.md.",
+        )
+    if found.sha256 != sha256:
+        raise SandboxError(
+            ErrorCode.STALE_HASH,
+            f"{SUGGESTIONS} of {repo_id} is not what you looked at",
+            details=f"expected {sha256}, current {found.sha256}",
+            hint=f"Look at it again: sandbox trust {repo_id}",
+        )
+    store.trust(parts.home, repo_id, found.sha256, by)
+    return found.model_copy(update={"trusted": True})
+
+
+def distrust(parts: Parts, repo_id: str) -> Suggestion:
+    """Use nothing that the repository suggests."""
+    cache_of(parts, repo_id)
+    store.distrust(parts.home, repo_id)
+    return suggestion(parts, repo_id)

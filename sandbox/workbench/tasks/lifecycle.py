@@ -1,0 +1,170 @@
+"""A task's life: create, hold, look at, close."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import WorktreeFiles
+from sandbox.git import objects
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.process import Git
+from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.store.records import find_task, save_new_task, save_task
+from sandbox.workbench.controller.disk_space import require_space
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.clone import cache_of, whole_tree
+from sandbox.workbench.repositories.commit_facts import base_of
+from sandbox.workbench.tasks.guest_cleanup import end_guest, end_orphans
+from sandbox.workbench.tasks.worktrees import (
+    collect_unused,
+    files_of,
+    give_up,
+    has_worktree,
+    make_worktree,
+    mounting,
+    put_away,
+    remove_worktree,
+    site_of,
+)
+from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.layout_choice import layout_of
+from sandbox.workspaces.restore import restore_tree
+
+EDIT_WAIT_S = 10.0
+"""How long an edit waits for another operation on the same task; a running check is longer, so it is a conflict."""
+
+
+@dataclass(frozen=True)
+class OpenTask:
+    """A task with what its operations need. `changes` are against the task's head."""
+
+    task: Task
+    git: Git
+    files: WorktreeFiles
+    changes: Changes
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a fork starts from: its branch at commit `head` of the task, its files as in `tree`."""
+
+    task: Task
+    head: str
+    tree: str
+
+
+def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
+    """A new task on its own branch with its own worktree. On failure neither is left."""
+    require_space(parts)
+    repository, git = cache_of(parts, repo_id)
+    base_branch = base if base and base != "HEAD" else repository.default_branch
+    commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
+    base_commit = origin.task.base_commit if origin else commit
+    base_tree = whole_tree(parts, repository, git, base_commit)
+    task_id = f"task-{uuid.uuid4()}"
+    task = Task(
+        id=task_id,
+        repo_id=repo_id,
+        prompt=prompt,
+        base_branch=base_branch,
+        branch=f"space-agent/{task_id}-{_slug(prompt)}",
+        base_commit=base_commit,
+        workspace_kind=WorkspaceKind.WORKTREE,
+        worktree_path=parts.home.worktree(repo_id, task_id),
+        status=TaskStatus.WORKING,
+        head_commit=commit,
+        forked_from=origin.task.id if origin else None,
+        created_at=datetime.now(UTC),
+    )
+    with parts.home.locked(task_id):  # what has no record and is not held was left by a killed controller
+        return _laid_out(parts, git, task, base_tree, origin)
+
+
+def _laid_out(parts: Parts, git: Git, task: Task, base_tree: str, origin: Origin | None) -> Task:
+    site = site_of(parts, task.repo_id, task.id)
+    branch = f"refs/heads/{task.branch}"
+    mark = parts.home.making_mark(task.id)
+    mark.touch(mode=0o600)  # if we are killed: nobody has heard of this task, nothing of it is anybody's work
+    objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+    try:
+        make_worktree(parts, task.repo_id, git, base_tree, site)
+        if origin:
+            with WorktreeFiles(site.root) as files:
+                restore_tree(git, files, base_tree, origin.tree, parts.file_owner)
+        saved = save_new_task(parts.home, task)
+    except BaseException:
+        remove_worktree(site)
+        git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
+        mark.unlink(missing_ok=True)
+        raise
+    mark.unlink()
+    return saved
+
+
+def _slug(prompt: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", prompt.lower().encode("ascii", "ignore").decode()).strip("-")
+    return words[:40].strip("-") or "work"
+
+
+@contextmanager
+def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
+    """Hold the task: nothing else runs in it or edits it. Raises: `conflict` when something does for longer."""
+    find_task(parts.home, task_id)
+    with parts.home.locked(task_id, timeout_s=wait_s):
+        end_orphans(parts, task_id)
+        yield find_task(parts.home, task_id)
+
+
+@contextmanager
+def looking(parts: Parts, task: Task, without: Sequence[str] = ()) -> Iterator[OpenTask]:
+    """The task's files compared with its head; safe while something runs in the task.
+
+    `without`: paths of new files or directories that are left out like ignored ones.
+    """
+    _, git = cache_of(parts, task.repo_id)
+    base = base_of(parts, task.repo_id, git, task.base_commit, without)
+    moved = task.head_commit != task.base_commit
+    head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
+    site = site_of(parts, task.repo_id, task.id)
+    with files_of(parts, task) as files:
+        yield OpenTask(task, git, files, layout_of(site).find_changes(git, site, base, head_tree))
+
+
+def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
+    """End a task; with `delete` its worktree goes too, when clean or with `discard`. Remote branch and PR are kept."""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    with parts.home.locked(task_id, timeout_s=EDIT_WAIT_S):
+        end_orphans(parts, task_id)
+        task = find_task(parts.home, task_id, allow_closed=True)
+        site = site_of(parts, task.repo_id, task.id)
+        if delete and not discard and has_worktree(site):
+            _require_clean(parts, task)
+        end_guest(parts, task_id)
+        with mounting(parts, task.id):  # until the record says closed: a reader would mount it again
+            if delete and has_worktree(site):
+                give_up(site)
+            put_away(site)
+            closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
+            if not has_worktree(site):
+                closed["worktree_path"] = None
+            saved = save_task(parts.home, task.model_copy(update=closed))
+    if delete:
+        collect_unused(parts, task.repo_id)
+    return saved
+
+
+def _require_clean(parts: Parts, task: Task) -> None:
+    with looking(parts, task) as opened:
+        if opened.changes.tree:
+            raise SandboxError(
+                ErrorCode.DIRTY_WORKSPACE,
+                f"{task.id} has uncommitted changes",
+                details=", ".join(c.path for c in opened.changes.shown[:10]),
+                hint="Commit them, or repeat with --discard to lose them.",
+            )

@@ -1,0 +1,92 @@
+"""Matches in a task's working state, in the order of paths, each file read from where it costs least.
+
+Unchanged files are read in the pristine checkout below the worktree, where there is one: nobody writes to it, and its
+bytes are those of the blobs, which are slow to unpack (docs/adr/0018). All others are searched as objects.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.git.diff import diff_trees
+from sandbox.git.entries import EXECUTABLE, REGULAR
+from sandbox.git.grep import BinaryMatch, LineMatch, Query, grep, grep_checkout
+from sandbox.git.process import Git
+
+MOST_PATHS = 100
+"""Paths that are named to git; where more differ the whole tree is searched as objects."""
+_LEAST_S = 0.01
+
+Match = LineMatch | BinaryMatch
+
+
+@dataclass(frozen=True)
+class Pristine:
+    """A checkout of a tree near the one that is searched.
+
+    `differ`: paths where the searched tree has another leaf, or none. `files`: those that are files there, sorted.
+    """
+
+    checkout: Path
+    differ: tuple[bytes, ...] = ()
+    files: tuple[bytes, ...] = ()
+
+
+def near(git: Git, tree: str, checkout: Path | None) -> Pristine | None:
+    """How a checkout, named by its tree's id, serves a search of `tree`; None when too much of it is different."""
+    if checkout is None or checkout.name == tree:
+        return None if checkout is None else Pristine(checkout)
+    changes = diff_trees(git, checkout.name, tree)
+    if len(changes) > MOST_PATHS:
+        return None
+    files = sorted(c.path for c in changes if c.new_mode in {REGULAR, EXECUTABLE})
+    return Pristine(checkout, tuple(c.path for c in changes), tuple(files))
+
+
+def matches(
+    git: Git, tree: str, pristine: Pristine | None, query: Query, narrowed: Iterable[str], deadline_s: float
+) -> Generator[Match]:
+    """What `grep` finds in `tree`, in its order. Raises: as `grep` and `grep_checkout`."""
+    patterns = tuple(narrowed)
+    if pristine is None:
+        yield from grep(git, tree, query, patterns, deadline_s)
+        return
+    ends = time.monotonic() + deadline_s
+
+    def in_objects() -> Generator[Match]:
+        if pristine.files:
+            paths = [f":(literal){os.fsdecode(path)}" for path in pristine.files]
+            yield from grep(git, tree, query, paths, max(ends - time.monotonic(), _LEAST_S))
+
+    unchanged = grep_checkout(git, pristine.checkout, query, patterns, pristine.differ, deadline_s)
+    with closing(unchanged), closing(in_objects()) as changed:
+        yield from _merged(unchanged, _Ahead(changed, pristine.files))
+
+
+def _merged(unchanged: Iterable[Match], changed: _Ahead) -> Iterator[Match]:
+    for match in unchanged:
+        yield from changed.before(match.path)
+        yield match
+    yield from changed.before(None)
+
+
+class _Ahead:
+    """Matches in some files, asked for no earlier than their turn may have come: they can take the rest of the time."""
+
+    def __init__(self, found: Iterator[Match], files: tuple[bytes, ...]) -> None:
+        self._found = found
+        self._next: Match | None = None
+        self._from = files[0] if files else None  # no match has a path before it; None when there is none left
+
+    def before(self, path: bytes | None) -> Iterator[Match]:
+        """Those in files before `path`, or all."""
+        while self._from is not None and (path is None or self._from < path):
+            if self._next is not None:
+                yield self._next
+            self._next = next(self._found, None)
+            self._from = None if self._next is None else self._next.path

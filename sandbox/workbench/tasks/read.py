@@ -1,0 +1,85 @@
+"""Use-cases that read a task's files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from sandbox.edits.hash_gate import no_such_file
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.line_range import Lines, Window, read_window
+from sandbox.files.tree import READ_CAP, STREAM_CAP
+from sandbox.models import FileContent, Task
+from sandbox.policy.paths import LISTED, check_path
+from sandbox.store.records import find_task
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.tasks.absent_files import absence_of
+from sandbox.workbench.tasks.worktrees import files_of
+
+
+def read_file(
+    parts: Parts, task_id: str, path: str, start: int | None, end: int | None, max_bytes: int = READ_CAP
+) -> FileContent:
+    """A file, or lines `start` to `end` (1-based, inclusive) of a text file; at most `max_bytes` of content.
+
+    More than that is `truncated`: text after a whole line where one fits. Raises: `quota_exceeded` for a file past
+    `STREAM_CAP`, which is not even hashed; `invalid_input`, `unsafe_path`, `not_found`.
+    """
+    lines = _lines(start, end)
+    if not 1 <= max_bytes <= STREAM_CAP:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"The most bytes to read are 1 to {STREAM_CAP}")
+    task = find_task(parts.home, task_id)
+    checked = check_path(path)
+    with (
+        _with_what_is_there(parts, task, checked),
+        files_of(parts, task) as files,
+        closing(files.stream(checked)) as chunks,
+    ):
+        window = read_window(chunks, lines, max_bytes)
+    if lines != Lines():
+        _require_lines(checked, lines, window.total_lines)
+    return _content(checked, window)
+
+
+@contextmanager
+def _with_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
+    try:
+        yield
+    except SandboxError as error:
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} or error.hint not in {"", LISTED}:
+            raise
+        hint = f"Search for a glob to list paths: `sandbox file search {task.id} --glob 'src/*'`."
+        if error.code is ErrorCode.UNSAFE_PATH:
+            error.hint = hint
+            raise
+        raise no_such_file(path, absence_of(parts, task, path), hint) from error
+
+
+def _lines(start: int | None, end: int | None) -> Lines:
+    lines = Lines(1 if start is None else start, end)
+    if lines.first < 1 or (end is not None and end < lines.first):
+        raise SandboxError(ErrorCode.INVALID_INPUT, "A line range starts at 1 and ends at or after its start")
+    return lines
+
+
+def _require_lines(path: str, lines: Lines, total: int | None) -> None:
+    if total is None:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} is not UTF-8 text, so it has no line ranges")
+    if lines.first > max(total, 1):
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} has {total} lines", hint="Read a range that starts there.")
+
+
+def _content(path: str, window: Window) -> FileContent:
+    is_text = window.total_lines is not None
+    return FileContent(
+        path=path,
+        sha256=window.sha256,
+        size=window.size,
+        content=window.content.decode("utf-8") if is_text else base64.b64encode(window.content).decode(),
+        encoding="utf-8" if is_text else "base64",
+        start_line=window.first,
+        end_line=window.last,
+        total_lines=window.total_lines,
+        truncated=window.truncated,
+    )

@@ -1,0 +1,234 @@
+"""Use-case: search a task's working state.
+
+What is searched is a tree of git's: the head's, with the changes of the worktree applied, without files that are too
+large. So a changed file cannot change again under the search. Trees and objects that only a search needs go to a
+scratch repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.names import Entry, EntryKind
+from sandbox.git import objects
+from sandbox.git.entries import GITLINK, REGULAR, TreeChange
+from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, files_of, files_over
+from sandbox.git.process import Git
+from sandbox.git.scratch import scratch
+from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
+from sandbox.policy.path_selection import Selection
+from sandbox.policy.paths import RepoPath, folders_above, show_path
+from sandbox.store.records import find_task
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.tasks.lifecycle import OpenTask, looking
+from sandbox.workbench.tasks.matching import Pristine, matches, near
+from sandbox.workbench.tasks.worktrees import pristine_of
+
+FILE_BYTES = 10 * 1024**2
+"""Largest file that is searched; `file read` reads none larger either."""
+IGNORED_BYTES = 128 * 1024**2
+"""Most bytes of ignored files that one search reads."""
+LINE_CHARACTERS = 500
+PATTERN_LENGTH = 4096
+MAX_RESULTS = 10_000
+MAX_TIMEOUT_S = 60.0
+_BEFORE = 100  # bytes kept of a long line before its match
+
+Stop = Literal["max_results", "time", "pattern"]
+
+
+def search(parts: Parts, task_id: str, query: SearchQuery) -> SearchResult:
+    """Lines that match, or with a glob alone the paths that do. Safe while something runs in the task.
+
+    Raises: `invalid_input`. Reaching a limit is no error: what was found until then is the result.
+    """
+    _check(query)
+    selection = Selection(query.glob)
+    task = find_task(parts.home, task_id)
+    with looking(parts, task) as opened, _searchable(opened, query) as place:
+        if query.pattern is not None:
+            place = replace(place, pristine=near(place.git, place.tree, pristine_of(parts, task)))
+        found = _Findings(selection, query.max_results)
+        stopped_by = _fill(found, place, query, selection.narrowed())
+    large = sum(show_path(path) in selection for path in place.too_large)
+    return SearchResult(
+        hits=tuple(found.hits),
+        files=tuple(found.files),
+        truncated=stopped_by is not None,
+        stopped_by=stopped_by,
+        skipped=SearchSkipped(binary=found.binary, too_large=large, ignored=place.ignored),
+    )
+
+
+def _check(query: SearchQuery) -> None:
+    pattern = query.pattern
+    if pattern is None and query.glob is None:
+        raise _refused("it needs a pattern, a glob or both")
+    if not 1 <= query.max_results <= MAX_RESULTS:
+        raise _refused(f"max_results is from 1 to {MAX_RESULTS}")
+    if not 0 < query.timeout_s <= MAX_TIMEOUT_S:
+        raise _refused(f"timeout_s is above 0 and at most {MAX_TIMEOUT_S:g}")
+    if pattern is not None and (not 0 < len(pattern) <= PATTERN_LENGTH or set(pattern) & {"\0", "\n"}):
+        raise _refused(f"a pattern has 1 to {PATTERN_LENGTH} characters, on one line")
+    if pattern is not None and pattern.encode(errors="replace").decode() != pattern:
+        raise _refused("a pattern is text without lone surrogates")
+
+
+def _refused(why: str) -> SandboxError:
+    return SandboxError(ErrorCode.INVALID_INPUT, f"This search is not possible: {why}")
+
+
+# --- what is searched
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A tree, what is left out of it, and where its files may lie on disk."""
+
+    git: Git
+    tree: str
+    too_large: tuple[bytes, ...] = ()
+    ignored: int | None = None
+    pristine: Pristine | None = None
+
+
+@contextmanager
+def _searchable(opened: OpenTask, query: SearchQuery) -> Iterator[_Place]:
+    git = opened.git
+    head = objects.tree_of(git, opened.task.head_commit)
+    wanted = {c.path: c for c in opened.changes.tree}
+    ignored = _Ignored(contents=query.pattern is not None)
+    if query.include_ignored:
+        ignored.collect(opened, head, wanted)
+        wanted |= ignored.found
+    large: list[bytes] = []
+    if query.pattern is not None:
+        large = [path for path, c in wanted.items() if c.content is not None and len(c.content) > FILE_BYTES]
+        large += [path for path in files_over(git, head, FILE_BYTES) if path not in wanted]
+        wanted |= {path: TreeChange(path, "000000", None) for path in large}
+        large += ignored.too_large
+    left_out = ignored.left_out if query.include_ignored else None
+    if not wanted:
+        yield _Place(git, head, tuple(large), left_out)
+        return
+    with scratch(git) as aside:
+        tree = objects.build_tree(aside, opened.task.head_commit, wanted.values())
+        yield _Place(aside, tree, tuple(large), left_out)
+
+
+@dataclass
+class _Ignored:
+    """Files of the worktree that are neither tracked nor among the changes, until the budget is spent."""
+
+    contents: bool
+    found: dict[bytes, TreeChange] = field(default_factory=dict)
+    too_large: list[bytes] = field(default_factory=list)
+    left_out: int = 0
+    _bytes: int = 0
+
+    def collect(self, opened: OpenTask, head: str, changed: dict[bytes, TreeChange]) -> None:
+        leaves = {e.path: e for e in objects.list_tree(opened.git, head)}
+        present = {p for p in leaves if p not in changed} | {p for p, c in changed.items() if c.content is not None}
+        links = {path for path, e in leaves.items() if e.mode == GITLINK}
+        folders = folders_above(present)
+        for entry in opened.files.walk(lambda path: path in links):
+            # A guest may have made a directory of a file, or the reverse, since the changes were looked at.
+            fits = entry.path not in folders and not folders_above({entry.path}) & present
+            if entry.kind is EntryKind.FILE and entry.path not in leaves and entry.path not in changed and fits:
+                self._add(opened, entry)
+
+    def _add(self, opened: OpenTask, entry: Entry) -> None:
+        if self.contents and entry.size > FILE_BYTES:
+            self.too_large.append(entry.path)
+        elif (content := self._read(opened, entry)) is None:
+            self.left_out += 1
+        else:
+            self._bytes += len(content)
+            self.found[entry.path] = TreeChange(entry.path, REGULAR, content)
+
+    def _read(self, opened: OpenTask, entry: Entry) -> bytes | None:
+        """None for a file past the budget, that is none any more, or that cannot be read."""
+        if not self.contents:
+            return b""
+        if self._bytes + entry.size > IGNORED_BYTES:
+            return None
+        try:
+            return opened.files.read(RepoPath(show_path(entry.path)), FILE_BYTES)
+        except SandboxError as error:
+            if error.code in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH, ErrorCode.QUOTA_EXCEEDED}:
+                return None
+            raise
+
+
+# --- what is found
+
+
+class _Findings:
+    """Collects what the selection lets through, until there is more than was asked for."""
+
+    def __init__(self, selection: Selection, limit: int) -> None:
+        self._selection = selection
+        self._left = limit
+        self.hits: list[SearchHit] = []
+        self.files: dict[str, None] = {}
+        self.binary = 0
+
+    def path(self, raw: bytes) -> bool:
+        """False when it is one too many."""
+        path = show_path(raw)
+        return path not in self._selection or self._admit(path)
+
+    def match(self, match: LineMatch | BinaryMatch) -> bool:
+        """False when it is one too many."""
+        path = show_path(match.path)
+        if path not in self._selection:
+            return True
+        if not self._admit(path):
+            return False
+        if isinstance(match, BinaryMatch):
+            self.binary += 1
+        else:
+            text, cut = excerpt(match.text, match.column)
+            self.hits.append(SearchHit(path=path, line=match.line, text=text, cut=cut))
+        return True
+
+    def _admit(self, path: str) -> bool:
+        self._left -= 1
+        if self._left >= 0:
+            self.files[path] = None
+        return self._left >= 0
+
+
+def _fill(found: _Findings, place: _Place, query: SearchQuery, narrowed: Sequence[str]) -> Stop | None:
+    """Take what there is until a limit; which one."""
+    try:
+        if query.pattern is None:
+            with closing(files_of(place.git, place.tree, query.timeout_s)) as paths:
+                return None if all(map(found.path, paths)) else "max_results"
+        wanted = Query(query.pattern, query.regex, query.ignore_case)
+        with closing(matches(place.git, place.tree, place.pristine, wanted, narrowed, query.timeout_s)) as hits:
+            return None if all(map(found.match, hits)) else "max_results"
+    except PatternTooCostly:
+        return "pattern"
+    except SandboxError as error:
+        if error.code is not ErrorCode.TIMEOUT:
+            raise
+        return "time"
+
+
+def excerpt(raw: bytes, column: int) -> tuple[str, bool]:
+    """A line as text, at most `LINE_CHARACTERS` of it around byte `column`, from 1; and whether that is not all."""
+    line = raw.removesuffix(b"\r")
+    if len(line) <= 4 * LINE_CHARACTERS:
+        text = line.decode("utf-8", errors="replace")
+        if len(text) <= LINE_CHARACTERS:
+            return text, False
+    start = column - 1 - _BEFORE if column > LINE_CHARACTERS - _BEFORE else 0
+    while start and line[start] & 0xC0 == 0x80 and start < column:  # the rest of a character
+        start += 1
+    text = line[start : start + 4 * LINE_CHARACTERS].decode("utf-8", errors="replace")
+    return text[:LINE_CHARACTERS], True

@@ -1,0 +1,177 @@
+"""Use-cases on kept states: snapshot, restore, fork, start from. Each state is a git tree, so each costs what changed.
+
+A snapshot is a commit of the working state on the task's head, under `refs/sandbox/<task>/snapshots/<id>` in the cache
+clone. Pushes name one commit and one branch, so these refs never leave this host.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.git.process import Git
+from sandbox.models import Restored, Snapshot, Task
+from sandbox.store.records import find_task, near
+from sandbox.workbench.controller.commit_identity import NEUTRAL
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.tasks.lifecycle import OpenTask, Origin, create, editing, looking
+from sandbox.workbench.tasks.status import status_of
+from sandbox.workspaces.restore import restore_tree
+
+LABEL_LENGTH = 200
+_ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
+_FIELDS = "%(refname:lstrip=4)%00%(objectname)%00%(tree)%00%(parent)%00%(contents:subject)"
+_NO_LABEL = "-"
+_BEFORE_RESTORE = "before a restore"
+BEFORE_CLEAN = "before a clean"
+_ANY_LABEL = {"", _BEFORE_RESTORE, BEFORE_CLEAN}
+_COMMITTED = {"head", "base"}
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A snapshot with the head it was taken on."""
+
+    snapshot: Snapshot
+    head: str
+
+
+def take(parts: Parts, task_id: str, label: str = "") -> Snapshot:
+    """Keep the working state. A snapshot that holds it already, under this label if one is given, is returned again."""
+    clean = _label(label)
+    with editing(parts, task_id) as task, looking(parts, task) as opened:
+        return keep(parts, opened, clean)
+
+
+def _label(label: str) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in label).split())
+    if len(text) > LABEL_LENGTH:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A label has at most {LABEL_LENGTH} characters")
+    return text
+
+
+def keep(parts: Parts, opened: OpenTask, label: str) -> Snapshot:
+    """A snapshot of the state that was looked at; one of our own labels asks for none beside one that holds it."""
+    task, git = opened.task, opened.git
+    tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+    for kept in reversed(_kept(git, task.id)):
+        if _holds(kept, task, tree) and label in {*_ANY_LABEL, kept.snapshot.label}:
+            return kept.snapshot.model_copy(update={"rejected": opened.changes.rejected})
+    now = datetime.now(UTC)
+    message = f"{label or _NO_LABEL}\n"
+    commit = objects.commit_tree(git, tree, task.head_commit, message, NEUTRAL.variables(now))
+    snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
+    objects.move_ref(git, f"{_namespace(task.id)}{snapshot_id}", commit, "0" * len(commit))
+    return Snapshot(
+        id=snapshot_id, tree=tree, commit=commit, created_at=now, label=label, rejected=opened.changes.rejected
+    )
+
+
+def _holds(kept: _Kept, task: Task, tree: str) -> bool:
+    return (kept.snapshot.tree, kept.head) == (tree, task.head_commit)
+
+
+def _namespace(task_id: str) -> str:
+    return f"refs/sandbox/{task_id}/snapshots/"
+
+
+def list_all(parts: Parts, task_id: str) -> tuple[Snapshot, ...]:
+    """Snapshots of a task, oldest first; of a closed one too."""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    return tuple(kept.snapshot for kept in _kept(cache_of(parts, task.repo_id)[1], task.id))
+
+
+def _kept(git: Git, task_id: str) -> list[_Kept]:
+    out = git.run("for-each-ref", f"--format={_FIELDS}", "--sort=refname", _namespace(task_id))
+    rows = (line.split("\0") for line in out.decode("utf-8", errors="replace").splitlines())
+    return [_Kept(_snapshot(row), row[3]) for row in rows if _ID.fullmatch(row[0])]
+
+
+def _snapshot(row: list[str]) -> Snapshot:
+    name, commit, tree, _, label = row
+    found = _ID.fullmatch(name)
+    taken = int(found[1], 16) / 1e6 if found else 0.0
+    return Snapshot(
+        id=name,
+        tree=tree,
+        commit=commit,
+        created_at=datetime.fromtimestamp(taken, UTC),
+        label="" if label == _NO_LABEL else label,
+    )
+
+
+def newest_on_head(git: Git, task: Task) -> Snapshot | None:
+    """The task's last snapshot, None when there is none since its last commit."""
+    return next((kept.snapshot for kept in reversed(_kept(git, task.id)) if kept.head == task.head_commit), None)
+
+
+def _find(git: Git, task: Task, snapshot_id: str) -> _Kept:
+    """One of the task's own. Raises: `not_found`, for another task's too."""
+    known = {kept.snapshot.id: kept for kept in _kept(git, task.id)}
+    if snapshot_id not in known:
+        raise near(
+            "snapshot", snapshot_id, known, f"`sandbox task snapshots {task.id}` shows all; head, base: its commits."
+        )
+    return known[snapshot_id]
+
+
+def restore(parts: Parts, task_id: str, wanted: str) -> Restored:
+    """Make the worktree equal to a snapshot of the task, or to its `head` or `base` commit.
+
+    The state before is kept as a snapshot first. Ignored files stay; the branch does not move. Raises: `not_found`;
+    see `workspaces.restore` for what can be in the way: the worktree is then as it was.
+    """
+    with editing(parts, task_id) as task:
+        with looking(parts, task) as opened:
+            target = _target(opened.git, task, wanted)
+            previous = keep(parts, opened, _BEFORE_RESTORE)
+            left_out = opened.changes.rejected
+            restore_tree(opened.git, opened.files, previous.tree, target, parts.file_owner, left_out)
+        with looking(parts, task) as opened:
+            return Restored(**dict(status_of(opened)), tree=target, previous=previous)
+
+
+def _target(git: Git, task: Task, wanted: str) -> str:
+    if wanted in _COMMITTED:
+        return objects.tree_of(git, task.head_commit if wanted == "head" else task.base_commit)
+    if wanted in {task.head_commit, task.base_commit}:
+        return objects.tree_of(git, wanted)
+    return _find(git, task, wanted).snapshot.tree
+
+
+def fork(parts: Parts, task_id: str, snapshot_id: str | None = None, prompt: str | None = None) -> Task:
+    """A new task that goes on from a snapshot, or from the working state of now.
+
+    Its branch starts at the head the state was on, so its uncommitted changes are the same ones. A running task can
+    be forked from a snapshot; from now only while nothing runs in it (`conflict`).
+    """
+    if snapshot_id is not None:
+        task = find_task(parts.home, task_id, allow_closed=True)
+        kept = _find(cache_of(parts, task.repo_id)[1], task, snapshot_id)
+        return _forked(parts, task, kept.head, kept.snapshot.tree, prompt)
+    with editing(parts, task_id) as task, looking(parts, task) as opened:
+        tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+        return _forked(parts, task, task.head_commit, tree, prompt)
+
+
+def create_from(parts: Parts, repo_id: str, snapshot_id: str, prompt: str) -> Task:
+    """A new task of the repository that goes on from a snapshot of any of its tasks, closed ones too.
+
+    Raises: `not_found`, for a snapshot of another repository too.
+    """
+    git = cache_of(parts, repo_id)[1]
+    listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
+    owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
+    if snapshot_id not in owners:
+        raise near("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows a task's own.")
+    return fork(parts, owners[snapshot_id], snapshot_id, prompt)
+
+
+def _forked(parts: Parts, task: Task, head: str, tree: str, prompt: str | None) -> Task:
+    origin = Origin(task, head, tree)
+    return create(parts, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)

@@ -1,0 +1,183 @@
+"""Use-cases on the states of a task: what changed, and commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import sha256_of
+from sandbox.git import objects
+from sandbox.git.diff import Outline, TreeDiff, compare_trees, leaves
+from sandbox.git.entries import GITLINK, SYMLINK, RawChange
+from sandbox.git.object_cache import follow
+from sandbox.git.process import Git
+from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
+from sandbox.policy.commit import require_sources
+from sandbox.policy.paths import show_path
+from sandbox.store.records import find_task, save_task
+from sandbox.workbench.controller.commit_identity import add_origin, choose_identity
+from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.lifecycle import OpenTask, editing, looking
+from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.renames import with_exact_renames
+
+MESSAGE_BYTES = 64 * 1024
+_KINDS = {
+    "A": ChangeKind.ADDED,
+    "D": ChangeKind.DELETED,
+    "T": ChangeKind.TYPE_CHANGED,
+    "R": ChangeKind.RENAMED,
+}
+
+
+def status(parts: Parts, task_id: str) -> Status:
+    """Branch, commits and uncommitted changes."""
+    task = find_task(parts.home, task_id, allow_closed=True)
+    with looking(parts, task) as opened:
+        return status_of(opened)
+
+
+def status_of(opened: OpenTask) -> Status:
+    """The status as this look at the task found it."""
+    task = opened.task
+    return Status(
+        branch=task.branch,
+        head_commit=task.head_commit,
+        base_commit=task.base_commit,
+        ahead=_ahead(opened.git, task),
+        dirty=bool(opened.changes.tree),
+        changes=_shown(opened),
+        rejected=opened.changes.rejected,
+    )
+
+
+def _ahead(git: Git, task: Task) -> int:
+    if task.head_commit == task.base_commit:
+        return 0
+    return objects.count_commits(git, task.base_commit, task.head_commit)
+
+
+def _shown(opened: OpenTask) -> tuple[Change, ...]:
+    return with_exact_renames(opened.git, opened.task.head_commit, opened.changes)
+
+
+def diff(parts: Parts, task_id: str, against: str) -> Diff:
+    """Unified diff of the working state against the task's `base` or `head` commit."""
+    if against not in {"base", "head"}:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "A diff is against 'base' or 'head'")
+    task = find_task(parts.home, task_id, allow_closed=True)
+    with looking(parts, task) as opened:
+        git, changes = opened.git, opened.changes
+    at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
+    found = _compared(git, task.base_commit if against == "base" else task.head_commit, task.head_commit, changes)
+    hashes = at_hand | _hashes(git, [c for c in found.changes if show_path(c.path) not in at_hand])
+    return Diff(
+        text=found.text.decode("utf-8", errors="replace"),
+        files=tuple(_diff_file(c, found.counts.get(c.path, (None, None)), hashes) for c in found.changes),
+        truncated=not found.complete,
+    )
+
+
+def committed(parts: Parts, task: Task) -> tuple[DiffFile, ...]:
+    """What the task's commits changed since its base: the files a push sends."""
+    _, git = cache_of(parts, task.repo_id)
+    found = compare_trees(git, task.base_commit, task.head_commit)
+    return tuple(_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
+
+
+def _compared(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
+    """A commit against the head with changes: when it is the head, the difference also shows what was written."""
+    outline = changes.outline(len(head))
+    if before != head:
+        after = objects.build_tree(git, head, changes.tree)
+        moves = git.known.moves.get((objects.tree_of(git, before), objects.tree_of(git, head)))
+        longer = None if moves is None else Outline(follow(moves, outline.changes), outline.sizes)
+        return compare_trees(git, before, after, outline=longer)
+    after = objects.build_unverified(git, head, changes.tree)
+    found = compare_trees(git, head, after, outline=outline)
+    objects.require_intended(leaves(found.changes), changes.tree, len(head))
+    return found
+
+
+def _diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: dict[str, str]) -> DiffFile:
+    path = show_path(change.path)
+    return DiffFile(
+        path=path,
+        kind=_KINDS.get(change.status, ChangeKind.MODIFIED),
+        old_path=None if change.old_path is None else show_path(change.old_path),
+        additions=lines[0],
+        deletions=lines[1],
+        sha256=hashes.get(path) if change.new_oid else None,
+    )
+
+
+def _hashes(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
+    """Content hashes of what is committed, from one process."""
+    present = [(c.path, c.new_oid) for c in changes if c.new_oid and c.new_mode != GITLINK]
+    contents = objects.read_blobs(git, [oid for _, oid in present])
+    return {show_path(path): sha256_of(content) for (path, _), content in zip(present, contents, strict=True)}
+
+
+def commit(
+    parts: Parts, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
+) -> CommitResult:
+    """Commit the whole working state on the task's branch.
+
+    `allow`: new files or folders to take in although they look built or are large; `.` is all of them.
+    `expected_tree`: what somebody approved.
+    Raises: `nothing_to_commit`, `invalid_input`, `policy_violation`, `conflict`, all before anything is written.
+    """
+    cleaned = _message(message)
+    with editing(parts, task_id) as task, looking(parts, task) as opened:
+        if not opened.changes.tree:
+            raise SandboxError(
+                ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file first; see `status`."
+            )
+        shown = _shown(opened)
+        _require_sources(parts, opened, shown, allow)
+        git = opened.git
+        now, who = datetime.now(UTC), choose_identity(parts)
+        text = add_origin(parts, cleaned, task.id, who)
+        oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.variables(now))
+        require_approved("tree", tree, expected_tree)
+        _move_branch(git, task, oid)
+        update = {"head_commit": oid, "committed_at": now}
+        if task.status is TaskStatus.WORKING:
+            update["status"] = TaskStatus.COMMITTED
+        save_task(parts.home, task.model_copy(update=update))
+        return CommitResult(commit=oid, tree=tree, files=shown, author=str(who.author), note=who.note)
+
+
+def _move_branch(git: Git, task: Task, commit: str) -> None:
+    """Move the task's branch from where its record says it is, or from a commit on that: whoever made that one was
+    killed before he told anybody. Raises: `conflict` when it is anywhere else.
+    """
+    branch = f"refs/heads/{task.branch}"
+    try:
+        objects.move_ref(git, branch, commit, task.head_commit)
+    except SandboxError:
+        tip = objects.resolve_ref(git, branch)
+        if tip is None or objects.parent_of(git, tip) != task.head_commit:
+            raise
+        objects.move_ref(git, branch, commit, tip)
+
+
+def _require_sources(parts: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:
+    added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
+    files = (
+        (path, c.content)
+        for c in opened.changes.tree
+        if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
+    )
+    require_sources(files, allow, parts.commit_policy, parts.settings.commit.max_file_bytes)
+
+
+def _message(message: str) -> str:
+    """A message without control characters. Raises: `invalid_input` for an empty or oversized one."""
+    text = "".join(c for c in message.replace("\r\n", "\n") if c in "\n\t" or c.isprintable()).strip()
+    if not text or len(text.encode()) > MESSAGE_BYTES:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A commit message has 1 to {MESSAGE_BYTES} bytes of text")
+    return text + "\n"

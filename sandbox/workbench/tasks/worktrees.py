@@ -1,0 +1,205 @@
+"""Worktrees of tasks and clean rooms: where they lie, making, opening and removing them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.files.tree import WorktreeFiles
+from sandbox.git.process import Git
+from sandbox.models import Task, TaskStatus
+from sandbox.store.home import GIT_MASK
+from sandbox.store.records import find_task
+from sandbox.workbench.controller.services import Parts
+from sandbox.workspaces.full_checkout import Plain
+from sandbox.workspaces.layout import Site
+from sandbox.workspaces.layout_choice import choose, layout_of
+from sandbox.workspaces.overlay import base_of
+from sandbox.workspaces.pristine import collect
+from sandbox.workspaces.restore import restore_tree
+from sandbox.workspaces.statcache import Memory
+
+_log = logging.getLogger(__name__)
+
+
+def site_of(parts: Parts, repo_id: str, task_id: str) -> Site:
+    """Where a task's worktree lives."""
+    home = parts.home
+    return Site(
+        root=home.worktree(repo_id, task_id),
+        layers=home.layers(repo_id, task_id),
+        pristines=home.pristines(repo_id),
+        owner=parts.file_owner,
+        mask=GIT_MASK,
+        memory=Memory(home.stat_index(task_id), home.guest_mark(task_id)),
+    )
+
+
+def make_worktree(parts: Parts, repo_id: str, git: Git, tree: str, site: Site) -> None:
+    """A new worktree that holds `tree`, in the layout the settings and this host allow."""
+    layout = choose(parts.settings.workspaces.worktree, parts.home.repositories)
+    if layout.kind == "plain":
+        layout.lay_out(git, tree, site)
+        return
+    with parts.home.locked(f"pristine-{repo_id}"):
+        layout.lay_out(git, tree, site)
+
+
+@contextmanager
+def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
+    """A fresh worktree that holds `tree` and is gone afterwards whatever happens.
+
+    The pristine checkout of `near` is shared when it is there; none is made for a tree that may not be seen again.
+    """
+    site = _room_site(parts, repo_id)
+    try:
+        if (site.pristines / near).is_dir():
+            _lay_out(parts, repo_id, git, (near, tree), site)
+        else:
+            Plain().lay_out(git, tree, site)
+        yield site.root
+    finally:
+        remove_worktree(site)
+
+
+def _room_site(parts: Parts, repo_id: str) -> Site:
+    root = parts.home.room(f"room-{parts.presence.new_id()}")
+    layers = root.with_name(f"{root.name}.layers")
+    return Site(root, layers, parts.home.pristines(repo_id), parts.file_owner, GIT_MASK)
+
+
+def _lay_out(parts: Parts, repo_id: str, git: Git, trees: tuple[str, str], site: Site) -> None:
+    """A new worktree over the checkout of one tree that holds another."""
+    below, wanted = trees
+    make_worktree(parts, repo_id, git, below, site)
+    with WorktreeFiles(site.root) as files:
+        restore_tree(git, files, below, wanted, parts.file_owner)
+
+
+def renew(parts: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None:
+    """Put a new worktree in the place of a task's: over the checkout of one tree, holding another.
+
+    The caller holds the task's lock, and nothing runs in it. It is made in a room first, so a kill leaves the old one,
+    the new one, or for a moment none at all.
+    """
+    room, site = _room_site(parts, task.repo_id), site_of(parts, task.repo_id, task.id)
+    try:
+        _lay_out(parts, task.repo_id, git, trees, room)
+        with mounting(parts, task.id):
+            put_away(room)
+            give_up(site)
+            for new, place in ((room.layers, site.layers), (room.root, site.root)):
+                if new.exists():
+                    new.rename(place)
+    finally:
+        remove_worktree(room)
+
+
+def remove_worktree(site: Site) -> None:
+    """Take a worktree away, with all that lies beside it."""
+    layout_of(site).remove(site)
+
+
+def give_up(site: Site) -> None:
+    """Take a task's worktree away for good. The caller holds the task's lock.
+
+    Renamed first, so that a kill leaves all of it, or nothing that anybody would take for its files; `gc` removes that.
+    """
+    put_away(site)
+    for folder in (site.root, site.layers):  # without layers the mount point would be a worktree of no files
+        if folder.exists():
+            aside = folder.with_name(f".{folder.name}.removed-{secrets.token_hex(8)}")
+            folder.rename(aside)
+            remove_tree(aside)
+    if site.memory:
+        site.memory.forget()
+
+
+def put_away(site: Site) -> None:
+    """Unmount a worktree that nobody works in any more."""
+    layout_of(site).put_away(site)
+
+
+def collect_unused(parts: Parts, repo_id: str) -> list[str]:
+    """Remove pristine checkouts that no worktree lies above and nobody asked for in days; their names.
+
+    Nothing when somebody is making one, or when it cannot be told what lies above: the next time does.
+    """
+    home, unused_s = parts.home, parts.settings.workspaces.keep_unused_days * 86_400
+    try:
+        with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
+            in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
+            return collect(home.pristines(repo_id), in_use | _below_rooms(parts), unused_s)
+    except SandboxError as error:
+        _log.info("unused checkouts of %s stay for now: %s", repo_id, error)
+        return []
+
+
+def pristine_of(parts: Parts, task: Task) -> Path | None:
+    """The immutable checkout below a task's worktree, None where it lies on none."""
+    site = site_of(parts, task.repo_id, task.id)
+    return layout_of(site).pristine(site)
+
+
+def _below_rooms(parts: Parts) -> set[str]:
+    """What lies below clean rooms, of whatever repository. One that is made or taken away right now may have no record:
+    ours are made under the lock that the caller holds.
+    """
+    found = set()
+    for layers in parts.home.room("any").parent.glob("*.layers/"):
+        with suppress(SandboxError):
+            found.add(base_of(layers))
+    return found
+
+
+def has_worktree(site: Site) -> bool:
+    """Whether there is one, mounted or not."""
+    return site.root.is_dir() or site.layers.is_dir()
+
+
+def ready(parts: Parts, task: Task) -> Path:
+    """Root of a task's worktree, mounted again if a reboot took the mount away. Raises: `not_found`.
+
+    That of a closed task stays unmounted: what changed in it can be told without.
+    """
+    site = site_of(parts, task.repo_id, task.id)
+    _require_worktree(site, task)
+    if task.status is not TaskStatus.CLOSED and not layout_of(site).is_ready(site):
+        with mounting(parts, task.id):
+            _require_worktree(site, task)  # whoever closed it meanwhile has it taken away
+            if find_task(parts.home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
+                layout_of(site).make_ready(site)
+    return site.root
+
+
+_KEPT = "Its commits and snapshots are still there"
+_CLOSED = f"The task is closed. {_KEPT}: `sandbox task fork TASK --snapshot S` goes on from one."
+
+
+def _require_worktree(site: Site, task: Task) -> None:
+    if not has_worktree(site):
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            "The task's worktree is gone",
+            details=task.id,
+            hint=_CLOSED
+            if task.status is TaskStatus.CLOSED
+            else f"{_KEPT}: `sandbox task clean {task.id}` makes another.",
+        )
+
+
+def mounting(parts: Parts, task_id: str) -> AbstractContextManager[None]:
+    """Hold the right to mount and unmount a task's worktree, which those who only read need too."""
+    return parts.home.locked(f"mount-{task_id}")
+
+
+@contextmanager
+def files_of(parts: Parts, task: Task) -> Iterator[WorktreeFiles]:
+    """Safe access to the files of a task."""
+    with WorktreeFiles(ready(parts, task)) as files:
+        yield files

@@ -1,0 +1,65 @@
+"""What we keep of a base tree, so that no operation on a task lists the whole tree again."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
+from sandbox.git.objects import read_blobs
+from sandbox.git.process import Git
+from sandbox.models import Model, ObjectId
+from sandbox.policy.paths import path_bytes, show_path
+from sandbox.workspaces.ignore import IGNORE_BYTES, IgnoreRules
+
+
+class BaseFacts(Model):
+    """Facts about the tree of one commit, all paths in text form.
+
+    `ignore`: text of each `.gitignore` by its directory; None when they are too large to be used. `gitlinks`: where
+    submodules belong. `markers`: content of the files that profiles ask for (bytes as latin-1), None for those the
+    tree does not have.
+    """
+
+    tree: ObjectId
+    ignore: dict[str, str] | None
+    gitlinks: tuple[str, ...]
+    markers: dict[str, str | None]
+
+    def rules(self, artifacts: Iterable[str]) -> IgnoreRules:
+        """Ignore rules of the tree, plus a profile's build output. Raises: `quota_exceeded`."""
+        if self.ignore is None:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"The repository's .gitignore files hold more than {IGNORE_BYTES} bytes",
+                hint="Such a repository cannot be worked on: what a commit leaves out could not be told.",
+            )
+        return IgnoreRules(self.ignore, artifacts)
+
+    def gitlink_paths(self) -> frozenset[bytes]:
+        """Where submodules belong."""
+        return frozenset(path_bytes(path) for path in self.gitlinks)
+
+    def marker(self, path: str) -> bytes | None:
+        """Content of a marker file. Raises: KeyError for one that was not looked for."""
+        text = self.markers[path]
+        return None if text is None else text.encode("latin-1")
+
+
+def gather_facts(git: Git, tree: str, entries: Sequence[TreeEntry], markers: Mapping[str, bytes | None]) -> BaseFacts:
+    """Facts of a tree with these leaves."""
+    return BaseFacts(
+        tree=tree,
+        ignore=_ignore_files(git, entries),
+        gitlinks=tuple(show_path(e.path) for e in entries if e.mode == GITLINK),
+        markers={path: None if content is None else content.decode("latin-1") for path, content in markers.items()},
+    )
+
+
+def _ignore_files(git: Git, entries: Iterable[TreeEntry]) -> dict[str, str] | None:
+    found = [e for e in entries if posixpath.basename(e.path) == b".gitignore" and e.mode not in {SYMLINK, GITLINK}]
+    if sum(e.size or 0 for e in found) > IGNORE_BYTES:
+        return None
+    texts = (content.decode("utf-8", errors="replace") for content in read_blobs(git, [e.oid for e in found]))
+    return {show_path(posixpath.dirname(e.path)): text for e, text in zip(found, texts, strict=True)}

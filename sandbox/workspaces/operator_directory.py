@@ -1,0 +1,235 @@
+"""What a directory of the operator holds beside the commit that is checked out in it; for `sandbox run DIR`.
+
+Theory. `git status` there would run what the repository's configuration, attributes and nested repositories name
+(THREATS B, C), and the directory may be a stranger's. So git is not asked: our own walk (files/tree.py) meets the
+leaves of the commit's tree, which come from the cache clone. Three things are taken from the directory's `.git`, as
+plain bytes and for this answer only: the index, so that a file with the stamp under which git last saw it is not read
+again and files that a filter writes differently (line ends, large file storage) or a sparse checkout leaves out are not
+called changed; `info/exclude`; and whether modes are compared. The owner of the repository could hide a change that
+way, as from `git status`; the verdict is about the commit in any case.
+
+The time is bounded: what was changed last is compared first, and a comparison that did not come to its end says so.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+from sandbox.files.names import Entry, EntryKind, Limits
+from sandbox.files.tree import WorktreeFiles
+from sandbox.git.entries import EXECUTABLE, GITLINK, SYMLINK, TreeEntry
+from sandbox.git.index import IndexEntry, parse_index
+from sandbox.git.objects import blob_id
+from sandbox.models import ChangeKind, Uncommitted, UncommittedChange
+from sandbox.policy.paths import RepoPath, folders_above, show_path
+from sandbox.workspaces.changes import inside
+from sandbox.workspaces.ignore import IgnoreRules
+
+BUDGET_S = 2.0
+NAMED = 10
+"""Most paths of a result; all are counted."""
+
+_LIMITS = Limits(entries=200_000)
+_IGNORE_BYTES = 256 * 1024
+_MATCHES = 2_000_000  # comparisons of a name with an ignore rule: about a second
+_INDEX_BYTES = 48 * 1024**2
+_READ_BYTES = 64 * 1024**2
+_SMALL = 256 * 1024
+_NO_MODES = re.compile(rb"^[ \t]*filemode[ \t]*=[ \t]*(false|no|off|0)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
+
+
+def find_uncommitted(
+    root: Path, leaves: Sequence[TreeEntry], ignore: Mapping[str, str] | None, budget_s: float = BUDGET_S
+) -> Uncommitted:
+    """Compare the directory with the leaves (with sizes) of its checked-out commit, for at most about `budget_s`.
+
+    `ignore`: text of the commit's `.gitignore` files by directory. Never raises: what cannot be looked at makes the
+    answer incomplete.
+    """
+    deadline = time.monotonic() + budget_s
+    try:
+        with WorktreeFiles(root.resolve()) as files:
+            search = _Search(files, leaves, _rules(files, ignore), deadline)
+            return search.run()
+    except (SandboxError, OSError):
+        return Uncommitted(count=0, changes=(), complete=False)
+
+
+def _rules(files: WorktreeFiles, ignore: Mapping[str, str] | None) -> IgnoreRules | None:
+    """Those of the commit; at its root, with less weight, those of `info/exclude` (gitignore(5)). None: too many."""
+    own = _plain(files, ".git/info/exclude", _SMALL).decode("utf-8", errors="replace")
+    if ignore is None or len(own) + sum(map(len, ignore.values())) > _IGNORE_BYTES:
+        return None
+    return IgnoreRules({**ignore, "": f"{own}\n{ignore.get('', '')}"}, budget=_MATCHES)
+
+
+def _plain(files: WorktreeFiles, path: str, cap: int) -> bytes:
+    """Content of a regular file; empty when there is none."""
+    try:
+        return files.read(RepoPath(path), cap)
+    except SandboxError:
+        return b""
+
+
+@dataclass(frozen=True)
+class _LastSeen:
+    """What git's index says. `written_ns`: a file changed at or after that may have the stamp it had before."""
+
+    entries: Mapping[bytes, IndexEntry]
+    written_ns: int
+
+    @classmethod
+    def of(cls, files: WorktreeFiles, oid_length: int) -> _LastSeen:
+        try:
+            content, info = files.read_with_stat(RepoPath(".git/index"), _INDEX_BYTES)
+        except SandboxError:
+            return cls({}, 0)
+        return cls(parse_index(content, oid_length), info.st_mtime_ns)
+
+    def is_as_in(self, leaf: TreeEntry, entry: Entry) -> bool:
+        """Whether git saw this very file, and found that it is this leaf."""
+        seen = self.entries.get(entry.path)
+        if seen is None or seen.oid != leaf.oid or entry.times_ns[0] >= self.written_ns:
+            return False
+        return (seen.mtime_ns, seen.ctime_ns) == entry.times_ns and seen.size == entry.size % 2**32
+
+    def skipped(self, path: bytes) -> bool:
+        seen = self.entries.get(path)
+        return seen is not None and seen.skipped
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+class _Search:
+    def __init__(
+        self, files: WorktreeFiles, leaves: Sequence[TreeEntry], rules: IgnoreRules | None, deadline: float
+    ) -> None:
+        self._files, self._rules, self._deadline = files, rules, deadline
+        self._leaves = {leaf.path: leaf for leaf in leaves if leaf.mode != GITLINK}
+        self._gitlinks = {leaf.path for leaf in leaves if leaf.mode == GITLINK}
+        self._folders = folders_above(leaf.path for leaf in leaves)
+        self._oid_length = len(leaves[0].oid) if leaves else 40
+        self._with_modes = _NO_MODES.search(_plain(files, ".git/config", _SMALL)) is None
+        self._found: dict[bytes, ChangeKind] = {}
+        self._unreadable: set[bytes] = set()
+        self._complete = True
+
+    def run(self) -> Uncommitted:
+        seen = _LastSeen.of(self._files, self._oid_length)
+        try:
+            there = self._walk(seen)
+            self._note_missing(there, seen)
+        except (_OutOfTime, SandboxError):
+            self._complete = False
+        ordered = sorted(self._found.items(), key=lambda item: (item[1] is ChangeKind.ADDED, item[0]))
+        named = tuple(UncommittedChange(path=show_path(path), kind=kind) for path, kind in ordered[:NAMED])
+        return Uncommitted(count=len(ordered), changes=named, complete=self._complete)
+
+    def _walk(self, seen: _LastSeen) -> set[bytes]:
+        """Compare all that is there; returns the paths of leaves among it."""
+        there: set[bytes] = set()
+        unsure: list[tuple[Entry, TreeEntry]] = []
+        for entry in self._files.walk(self._pruned, _LIMITS):
+            self._require_time()
+            leaf = self._leaves.get(entry.path)
+            if leaf is None:
+                self._note_untracked(entry)
+                continue
+            there.add(entry.path)
+            if not seen.is_as_in(leaf, entry) or self._mode_differs(entry, leaf):
+                unsure.append((entry, leaf))
+        self._read(unsure)
+        return there
+
+    def _pruned(self, folder: bytes) -> bool:
+        """Submodules, ignored directories, and what lies in a directory that is named as a whole already."""
+        if folder in self._gitlinks:
+            return True
+        if folder in self._folders:
+            return False
+        return self._top(folder + b"/") in self._found or self._ignored(folder, directory=True)
+
+    def _ignored(self, path: bytes, *, directory: bool = False) -> bool:
+        """Where there are more rules than the time allows, untracked files are left out of the answer."""
+        if self._rules is not None:
+            try:
+                return self._rules.ignored(show_path(path), directory=directory)
+            except SandboxError:
+                self._rules = None
+        self._complete = False
+        return True
+
+    def _note_untracked(self, entry: Entry) -> None:
+        """As `git status` names it: no special files, and of a directory without tracked files only the directory."""
+        path = entry.path
+        if entry.kind is EntryKind.REJECTED:
+            if path in self._folders:
+                self._unreadable.add(path)
+                self._complete = False
+            if path == b".git" or posixpath.basename(path) != b".git":
+                return
+        if inside(path, self._gitlinks) or self._ignored(path):
+            return
+        self._found[self._top(path)] = ChangeKind.ADDED
+
+    def _top(self, path: bytes) -> bytes:
+        """The highest directory above (with a slash behind) that holds no leaf, or the path itself."""
+        names = path.split(b"/")
+        for depth in range(1, len(names)):
+            folder = b"/".join(names[:depth])
+            if folder not in self._folders:
+                return folder + b"/"
+        return path
+
+    def _read(self, unsure: Iterable[tuple[Entry, TreeEntry]]) -> None:
+        """Compare contents, of what was changed last first: the time may not suffice for all."""
+        for entry, leaf in sorted(unsure, key=lambda pair: pair[0].times_ns[1], reverse=True):
+            self._require_time()
+            if kind := self._kind_of_change(entry, leaf):
+                self._found[entry.path] = kind
+
+    def _kind_of_change(self, entry: Entry, leaf: TreeEntry) -> ChangeKind | None:
+        wanted = EntryKind.SYMLINK if leaf.mode == SYMLINK else EntryKind.FILE
+        if entry.kind is not wanted:
+            return ChangeKind.TYPE_CHANGED
+        if self._mode_differs(entry, leaf) or not self._same_content(entry, leaf):
+            return ChangeKind.MODIFIED
+        return None
+
+    def _mode_differs(self, entry: Entry, leaf: TreeEntry) -> bool:
+        is_file = entry.kind is EntryKind.FILE and leaf.mode != SYMLINK
+        return is_file and self._with_modes and entry.executable != (leaf.mode == EXECUTABLE)
+
+    def _same_content(self, entry: Entry, leaf: TreeEntry) -> bool:
+        """Line ends of another system are the same content: git writes them where it is configured to."""
+        try:
+            if entry.kind is EntryKind.SYMLINK:
+                return blob_id(self._files.link_target(entry.path), self._oid_length) == leaf.oid
+            if entry.size < (leaf.size or 0) or entry.size > 2 * (leaf.size or 0):
+                return False
+            if entry.size > _READ_BYTES:
+                self._complete = False
+                return entry.size == leaf.size
+            content = self._files.read(RepoPath(show_path(entry.path)), _READ_BYTES)
+        except SandboxError:  # it went, or became something else, meanwhile
+            return False
+        if blob_id(content, self._oid_length) == leaf.oid:
+            return True
+        return b"\r\n" in content and blob_id(content.replace(b"\r\n", b"\n"), self._oid_length) == leaf.oid
+
+    def _note_missing(self, there: set[bytes], seen: _LastSeen) -> None:
+        for path in self._leaves.keys() - there:
+            if not seen.skipped(path) and not inside(path, self._unreadable):
+                self._found[path] = ChangeKind.DELETED
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise _OutOfTime
