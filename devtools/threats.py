@@ -71,7 +71,8 @@ _BESIDE = (
     ("clean room", "`test_r_a_room_holds_the_committed_tree_to_the_byte`",
      "only paths that differ are touched, gitlinks count as nothing"),
     ("notes on base commits",
-     "`tests/unit/test_bases.py`, `tests/unit/test_mounts.py` (links and white space in the home)",
+     "`tests/unit/workbench/repositories/test_commit_facts.py`, `tests/unit/engine/test_mounts.py` (links and white"
+     " space in the home)",
      "made again when damaged"),
     ("what ships, each entry with its control",
      "`test_shipped_entry_holds`, `test_shipped_entry_on_a_newer_git_holds`", ""),

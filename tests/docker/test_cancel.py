@@ -276,7 +276,7 @@ def test_ctrl_c_while_waiting_in_line_leaves_the_line(narrow: Bench) -> None:
 
 
 def test_l24_a_storm_of_checks_from_threads_and_processes_passes_in_turns(bench: Bench) -> None:
-    """What is left of them is asked by `nothing_runs`. The order is proven in tests/unit/test_turns.py."""
+    """What is left of them is asked by `nothing_runs`. The order is proven in tests/unit/store/test_run_queue.py."""
     tasks = [bench.task() for _ in range(32)]
     commands = [Command(bench.home).start("check", "run", task_id, "quick") for task_id in tasks[:8]]
     line, at_work = Turns(bench.home / "repositories" / "turns", 1), [0]

@@ -1,6 +1,6 @@
 """Checks that attack PID 1 of a real guest (images/init): none gets a `passed` it did not earn.
 
-What the attacks do where nothing stops them: tests/unit/test_supervisor_hostile.py, and the controls here.
+What the attacks do where nothing stops them: tests/unit/guest_pid1/test_supervisor_hostile.py, and the controls here.
 """
 
 from __future__ import annotations

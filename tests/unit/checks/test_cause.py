@@ -1,0 +1,339 @@
+"""Why a check did not pass: by what it printed (captured in tests/data/causes), and where nothing may be said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.checks.cause import EXIT_STATUS_ONLY, HELPER, cause_of
+from sandbox.checks.crash import crash_of
+from sandbox.checks.declared import Declared
+from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, TestFailure, Verdict
+from tests.unit.cli.test_run_explanations import run
+
+DATA = Path(__file__).parents[2] / "data" / "causes"
+CODE, ENVIRONMENT, GUEST, UNKNOWN = (
+    CauseKind.CODE,
+    CauseKind.ENVIRONMENT,
+    CauseKind.GUEST_INFRASTRUCTURE,
+    CauseKind.UNKNOWN,
+)
+CHECK = Check(id="test", label="test", argv=("make", "test"))
+
+
+def why(found: CheckRun, *argv: str, declared: tuple[str, ...] = ()) -> Cause:
+    check = CHECK.model_copy(update={"argv": argv}) if argv else CHECK
+    cause = cause_of(check, found, lambda module: module in declared)
+    assert cause is not None
+    return cause
+
+
+def failed(exit_code: int | None = 1, *, out: str = "", err: str = "", **more: Any) -> CheckRun:
+    return run(Verdict.FAILED, exit_code, stdout_tail=out, stderr_tail=err, **more)
+
+
+# --- what tools say
+
+SAID: dict[str, tuple[int, CauseKind, str]] = {
+    "make-command": (2, ENVIRONMENT, "'no-such-tool'"),
+    "make-shell-command": (2, ENVIRONMENT, "'no-such-tool'"),
+    "make-own-script": (2, UNKNOWN, "'./missing-script'"),
+    "bash-command": (127, ENVIRONMENT, "'no-such-tool'"),
+    "dash-command": (127, ENVIRONMENT, "'no-such-tool'"),
+    "npm-command": (127, ENVIRONMENT, "'mocha'"),
+    "gcc-header": (1, ENVIRONMENT, "'zlibx.h'"),
+    "gcc-own-header": (1, UNKNOWN, "'own.h'"),
+    "gcc-error": (1, CODE, "compiler"),
+    "ld-library": (1, ENVIRONMENT, "'nosuch'"),
+    "cmake-package": (1, ENVIRONMENT, "'Qt6'"),
+    "cmake-module": (1, ENVIRONMENT, "'ZLIB'"),
+    "cmake-pkgconfig": (1, ENVIRONMENT, "'nosuchlib'"),
+    "pkg-config": (1, ENVIRONMENT, "'nosuchlib'"),
+    "git-network": (128, ENVIRONMENT, "network"),
+    "npm-network": (1, ENVIRONMENT, "network"),
+    "cargo-network": (101, ENVIRONMENT, "network"),
+    "cargo-offline": (101, ENVIRONMENT, "crates"),
+    "cargo-error": (101, CODE, "compiler"),
+    "pip-offline": (1, ENVIRONMENT, "'nosuchpkg'"),
+    "pip-network": (1, ENVIRONMENT, "'nosuchpkg'"),
+    "uv-offline": (1, ENVIRONMENT, "network"),
+    "no-space": (1, GUEST, "limits.tmp_bytes"),
+    "pytest-network-and-space": (1, ENVIRONMENT, "network"),
+    "node-own-module": (1, UNKNOWN, EXIT_STATUS_ONLY),
+    "make-crash": (2, CODE, "SIGSEGV"),
+}
+
+
+@pytest.mark.parametrize("stream", ["out", "err"])
+@pytest.mark.parametrize(("name", "expected"), SAID.items(), ids=SAID)
+def test_what_a_tool_says_is_put_down_to(name: str, expected: tuple[int, CauseKind, str], stream: str) -> None:
+    exit_code, kind, words = expected
+    found = why(failed(exit_code, **{stream: (DATA / f"{name}.txt").read_text()}))
+    assert found.kind is kind
+    assert words in found.sentence
+
+
+def test_every_capture_is_read() -> None:
+    used = {*SAID, *SILENT, *IMPORTS}
+    assert {path.stem for path in DATA.glob("*.txt")} == used
+
+
+IMPORTS = {
+    "pytest-collection": "yaml",
+    "pytest-conftest": "yaml",
+    "pytest-import-in-test": "yaml",
+    "python-import": "no_such",
+    "node-module": "left-pad",
+}
+
+
+@pytest.mark.parametrize(("name", "module"), IMPORTS.items(), ids=IMPORTS)
+def test_a_missing_module_is_the_environments_only_where_the_project_declares_it(name: str, module: str) -> None:
+    said = failed(2, out=(DATA / f"{name}.txt").read_text())
+    found = why(said, declared=(module,))
+    assert (found.kind, f"'{module}'" in found.sentence) == (ENVIRONMENT, True)
+    found = why(said)
+    assert (found.kind, f"'{module}'" in found.sentence) == (UNKNOWN, True)
+
+
+# --- and where it is silent
+
+SILENT = {
+    "make-shell-prints-not-found": 2,  # a step's own doing, which make does not say of it
+    "make-crash-handled": 2,
+    "pytest-words-in-an-assertion": 1,
+    "pytest-segfault": 1,  # of a process below one that went on
+}
+
+
+@pytest.mark.parametrize(("name", "exit_code"), SILENT.items(), ids=SILENT)
+def test_words_in_the_output_of_something_else_are_no_cause(name: str, exit_code: int) -> None:
+    found = why(failed(exit_code, out=(DATA / f"{name}.txt").read_text()))
+    assert (found.kind, found.sentence) == (UNKNOWN, EXIT_STATUS_ONLY)
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.txt")), ids=lambda path: path.stem)
+def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
+    found = run(Verdict.PASSED, 0, stdout_tail=path.read_text(), stderr_tail=path.read_text())
+    assert cause_of(CHECK, found, lambda _: True) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "AssertionError: 'bash: foo: command not found' != ''",
+        "E       AssertionError: assert 'ModuleNotFoundError: No module named x' in ''",
+        "  expected: fatal: unable to access 'https://x/': Could not resolve host: x",
+        "# npm error code EAI_AGAIN is what npm says",
+        "ok 3 - says No space left on device when the disk is full",
+        "test_no_space_left_on_device ... ok",
+        "not ok 4 - ld: cannot find -lfoo",
+        "warning: a.c:1:10: fatal error is what gcc calls it",
+    ],
+)
+def test_a_line_about_such_words_is_no_cause(line: str) -> None:
+    for exit_code in (1, 2, 127):
+        assert why(failed(exit_code, out=line)).kind is (ENVIRONMENT if exit_code == 127 else UNKNOWN)
+
+
+def test_a_name_from_the_output_is_short_and_of_plain_characters() -> None:
+    for name in ("x" * 500, "\x1b[31m", "a\u202eb", "{0.__class__}"):
+        found = why(failed(1, err=f"/usr/bin/ld: cannot find -l{name}"))
+        assert len(found.sentence) < 300
+        assert found.sentence.isprintable()
+
+
+def test_hostile_output_takes_no_time() -> None:
+    lines = ("a" * 8000, "make: *** [" * 700, ": " * 4000, "E " * 4000, "-" * 8000, "dial tcp: lookup x: " * 400)
+    started = time.monotonic()
+    for line in lines:
+        why(failed(1, out=line, err=line))
+    assert time.monotonic() - started < 5.0
+
+
+# --- facts
+
+FACTS: dict[str, tuple[CheckRun, CauseKind, str]] = {
+    "memory": (run(Verdict.OOM_KILLED, 137), GUEST, "limits.memory_bytes"),
+    "disk": (run(Verdict.DISK_LIMIT, None), GUEST, "disk limit"),
+    "output": (run(Verdict.OUTPUT_LIMIT, None), GUEST, "limits.output_total_bytes"),
+    "deadline": (run(Verdict.TIMED_OUT, None), UNKNOWN, "timeout_s"),
+    "stopped": (run(Verdict.KILLED, 137), UNKNOWN, "on request"),
+    "stopped before": (run(Verdict.KILLED, None, wall_time_s=0.0), UNKNOWN, "on request"),
+    "lost": (run(Verdict.KILLED, None), GUEST, "without a report"),
+    "forks refused": (failed(1, usage={"forks_refused": 3}), GUEST, "limits.pids"),
+    "all processes": (failed(1, usage={"pids_peak": 32}), GUEST, "limits.pids"),
+    "signal": (failed(139, signal=11), CODE, "it was ended by SIGSEGV"),
+    "abort": (failed(134, signal=6), CODE, "SIGABRT"),
+    "killed itself": (failed(137, signal=9), UNKNOWN, "SIGKILL"),
+    "a file too large": (failed(153, signal=25), GUEST, "limits.file_bytes"),
+    "a forbidden call": (failed(159, signal=31), ENVIRONMENT, "system call"),
+    "a shell's child": (failed(139), CODE, "a program that it ran was ended by SIGSEGV"),
+    "not a signal": (failed(200), UNKNOWN, EXIT_STATUS_ONLY),
+    "nothing there": (failed(127, err="sandbox: cannot run 'nope' in /workspace: No such file or directory"),
+                      ENVIRONMENT, "no command 'nope'"),
+    "nothing named": (failed(127), ENVIRONMENT, "a command that it needs"),
+    "not executable": (failed(126), UNKNOWN, "cannot be executed"),
+    "plain": (failed(3), UNKNOWN, EXIT_STATUS_ONLY),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "kind", "words"), FACTS.values(), ids=FACTS)
+def test_facts_decide_first(found: CheckRun, kind: CauseKind, words: str) -> None:
+    network = (DATA / "npm-network.txt").read_text()
+    assert why(found).kind is kind
+    assert words in why(found).sentence
+    if kind is not UNKNOWN:
+        assert why(found.model_copy(update={"stdout_tail": network})) == why(found)
+
+
+def test_our_own_helper_says_what_is_lacking() -> None:
+    said = f"{HELPER}: requests>=2,<3 (from sample) is not in the wheel-house of this image (/wheels). Add it:\n"
+    for code, words in ((69, "'requests>=2,<3', a declared dependency,"), (72, "needed to build the project")):
+        found = why(failed(code, err=said), HELPER, "test")
+        assert (found.kind, words in found.sentence) == (ENVIRONMENT, True)
+        assert why(failed(code), HELPER, "test").kind is ENVIRONMENT
+        assert why(failed(code, err=said), "make", "test").kind is UNKNOWN, "another program's exit status is its own"
+
+
+# --- reports of tests
+
+
+def report(*failed_tests: tuple[str, str], tests: int = 10) -> Report:
+    cases = tuple(TestFailure(name=name, message=message) for name, message in failed_tests)
+    return Report(tests=tests, failures=len(cases), errors=0, skipped=0, failed=cases)
+
+
+NO_NETWORK = ("a::net", "socket.gaierror: [Errno -3] Temporary failure in name resolution")
+ASSERTION = ("a::sum", "AssertionError: assert 3 == 4")
+
+
+def test_failing_tests_are_the_codes_though_others_print_such_words() -> None:
+    noise = (DATA / "pytest-network-and-space.txt").read_text()
+    assert why(failed(1, out=noise, report=report(ASSERTION))).kind is CODE
+    assert why(failed(1, report=report(ASSERTION, NO_NETWORK))) == Cause(kind=CODE, sentence="2 of 10 tests failed")
+    assert why(failed(1, report=report(NO_NETWORK))).kind is ENVIRONMENT
+    many = Report(tests=90, failures=80, errors=0, skipped=0, failed=report(NO_NETWORK).failed)
+    assert why(failed(1, report=many)).kind is CODE, "the others are not known"
+
+
+def test_a_collection_error_is_read_from_the_output() -> None:
+    said = (DATA / "pytest-collection.txt").read_text()
+    found = why(failed(2, out=said, report=report(("t", "collection failure"))), declared=("yaml",))
+    assert found.kind is ENVIRONMENT
+
+
+def test_a_crash_comes_before_the_report() -> None:
+    for crashed in (
+        failed(139, signal=11, report=report(ASSERTION)),
+        failed(134, report=report(ASSERTION)),
+        failed(2, err=(DATA / "make-crash.txt").read_text(), report=report(ASSERTION)),
+    ):
+        assert crash_of(crashed) is not None
+        assert "was ended by SIG" in why(crashed).sentence
+    assert crash_of(failed(1, report=report(ASSERTION))) is None
+
+
+# --- what a project declares
+
+PROJECTS: dict[str, dict[str, str]] = {
+    "project": {"pyproject.toml": '[project]\ndependencies = ["PyYAML>=6"]'},
+    "extra": {"pyproject.toml": '[project.optional-dependencies]\ntest = ["pyyaml"]'},
+    "group": {"pyproject.toml": '[dependency-groups]\ntest = [{include-group = "x"}, "pyyaml"]'},
+    "poetry": {"pyproject.toml": '[tool.poetry.group.dev.dependencies]\nPyYAML = "*"'},
+    "requirements": {"requirements-dev.txt": "# x\n-r other.txt\n  PyYAML==6 # why\n"},
+    "setup.cfg": {"setup.cfg": "[options]\ninstall_requires =\n  a\n  pyyaml>=5\n"},
+    "extras of setup.cfg": {"setup.cfg": "[options.extras_require]\ntest =\n  pyyaml\n"},
+    "by its own name": {"requirements.txt": "yaml\n"},
+    "node": {"package.json": json.dumps({"devDependencies": {"yaml": "1"}})},
+}
+NOT_DECLARED: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "another": {"pyproject.toml": '[project]\ndependencies = ["requests", "yamllint"]'},
+    "broken": {"pyproject.toml": "[", "package.json": "{", "setup.cfg": "x"},
+    "strange": {"pyproject.toml": "project = 3\ntool = []", "package.json": '[{"dependencies": 3}]'},
+    "deep": {"package.json": "[" * 60_000, "pyproject.toml": "a = " + "[" * 60_000},
+    "too large": {"requirements.txt": "pyyaml\n" + "#" * 70_000},
+}
+
+
+@pytest.mark.parametrize("files", PROJECTS.values(), ids=PROJECTS)
+def test_a_project_declares(files: dict[str, str], tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert Declared(tmp_path)("yaml")
+    assert Declared(tmp_path)("yaml.nodes")
+    assert not Declared(tmp_path)("numpy")
+
+
+@pytest.mark.parametrize("files", NOT_DECLARED.values(), ids=NOT_DECLARED)
+def test_a_project_declares_nothing(files: dict[str, str], tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert not Declared(tmp_path)("yaml")
+
+
+def test_a_link_declares_nothing(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("pyyaml\n")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "requirements.txt").symlink_to(tmp_path / "outside")
+    assert not Declared(tmp_path / "tree")("yaml")
+    assert not Declared(tmp_path / "nowhere")("yaml")
+
+
+def test_runs_recorded_before_there_were_causes_still_load() -> None:
+    document = failed(1).model_dump(mode="json")
+    assert document.pop("cause", "absent") is None
+    loaded = CheckRun.model_validate(document)
+    assert loaded.cause is None
+    told = failed(1).model_copy(update={"cause": why(failed(1))})
+    assert CheckRun.model_validate_json(told.model_dump_json()) == told
+
+
+# Each took seconds to minutes and up to gigabytes in the controller, after the guest's own deadline.
+COSTLY = {
+    "dots of a key": ("pyproject.toml", ".".join(["a"] * 32_000) + "=1"),
+    "dots of keys": ("pyproject.toml", "\n".join(f"{'.'.join(['a'] * 150)}.b{n}=1" for n in range(200))),
+    "brackets": ("pyproject.toml", "a=" + "[" * 30_000),
+    "spaces": ("setup.cfg", "[options]\na" + " " * 60_000 + "b\n"),
+    "spaces of lines": ("setup.cfg", "[options]\n" + ("a" + " " * 250 + "b\n") * 240),
+    "objects": ("package.json", '{"a":' * 10_000),
+}
+
+
+@pytest.mark.parametrize("case", COSTLY)
+def test_what_a_guest_wrote_costs_the_controller_little(case: str, tmp_path: Path) -> None:
+    name, text = COSTLY[case]
+    (tmp_path / name).write_text(text)
+    (tmp_path / "requirements.txt").write_text("pyyaml\n")
+    program = (
+        "import resource, sys; from pathlib import Path; from sandbox.checks.declared import Declared\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20)); resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))\n"
+        "sys.exit(not Declared(Path(sys.argv[1]))('yaml'))"
+    )
+    ended = subprocess.run([sys.executable, "-I", "-c", program, str(tmp_path)], check=False, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_control_the_plain_parsers_take_far_more(tmp_path: Path) -> None:
+    program = (
+        "import resource, tomllib\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20)); resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))\n"
+        f"tomllib.loads({'.'.join(['a'] * 32_000) + '=1'!r})"
+    )
+    assert subprocess.run([sys.executable, "-I", "-c", program], check=False, capture_output=True).returncode != 0
+
+
+def test_a_project_is_read_once_for_all_its_failures(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("pyyaml\n")
+    declared = Declared(tmp_path)
+    assert declared("yaml")
+    (tmp_path / "requirements.txt").unlink()
+    assert declared("yaml")
+    assert not declared("numpy")

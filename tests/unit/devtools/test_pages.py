@@ -1,0 +1,108 @@
+"""What the pages for people name is there: links, files, pages, commands, options and limits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from sandbox.cli.app import cli
+from sandbox.config import resources
+from sandbox.models import Limits
+from sandbox.policy.container import load_container_policy
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+_LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
+_FILE = re.compile(r"(?<![\w/.-])((?:docs|tests|scripts|policies|benchmarks|devtools)/[\w/-]+\.\w+)")
+_ADR = re.compile(r"(?<![\w/.-])(docs/adr/\d{4})")
+_COMMAND = re.compile(r"(?m)(?:`|^\$ |^)sandbox ([^`\n]+)")
+_WORD = re.compile(r"[^\s\[\]()|,;]+")
+_REST = re.compile(r"\s{2,}|\s#|\s[|>:]\s")
+"""Where a command ends and words about it begin."""
+
+
+def links_to_nowhere(page: Path, text: str) -> list[str]:
+    """Relative links of a page to files that are not there."""
+    return [link for link in _LINK.findall(text) if "://" not in link and not (page.parent / link).exists()]
+
+
+def files_of_nowhere(text: str) -> list[str]:
+    """Files of the project that a text names and that are not there; those of a home are left out."""
+    adr = [name for name in _ADR.findall(text) if not [*ROOT.glob(f"{name}-*")]]
+    return adr + [name for name in _FILE.findall(text) if not (ROOT / name).exists() and "NAME" not in name]
+
+
+def unknown_words(text: str) -> list[str]:
+    """Commands and options of `sandbox` that a text names and that it does not have."""
+    return [word for found in _COMMAND.findall(text) for word in _unknown(_WORD.findall(_REST.split(found)[0]))]
+
+
+def _unknown(words: list[str]) -> list[str]:
+    command: click.Command = cli
+    options = {"--help"}
+    words = [word for word in words if word not in {"--json", "--home", "DIR"}]
+    while True:
+        options |= {name for option in command.params for name in option.opts}
+        if not isinstance(command, click.Group) or not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
+            break
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            return [words[0]]
+        command, words = found, words[1:]
+    return [word for word in words if re.match(r"--\w", word) and word.partition("=")[0] not in options]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_only_what_there_is(page: Path) -> None:
+    text = page.read_text()
+    assert not links_to_nowhere(page, text)
+    assert not files_of_nowhere(text)
+    assert not unknown_words(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_table_shows_a_backslash_before_a_stroke(page: Path) -> None:
+    """In code of a table it is `&#124;` in `<code>`: `\\|` shows its backslash on the site, a bare one ends a cell."""
+    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    assert [code for row in rows for code in strokes_in_code(row)] == []
+
+
+def strokes_in_code(row: str) -> list[str]:
+    """Spans of code of one row with a stroke in them."""
+    return [code for code in re.findall(r"`([^`]+)`", row) if "|" in code]
+
+
+@pytest.mark.parametrize("start", [ROOT / "README.md", DOCS / "index.md"], ids=["readme", "site"])
+def test_every_page_is_one_step_from_the_first(start: Path) -> None:
+    named = {(start.parent / link).resolve() for link in _LINK.findall(start.read_text()) if "://" not in link}
+    assert set(DOCS.glob("*.md")) - {DOCS / "index.md"} <= named
+
+
+def amount(text: str) -> float:
+    """A number as pages write it, in its unit."""
+    number, _, unit = text.partition(" ")
+    return float(number) * {"": 1, "MiB": 1024**2, "GiB": 1024**3}[unit]
+
+
+def test_the_page_has_every_limit_with_its_default_and_ceiling() -> None:
+    rows = re.findall(
+        r"(?m)^\| `(\w+)` \| ([\d.]+(?: \w+)?) \| ([\d.]+(?: \w+)?) \|", (DOCS / "profiles.md").read_text()
+    )
+    told = {name: (amount(default), amount(ceiling)) for name, default, ceiling in rows}
+    ceiling = load_container_policy(resources("policies")).container.ceiling
+    assert told == {name: (getattr(Limits(), name), getattr(ceiling, name)) for name in Limits.model_fields}
+
+
+def test_what_is_not_there_is_found() -> None:
+    assert links_to_nowhere(ROOT / "README.md", "[a](docs/cli.md) [b](docs/none.md#x)") == ["docs/none.md"]
+    assert files_of_nowhere("see docs/none.md, docs/cli.md, docs/adr/9999, docs/adr/0001") == [
+        "docs/adr/9999",
+        "docs/none.md",
+    ]
+    text = "`sandbox pull x`, `sandbox push T --forced`\nsandbox check run TASK --followed   # or --jobs\n"
+    assert unknown_words(text) == ["pull", "--forced", "--followed"]
+    assert unknown_words("sandbox --json repo clone URL [--partial]\n") == []

@@ -1,0 +1,52 @@
+"""The reference is what the code says, and the documentation builds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devtools import reference
+from sandbox.agent.tools import TOOLS
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_reference_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_page_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(reference.FOLDER, tmp_path / "reference")
+    monkeypatch.setattr(reference, "FOLDER", tmp_path / "reference")
+    (tmp_path / "reference" / "tools.md").write_text("older")
+    assert reference.main(["--check"]) == 1
+    assert reference.main([]) == 0
+    assert reference.main(["--check"]) == 0
+
+
+def test_a_stroke_in_a_table_ends_no_cell_and_shows_no_backslash() -> None:
+    made = reference.table(("a", "b"), [("`x|y <z>` and `w`", "one|\ntwo")])
+    assert made.splitlines()[-1] == "| <code>x&#124;y &lt;z&gt;</code> and `w` | one&#124; two |"
+
+
+def test_every_tool_has_a_section() -> None:
+    text = (reference.FOLDER / "tools.md").read_text()
+    assert all(f"## `{name}`" in text for name in TOOLS)
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    for name in ("docs", "zensical.toml"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    zensical = Path(sys.executable).with_name("zensical")
+    built = subprocess.run([zensical, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert built.returncode == 0, built.stdout + built.stderr
+    site = tmp_path / "build" / "site"
+    made = [site / path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")]
+    folders = [path.parent if path.name in {"index", "README"} else path for path in made]
+    assert [str(folder) for folder in folders if not (folder / "index.html").is_file()] == []

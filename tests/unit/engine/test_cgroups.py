@@ -1,0 +1,141 @@
+"""Counters from captured trees: version 1 from Linux 6.18 with Docker 20.10, version 2 written after cgroup-v2.rst."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate, read
+
+DATA = Path(__file__).parents[2] / "data"
+PID = 4242
+GROUP = "0123456789abcdef"
+
+
+@pytest.fixture(params=["cgroup-v1", "cgroup-v2"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DATA / request.param, tmp_path / "tree"))
+
+
+def paths_of(tree: Path) -> CgroupPaths:
+    found = locate(PID, tree / "sys", tree / "proc")
+    assert found is not None
+    return found
+
+
+def test_version_1_counters() -> None:
+    paths = paths_of(DATA / "cgroup-v1")
+    assert paths.version == 1
+    assert read(paths) == Counters(
+        cpu_time_s=0.068258276,
+        memory_peak_bytes=55812096,
+        pids_peak=6,
+        oom_kills=0,
+        forks_refused=3,
+        disk_written_bytes=None,
+    )
+
+
+def test_version_2_counters() -> None:
+    paths = paths_of(DATA / "cgroup-v2")
+    assert paths.version == 2
+    assert read(paths) == Counters(
+        cpu_time_s=1.5, memory_peak_bytes=104857600, pids_peak=17, oom_kills=2, forks_refused=4, disk_written_bytes=8292
+    )
+
+
+def test_older_kernels_give_the_current_value_instead_of_the_peak(tree: Path) -> None:
+    for peak in tree.rglob("*.peak"):
+        peak.unlink()
+    counters = read(paths_of(tree))
+    assert counters.pids_peak == (2 if (tree / "sys" / "pids").exists() else 4)
+    assert counters.memory_peak_bytes == (55812096 if (tree / "sys" / "pids").exists() else 52428800)
+
+
+def test_missing_files_are_none_never_zero(tree: Path) -> None:
+    paths = paths_of(tree)
+    for file in (tree / "sys").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    assert read(paths) == Counters()
+
+
+def test_garbage_is_none(tree: Path) -> None:
+    paths = paths_of(tree)
+    for file in (tree / "sys").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"max\n\xff")
+    assert read(paths) == Counters()
+
+
+def test_joint_hierarchy_is_found(tmp_path: Path) -> None:
+    (tmp_path / "proc" / str(PID)).mkdir(parents=True)
+    (tmp_path / "proc" / str(PID) / "cgroup").write_text(f"5:cpu,cpuacct:/docker/{GROUP}\n")
+    folder = tmp_path / "sys" / "cpu,cpuacct" / "docker" / GROUP
+    folder.mkdir(parents=True)
+    (folder / "cpuacct.usage").write_text("2000000000\n")
+    assert read(paths_of(tmp_path)) == Counters(cpu_time_s=2.0)
+
+
+@pytest.mark.parametrize("path", ["/", "", "/../../docker/x", "/gone"])
+def test_group_that_is_not_the_containers_is_not_read(tree: Path, path: str) -> None:
+    cgroup = tree / "proc" / str(PID) / "cgroup"
+    lines = [line.rpartition(":")[0] + f":{path}" for line in cgroup.read_text().splitlines()]
+    cgroup.write_text("\n".join(lines))
+    found = locate(PID, tree / "sys", tree / "proc")
+    assert found in (None, CgroupPaths(1))
+
+
+def test_vanished_process_is_not_located(tree: Path) -> None:
+    assert locate(1, tree / "sys", tree / "proc") is None
+
+
+def test_merge_keeps_the_larger_and_the_known() -> None:
+    merged = Counters(cpu_time_s=1.0, pids_peak=9, oom_kills=0).merged(Counters(cpu_time_s=2.0, pids_peak=3))
+    assert merged == Counters(cpu_time_s=2.0, pids_peak=9, oom_kills=0)
+
+
+def test_sampler_keeps_the_peak_between_start_and_end() -> None:
+    seen = threading.Event()
+    values = iter([2, 50])
+
+    def reader(_: CgroupPaths) -> Counters:
+        value = next(values, None)
+        if value is None:
+            seen.set()
+        return Counters(pids_peak=value or 3)
+
+    with Sampler(CgroupPaths(2), interval_s=0.001, reader=reader) as sampler:
+        assert seen.wait(10)
+    assert sampler.counters == Counters(pids_peak=50)
+
+
+def test_sampler_keeps_the_last_values_when_the_group_vanishes(tree: Path) -> None:
+    with Sampler(paths_of(tree)) as sampler:
+        expected = sampler.counters
+        shutil.rmtree(tree)
+    assert sampler.counters == expected
+    assert expected.memory_peak_bytes is not None
+
+
+def test_sampler_without_a_group_measures_nothing() -> None:
+    with Sampler(None) as sampler:
+        pass
+    assert sampler.counters == Counters()
+
+
+def test_sampler_ends_its_thread_when_the_body_raises() -> None:
+    with pytest.raises(KeyError), Sampler(CgroupPaths(2), interval_s=0.001):
+        raise KeyError
+    assert not any(thread.name == "cgroup-sampler" for thread in threading.enumerate())
+
+
+def test_sampler_stops_at_once_whatever_the_interval() -> None:
+    calls: Iterator[Counters] = iter([Counters(), Counters(oom_kills=1)])
+    with Sampler(CgroupPaths(2), interval_s=3600, reader=lambda _: next(calls)) as sampler:
+        pass
+    assert sampler.counters.oom_kills == 1

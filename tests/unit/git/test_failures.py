@@ -1,0 +1,234 @@
+"""Captured words of git to our codes, and the silence about anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.errors import ErrorCode
+from sandbox.git.failures import classify, is_transient, scrub
+
+DATA = Path(__file__).parents[2] / "data" / "git-stderr"
+SAMPLES = {
+    "file-missing": ErrorCode.REMOTE_NOT_FOUND,
+    "file-not-a-repository": ErrorCode.REMOTE_NOT_FOUND,
+    "http-401": ErrorCode.AUTH_FAILED,
+    "http-403": ErrorCode.AUTH_FAILED,
+    "http-404": ErrorCode.REMOTE_NOT_FOUND,
+    "http-429": ErrorCode.NETWORK_ERROR,
+    "http-500": ErrorCode.NETWORK_ERROR,
+    "http-503": ErrorCode.NETWORK_ERROR,
+    "http-redirect": ErrorCode.NETWORK_ERROR,
+    "https-connection-refused": ErrorCode.NETWORK_ERROR,
+    "https-not-tls": ErrorCode.NETWORK_ERROR,
+    "https-unknown-host": ErrorCode.NETWORK_ERROR,
+    "https-untrusted-certificate": ErrorCode.NETWORK_ERROR,
+    "ssh-connection-refused": ErrorCode.NETWORK_ERROR,
+    "ssh-unknown-host": ErrorCode.NETWORK_ERROR,
+    "ssh-hangs-up": ErrorCode.NETWORK_ERROR,
+    "ssh-permission-denied": ErrorCode.AUTH_FAILED,
+    "ssh-host-key-changed": ErrorCode.AUTH_FAILED,
+    "ssh-github-no-repository": ErrorCode.REMOTE_NOT_FOUND,
+    "ssh-gitlab-no-repository": ErrorCode.REMOTE_NOT_FOUND,
+    "transport-not-allowed": ErrorCode.INVALID_INPUT,
+    "fetch-other-algorithm": ErrorCode.ORIGIN_MISMATCH,
+    "fetch-dotgit": ErrorCode.UNSAFE_REPOSITORY,
+    **dict.fromkeys((path.stem for path in DATA.glob("*/damaged-*")), ErrorCode.UNSAFE_REPOSITORY),
+    "disk-full-fetch": ErrorCode.QUOTA_EXCEEDED,
+    "disk-full-import": ErrorCode.QUOTA_EXCEEDED,
+    "disk-full-object": ErrorCode.QUOTA_EXCEEDED,
+    "internal-bad-object": ErrorCode.INTERNAL,
+    "internal-bad-revision": ErrorCode.INTERNAL,
+    "internal-broken-config": ErrorCode.INTERNAL,
+    "internal-lock": ErrorCode.INTERNAL,
+    "internal-no-git-dir": ErrorCode.INTERNAL,
+    "internal-unknown-option": ErrorCode.INTERNAL,
+    "internal-usage": ErrorCode.INTERNAL,
+}
+
+
+FILES = [path for path in sorted(DATA.glob("*/*.txt")) if not path.name.startswith("push-")]  # those: rejections
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_a_captured_failure_has_its_code(path: Path) -> None:
+    error = classify("fetch", 128, path.read_text())
+    assert error.code is SAMPLES[path.stem]
+    assert error.hint or error.code in {ErrorCode.INTERNAL, ErrorCode.INVALID_INPUT}
+
+
+def test_every_sample_is_there() -> None:
+    assert {p.stem for p in FILES} == set(SAMPLES)
+
+
+def test_a_server_that_was_killed_is_not_called_damaged() -> None:
+    said = (DATA / "2.39.5" / "damaged-loose-blob-file.txt").read_text().replace("with error", "of signal 9")
+    error = classify("fetch", 128, said)
+    assert error.code is ErrorCode.NETWORK_ERROR
+    assert is_transient(error)
+
+
+OTHER_WORDS = (
+    "error: packfile /home/me/clones/x/objects/pack/pack-1.pack does not match index",
+    "fatal: bad config line 7 in file /home/me/clones/x/config",
+    "fatal: out of memory",
+    "error: unable to write file x",
+    "titles, hassle",
+    "fatal: unable to create '/x/index.lock'",
+    "No space left on device",
+    "remote: fatal: write error: No space left on device",
+)
+
+
+@pytest.mark.parametrize("text", ["", "\n", *OTHER_WORDS])
+def test_unknown_words_are_internal_never_a_guess(text: str) -> None:
+    error = classify("fetch", 3, text)
+    assert error.code is ErrorCode.INTERNAL
+    assert error.brief == "git fetch failed with exit code 3"
+
+
+@pytest.mark.parametrize(
+    ("sample", "transient"),
+    [
+        ("http-500", True),
+        ("http-503", True),
+        ("ssh-connection-refused", True),
+        ("https-unknown-host", True),
+        ("https-untrusted-certificate", False),
+        ("https-not-tls", False),
+        ("http-redirect", False),
+        ("http-404", False),
+        ("http-401", False),
+        ("fetch-dotgit", False),
+        ("damaged-*", False),
+        ("internal-lock", False),
+    ],
+)
+def test_only_a_failing_network_is_worth_another_try(sample: str, transient: bool) -> None:
+    errors = [classify("fetch", 128, path.read_text()) for path in DATA.glob(f"*/{sample}.txt")]
+    assert {is_transient(error) for error in errors} == {transient}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fatal: unable to access 'https://user:hunter2@host/o/r/': x",
+        "https://hunter2@host/x",
+        "ssh://git:hunter2@host:22/x http://a:hunter2@b/",
+        "https://user:hun%40hunter2@host/o/r",
+    ],
+)
+def test_f08_user_information_is_scrubbed(text: str) -> None:
+    assert "hunter2" not in scrub(text)
+    assert "hunter2" not in classify("fetch", 128, text).details
+    assert "***@host" in scrub(text)
+
+
+def test_e11_escape_sequences_of_a_server_are_scrubbed() -> None:
+    text = scrub("remote: \x1b[31mred\x1b]0;title\x07 \u202egnp\r\nnext\tx")
+    assert text == "remote: \ufffd[31mred\ufffd]0;title\ufffd \ufffdgnp\nnext\tx"
+
+
+@given(st.text())
+def test_scrubbed_text_has_no_control_characters_and_stays_so(text: str) -> None:
+    clean = scrub(text)
+    assert all(c in "\n\t" or c.isprintable() for c in clean)
+    assert scrub(clean) == clean
+
+
+def test_details_are_bounded() -> None:
+    assert len(classify("fetch", 1, "x" * 100_000).details) <= 4000
+
+
+# --- what a fetch may use, what a remote does not have
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("error: index-pack died of signal 25\nfatal: index-pack failed", ErrorCode.QUOTA_EXCEEDED),
+        ("fatal: write error: File too large\nfatal: index-pack failed", ErrorCode.QUOTA_EXCEEDED),
+        ("fatal: Out of memory, realloc failed (tried to allocate 536870912 bytes)", ErrorCode.QUOTA_EXCEEDED),
+        ("fatal: remote error: upload-pack: not our ref 343f9d66d72b143214c8e3bf4426153ccfdf6782", ErrorCode.NOT_FOUND),
+        ("error: Server does not allow request for unadvertised object 343f9d66", ErrorCode.NOT_FOUND),
+        ("error: cannot lock ref 'a': Unable to create '/x/a.lock': File name too long", ErrorCode.UNSAFE_REPOSITORY),
+        ("error: cannot lock ref 'a/b': 'a' exists; cannot create 'a/b'", ErrorCode.UNSAFE_REPOSITORY),
+        ("error: index-pack died of signal 9\nfatal: index-pack failed", ErrorCode.UNSAFE_REPOSITORY),
+        ("remote: fatal: Out of memory, malloc failed", ErrorCode.INTERNAL),
+    ],
+)
+def test_limits_and_refusals_have_their_codes(said: str, code: ErrorCode) -> None:
+    assert classify("fetch", 128, said).code is code
+
+
+# --- worth another try
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fatal: unable to access 'https://h/o/r/': The requested URL returned error: 429",
+        "fatal: unable to access 'https://h/o/r/': GnuTLS recv error (-54): Error in the pull function.",
+        "fatal: unable to access 'https://h/o/r/': GnuTLS recv error (-110): "
+        "The TLS connection was non-properly terminated.",
+        "fatal: unable to access 'https://h/o/r/': GnuTLS, handshake failed: Error in the push function.",
+        "error: RPC failed; curl 56 GnuTLS recv error (-9): Error decoding the received TLS packet.\n"
+        "fatal: early EOF\nfatal: fetch-pack: invalid index-pack output",
+        "fatal: unable to access 'https://h/o/r/': OpenSSL SSL_read: Connection reset by peer, errno 104",
+    ],
+    ids=["429", "gnutls-pull", "gnutls-terminated", "gnutls-handshake", "gnutls-mid-pack", "openssl-reset"],
+)
+def test_a_slow_down_and_a_broken_tls_stream_are_worth_another_try(said: str) -> None:
+    error = classify("fetch", 128, said)
+    assert error.code is ErrorCode.NETWORK_ERROR
+    assert is_transient(error)
+
+
+def test_429_says_to_wait_and_its_neighbours_are_not_tried_again() -> None:
+    assert "slow down" in classify("fetch", 128, f"{ACCESS}: The requested URL returned error: 429").brief
+    for status in (418, 428, 430, 451):
+        assert not is_transient(classify("fetch", 128, f"{ACCESS}: The requested URL returned error: {status}"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "server certificate verification failed. CAfile: none CRLfile: none",
+        "GnuTLS, handshake failed: An unexpected TLS packet was received.",
+        "OpenSSL/3.0.15: error:0A00010B:SSL routines::wrong version number",
+    ],
+)
+def test_a_wrong_certificate_or_protocol_is_not(said: str) -> None:
+    error = classify("fetch", 128, f"{ACCESS}: {said}")
+    assert error.code is ErrorCode.NETWORK_ERROR
+    assert not is_transient(error)
+
+
+# --- quoted names decide nothing
+
+ACCESS = "fatal: unable to access 'https://h/o/r/'"
+LOUD = "certificate-redirect-fsck-timed out-repository not found-returned error: 404-stale info-permission denied ("
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "transient"),
+    [
+        ("fatal: unable to access 'https://h/o/{}/': Connection refused", ErrorCode.NETWORK_ERROR, True),
+        ("fatal: unable to access 'https://h/o/{}/': returned error: 500", ErrorCode.NETWORK_ERROR, True),
+        ("fatal: unable to access 'https://h/o/{}/': returned error: 401", ErrorCode.AUTH_FAILED, False),
+        ("fatal: '{}' does not appear to be a git repository", ErrorCode.REMOTE_NOT_FOUND, False),
+        ("fatal: unable to create '/x/{}/index.lock'", ErrorCode.INTERNAL, False),
+    ],
+)
+def test_quoted_names_decide_nothing(frame: str, code: ErrorCode, transient: bool) -> None:
+    error = classify("fetch", 128, frame.format(LOUD))
+    assert error.code is code
+    assert is_transient(error) is transient
+    assert LOUD in error.details  # control: it was there to be read
+
+
+def test_the_same_words_without_quotes_do_decide() -> None:
+    assert classify("fetch", 128, f"fatal: {LOUD}").code is not ErrorCode.INTERNAL
