@@ -32,6 +32,7 @@ lint: venv
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --explicit-package-bases --no-error-summary $(PYTHON_TREES)
 	@layers=$$($(BIN)/lint-imports 2>&1) || { echo "$$layers"; exit 1; }
+	@$(BIN)/python -m devtools.words --check
 	@if command -v shellcheck >/dev/null; then git grep -lE '^#! ?/[a-z/]*(env )?(ba)?sh$$' | xargs shellcheck -x; fi
 
 unit: venv

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devtools.reference import table
+from devtools.written import write_or_check
 
 FOLDER = Path(__file__).parent.parent / "docs" / "adr"
 INDEX = "README.md"
@@ -60,13 +61,7 @@ def page() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the list, or with `--check` say whether it is as it should be."""
-    index, wanted = FOLDER / INDEX, page()
-    if "--check" in arguments:
-        is_so = index.read_text(encoding="utf-8") == wanted
-        sys.stdout.write("" if is_so else "docs/adr/README.md does not list the pages as they are: make reference\n")
-        return 0 if is_so else 1
-    index.write_text(wanted, encoding="utf-8")
-    return 0
+    return write_or_check(arguments, {FOLDER / INDEX: page()})
 
 
 if __name__ == "__main__":

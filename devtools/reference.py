@@ -17,6 +17,7 @@ from typing import Any
 import click
 from pydantic import BaseModel
 
+from devtools.written import write_or_check
 from sandbox import config, models
 from sandbox.agent.tools import TOOLS
 from sandbox.cli.app import cli
@@ -44,20 +45,8 @@ def pages() -> dict[str, str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the pages, or with `--check` name those that are not as they should be."""
-    FOLDER.mkdir(exist_ok=True)
-    wanted = pages()
-    here = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
-    wrong = sorted(name for name in wanted.keys() | here.keys() if wanted.get(name) != here.get(name))
-    if "--check" in arguments:
-        sys.stdout.write(
-            "".join(f"docs/reference/{name} is not what the code says: make reference\n" for name in wrong)
-        )
-        return 1 if wrong else 0
-    for name in here.keys() - wanted.keys():
-        (FOLDER / name).unlink()
-    for name, text in wanted.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    return 0
+    wanted = {FOLDER / name: text for name, text in pages().items()}
+    return write_or_check(arguments, wanted, [path for path in FOLDER.glob("*.md") if path not in wanted])
 
 
 def _title(text: str) -> str:

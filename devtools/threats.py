@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devtools.reference import table
+from devtools.written import write_or_check
 from sandbox.attack import explain
 from sandbox.models import Threat
 
@@ -104,13 +105,7 @@ def _row(threat: Threat) -> tuple[str, ...]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page, or with `--check` say whether it is as it should be."""
-    wanted = page()
-    if "--check" in arguments:
-        is_so = PAGE.read_text(encoding="utf-8") == wanted
-        sys.stdout.write("" if is_so else "docs/threats.md is not what the list of threats says: make reference\n")
-        return 0 if is_so else 1
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    return write_or_check(arguments, {PAGE: page()})
 
 
 if __name__ == "__main__":

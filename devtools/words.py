@@ -3,10 +3,10 @@
 `python -m devtools.words [PACKAGE ...]` prints a table, one column a package; with `--check` it fails when a count of
 `sandbox` is above its budget in `devtools/words.toml`. Run it on other projects' packages to compare.
 
-How it counts. *Participles*: functions whose name begins with a word in -ed or with an irregular participle, properties,
-`Once` values and context managers aside, of all functions. *Shared classes*: classes that have, leading underscore
-aside, the name of another class of the package, of all classes. *Shared files*: modules that have the file name of
-another module, `__init__` aside. *Riddles*: words such as "nobody" and "whoever" in the source, for 1,000 lines.
+How it counts. *Participles*: functions whose name begins with a word in -ed or with an irregular participle, of all
+functions; properties, `Once` values and context managers aside. *Shared classes*: classes that have the name of another
+class of the package, leading underscore aside, of all classes. *Shared files*: modules that have the file name of
+another module, `__init__` aside. *Riddles*: words such as "nobody" and "whoever", for 1,000 lines of the source.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 BUDGET = ROOT / "devtools" / "words.toml"
 
-_IRREGULAR = frozenset(
-    "begun bound broken brought built chosen done drawn fallen found given gone got heard held hidden kept known laid "
-    "led left lost made meant met paid put-away read-again said seen sent shown shut spoken spent taken thought told "
-    "understood written".split()
-)
+# fmt: off
+_IRREGULAR = frozenset({
+    "begun", "bound", "broken", "brought", "built", "chosen", "done", "drawn", "fallen", "found", "given",
+    "gone", "got", "heard", "held", "hidden", "kept", "known", "laid", "led", "left", "lost", "made", "meant",
+    "met", "paid", "said", "seen", "sent", "shown", "shut", "spent", "spoken", "taken", "thought", "told",
+    "understood", "written",
+})
+# fmt: on
 _NOT_PARTICIPLES = frozenset({"need", "needed", "feed", "speed", "seed", "embed", "exceed", "proceed", "shed", "red"})
 _DECORATED_AS_VALUES = frozenset(
     {"property", "cached_property", "Once", "contextmanager", "asynccontextmanager", "setter", "fixture"}
 )
 _RIDDLES = re.compile(r"\b(nobody|whoever|somebody|whose|nothing|told|he|him|his)\b", re.IGNORECASE)
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass
@@ -130,7 +132,9 @@ def _percent(part: int, whole: int) -> float:
 
 def above(figures: dict[str, float], budget: dict[str, float]) -> list[str]:
     """A line for each count that is above its budget, and for each that can be lowered to what was reached."""
-    return [f"{name}: {figures[name]:g}, the budget is {limit:g}" for name, limit in budget.items() if figures[name] > limit]
+    return [
+        f"{name}: {figures[name]:g}, the budget is {limit:g}" for name, limit in budget.items() if figures[name] > limit
+    ]
 
 
 def table(columns: dict[str, dict[str, float]]) -> str:

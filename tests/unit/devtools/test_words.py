@@ -1,0 +1,59 @@
+"""The budget of names and prose: what is counted, and that the package stays below it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from devtools import words
+
+SOURCE = """
+class Place: ...
+class _Place: ...
+class Other:
+    @property
+    def shown(self): "Whoever looks, nothing is told."
+    def refused(self): ...
+    def need(self): ...
+    def require_clean(self): ...
+class Workbench:
+    def run(self): "Run it. Raises: `conflict`."
+    def verify(self): "Verify it."
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    for folder in ("one", "two"):
+        (tmp_path / "sandbox" / folder).mkdir(parents=True)
+        (tmp_path / "sandbox" / folder / "same.py").write_text(SOURCE if folder == "one" else "")
+        (tmp_path / "sandbox" / folder / "__init__.py").touch()
+    return tmp_path / "sandbox"
+
+
+def test_each_count_sees_what_it_counts(package: Path) -> None:
+    found = words.read_package(package)
+    assert [name for name, _ in found.participles()] == ["refused"]
+    assert [name for name, _ in found.shared_classes()] == ["Place", "_Place"]
+    assert found.shared_files() == ["sandbox/one/same.py", "sandbox/two/same.py"]
+    assert [word.lower() for word, _ in found.riddles] == ["whoever", "nothing", "told"]
+    assert found.raises == [("run", True), ("verify", False)]
+
+
+def test_the_package_is_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    assert words.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_count_above_its_budget_is_named(package: Path) -> None:
+    budget = dict.fromkeys(words.read_package(package).figures(), 0.0)
+    assert len(words.above(words.read_package(package).figures(), budget)) == len(budget)
+
+
+def test_the_budget_names_every_count_and_no_count_is_far_below_it() -> None:
+    figures = words.read_package(words.ROOT / "sandbox").figures()
+    budget = tomllib.loads(words.BUDGET.read_text())["budget"]
+    assert budget.keys() == figures.keys()
+    slack = {name: limit - figures[name] for name, limit in budget.items()}
+    assert {name: rest for name, rest in slack.items() if rest > max(1.0, 0.1 * budget[name])} == {}, "lower the budget"
