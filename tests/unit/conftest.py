@@ -41,10 +41,10 @@ settings.load_profile("unit")
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
-    "test_edits", "test_git_known", "test_git_partial", "test_journal", "test_matching", "test_patch_property",
-    "test_push", "test_removal", "test_searching", "test_snapshots", "test_states",
+    "agent/test_launch.py", "attack/test_runner.py", "edits/test_patch_property.py", "store/test_journal.py",
+    "workbench/controller/test_audit.py", "workbench/tasks/test_snapshots.py", "workbench/tasks/test_edit.py",
 }  # fmt: skip
-"""Modules that go through a whole workbench with real git, or explore by the hundred."""
+"""Modules that start interpreters, go through a whole workbench, or explore by the hundred."""
 
 _SCRUBBED = ("SANDBOX_", "GIT_", "DOCKER_", "XDG_", "SSH_", "GH_", "GITHUB_", "GITLAB_")
 _REAL_ENGINE_CLIENT = docker.APIClient.__init__
@@ -59,8 +59,10 @@ IDENTITY = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow: the modules above, and every test with a remote of its own, which costs a dozen git processes."""
+    here = Path(__file__).parent
     for item in items:
-        if item.path.stem in SLOW:
+        if str(item.path.relative_to(here)) in SLOW or "upstream" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
 
 
