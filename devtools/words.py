@@ -6,7 +6,8 @@
 How it counts. *Participles*: functions whose name begins with a word in -ed or with an irregular participle, of all
 functions; properties, `Once` values and context managers aside. *Shared classes*: classes that have the name of another
 class of the package, leading underscore aside, of all classes. *Shared files*: modules that have the file name of
-another module, `__init__` aside. *Riddles*: words such as "nobody" and "whoever", for 1,000 lines of the source.
+another module, `__init__` and the `concepts` of words.toml aside. *Riddles*: words such as "nobody" and "whoever", for
+1,000 lines of the source.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ _RIDDLES = re.compile(r"\b(nobody|whoever|somebody|whose|nothing|told|he|him|his
 
 @dataclass
 class Names:
-    """What one package holds. `functions`, `classes`: (name, place); `lines`: of all its source."""
+    """What one package holds. `functions`, `classes`: (name, place); `lines`: of all its source.
 
+    `concepts`: file names that may be shared, since the files are one concept on several floors.
+    """
+
+    concepts: frozenset[str] = frozenset()
     functions: list[tuple[str, str]] = field(default_factory=list)
     classes: list[tuple[str, str]] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -59,9 +64,10 @@ class Names:
         return [(name, place) for name, place in self.classes if counts[name.lstrip("_")] > 1]
 
     def shared_files(self) -> list[str]:
-        """Modules that are not alone with their file name."""
+        """Modules that are not alone with their file name, `concepts` aside."""
         counts = Counter(Path(path).name for path in self.files)
-        return sorted((path for path in self.files if counts[Path(path).name] > 1), key=lambda p: (Path(p).name, p))
+        shared = (p for p in self.files if counts[Path(p).name] > 1 and Path(p).stem not in self.concepts)
+        return sorted(shared, key=lambda p: (Path(p).name, p))
 
     def figures(self) -> dict[str, float]:
         """The counts, by the names that the budget has."""
@@ -82,9 +88,9 @@ def is_participle(name: str) -> bool:
     return first in _IRREGULAR or (first.endswith("ed") and len(first) > 3)
 
 
-def read_package(root: Path) -> Names:
+def read_package(root: Path, concepts: Iterable[str] = ()) -> Names:
     """Count one package. Raises: OSError, SyntaxError."""
-    names = Names()
+    names = Names(frozenset(concepts))
     for path in sorted(root.rglob("*.py")):
         place = str(path.relative_to(root.parent))
         source = path.read_text(encoding="utf-8")
@@ -160,9 +166,11 @@ def details(names: Names) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Print the table (`--list`: each finding too), or compare with the budget (`--check`)."""
     packages = [Path(argument) for argument in arguments if not argument.startswith("--")] or [ROOT / "sandbox"]
-    counted = {package.name: read_package(package) for package in packages}
+    ours = tomllib.loads(BUDGET.read_text())
+    concepts = {"sandbox": ours["concepts"]}
+    counted = {package.name: read_package(package, concepts.get(package.name, ())) for package in packages}
     if "--check" in arguments:
-        over = above(counted["sandbox"].figures(), tomllib.loads(BUDGET.read_text())["budget"])
+        over = above(counted["sandbox"].figures(), ours["budget"])
         sys.stdout.write("".join(f"words: {line}; see `python -m devtools.words --list`\n" for line in over))
         return 1 if over else 0
     sys.stdout.write(table({name: names.figures() for name, names in counted.items()}) + "\n")

@@ -52,8 +52,19 @@ def test_a_count_above_its_budget_is_named(package: Path) -> None:
 
 
 def test_the_budget_names_every_count_and_no_count_is_far_below_it() -> None:
-    figures = words.read_package(words.ROOT / "sandbox").figures()
-    budget = tomllib.loads(words.BUDGET.read_text())["budget"]
+    ours = tomllib.loads(words.BUDGET.read_text())
+    figures = words.read_package(words.ROOT / "sandbox", ours["concepts"]).figures()
+    budget = ours["budget"]
     assert budget.keys() == figures.keys()
     slack = {name: limit - figures[name] for name, limit in budget.items()}
     assert {name: rest for name, rest in slack.items() if rest > max(1.0, 0.1 * budget[name])} == {}, "lower the budget"
+
+
+def test_a_file_name_that_is_a_concept_may_be_shared(package: Path) -> None:
+    assert words.read_package(package, ["same"]).shared_files() == []
+
+
+def test_every_concept_is_shared_by_several_files() -> None:
+    concepts = tomllib.loads(words.BUDGET.read_text())["concepts"]
+    files = words.read_package(words.ROOT / "sandbox").shared_files()
+    assert sorted(set(concepts) - {Path(path).stem for path in files}) == []
