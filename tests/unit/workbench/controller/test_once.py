@@ -38,7 +38,7 @@ class Slow:
     """`made` counts how often its value was made, and everybody is let in to make it."""
 
     def __init__(self) -> None:
-        self.first_uses = threading.RLock()
+        self.once_lock = threading.RLock()
         self.made = 0
         self._met = threading.Event()
 
@@ -61,7 +61,7 @@ def test_a_value_is_made_once_by_one_thread() -> None:
 
 def test_what_could_not_be_made_is_tried_again() -> None:
     class Failing:
-        first_uses = threading.RLock()
+        once_lock = threading.RLock()
         tries = 0
 
         @Once
