@@ -1,4 +1,4 @@
-"""A task's life: create, hold, look at, close."""
+"""A task's life: create, lock, compare, close."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
 
 EDIT_WAIT_S = 10.0
-"""How long an edit waits for another operation on the same task; a running check is longer, so it is a conflict."""
+"""How long an edit waits for another operation on the same task. Checks run longer, so they cause a conflict."""
 
 
 @dataclass(frozen=True)
 class OpenTask:
-    """A task with what its operations need. `changes` are against the task's head."""
+    """A task with the values that its operations need. `changes`: differences from the task's head."""
 
     task: Task
     git: Git
@@ -52,7 +52,7 @@ class OpenTask:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a fork starts from: its branch at commit `head` of the task, its files as in `tree`."""
+    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`."""
 
     task: Task
     head: str
@@ -60,7 +60,7 @@ class Origin:
 
 
 def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
-    """A new task on its own branch with its own worktree. On failure neither is left."""
+    """A new task with its own branch and worktree. On failure both are removed."""
     require_space(parts)
     repository, git = cache_of(parts, repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
@@ -82,7 +82,9 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
-    with parts.home.locked(task_id):  # what has no record and is not held was left by a killed controller
+    with parts.home.locked(
+        task_id
+    ):  # a task that has no record and is not locked counts as left by a killed controller
         return _laid_out(parts, git, task, base_tree, origin)
 
 
@@ -90,7 +92,7 @@ def _laid_out(parts: Parts, git: Git, task: Task, base_tree: str, origin: Origin
     site = site_of(parts, task.repo_id, task.id)
     branch = f"refs/heads/{task.branch}"
     mark = parts.home.making_mark(task.id)
-    mark.touch(mode=0o600)  # if we are killed: nobody has heard of this task, nothing of it is anybody's work
+    mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
     objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
         make_worktree(parts, task.repo_id, git, base_tree, site)
@@ -114,7 +116,7 @@ def _slug(prompt: str) -> str:
 
 @contextmanager
 def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
-    """Hold the task: nothing else runs in it or edits it. Raises: `conflict` when something does for longer."""
+    """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`."""
     find_task(parts.home, task_id)
     with parts.home.locked(task_id, timeout_s=wait_s):
         end_orphans(parts, task_id)
@@ -123,9 +125,9 @@ def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator
 
 @contextmanager
 def looking(parts: Parts, task: Task, without: Sequence[str] = ()) -> Iterator[OpenTask]:
-    """The task's files compared with its head; safe while something runs in the task.
+    """Compare the task's files with its head; safe while a check runs in the task.
 
-    `without`: paths of new files or directories that are left out like ignored ones.
+    `without`: paths of new files or directories to ignore.
     """
     _, git = cache_of(parts, task.repo_id)
     base = base_of(parts, task.repo_id, git, task.base_commit, without)
@@ -137,7 +139,7 @@ def looking(parts: Parts, task: Task, without: Sequence[str] = ()) -> Iterator[O
 
 
 def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
-    """End a task; with `delete` its worktree goes too, when clean or with `discard`. Remote branch and PR are kept."""
+    """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR."""
     task = find_task(parts.home, task_id, allow_closed=True)
     with parts.home.locked(task_id, timeout_s=EDIT_WAIT_S):
         end_orphans(parts, task_id)
@@ -146,7 +148,7 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
         if delete and not discard and has_worktree(site):
             _require_clean(parts, task)
         end_guest(parts, task_id)
-        with mounting(parts, task.id):  # until the record says closed: a reader would mount it again
+        with mounting(parts, task.id):  # until the record says closed, or a reader would mount it again
             if delete and has_worktree(site):
                 give_up(site)
             put_away(site)
@@ -166,5 +168,5 @@ def _require_clean(parts: Parts, task: Task) -> None:
                 ErrorCode.DIRTY_WORKSPACE,
                 f"{task.id} has uncommitted changes",
                 details=", ".join(c.path for c in opened.changes.shown[:10]),
-                hint="Commit them, or repeat with --discard to lose them.",
+                hint="Commit them, or repeat with --discard to delete them.",
             )
