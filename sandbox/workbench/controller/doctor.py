@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sandbox import capabilities, images
 from sandbox.engine.connection import Engine
 from sandbox.errors import SandboxError
@@ -44,10 +46,16 @@ def _container_policy(parts: Parts) -> ContainerPolicy:
 
 def _bad_policies(parts: Parts) -> tuple[Probe, ...]:
     """A line for each of the operator's files that is invalid."""
+    loads: tuple[Callable[[], object], ...] = (
+        lambda: parts.policy,
+        lambda: parts.commit_policy,
+        lambda: parts.paths,
+        lambda: parts.approval_policy,
+    )
     found = []
-    for name in ("policy", "commit_policy", "paths", "approval_policy"):
+    for load in loads:
         try:
-            getattr(parts, name)
+            load()
         except SandboxError as error:
             value = f"{error.brief}\n{error.details}"
             found.append(Probe(name="policy file", level=ProbeLevel.FAIL, value=value, hint=error.hint))

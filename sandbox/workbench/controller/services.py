@@ -193,10 +193,8 @@ class Parts:
         """The same controller for one call with this runtime. Raises: `engine_unavailable`."""
         if not runtime:
             return self
-        twin = replace(self, runtime=runtime)
-        ours = {"settings": self.settings, "engine": self.engine, "presence": self.presence, "turns": self.turns}
-        twin.__dict__.update(ours)  # one of each
-        return twin
+        self.engine  # noqa: B018 - connect now, so that the error comes before the call does anything
+        return replace(self, runtime=runtime, shared_from=self.shared_from or self)
 
     def acting(self, client: Caller | None, allowed: Permission | None) -> Parts:
         """The same controller for one call of a client; the journal names the client, and why it was allowed."""
