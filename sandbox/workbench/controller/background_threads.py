@@ -37,7 +37,7 @@ class BackgroundThreads:
         self._threads: dict[str, BackgroundThread] = {}
 
     def start(self, run_id: str, work: Callable[[BackgroundThread], None]) -> BackgroundThread:
-        """Run `work` in a thread of its own. Raises: `quota_exceeded` beyond `MOST_AT_ONCE`."""
+        """Run `work` in a thread of its own. Raises: `quota_exceeded` above `MAX_BACKGROUND_RUNS`."""
         started = BackgroundThread(run_id)
         with self._changing:
             if len(self._threads) >= MOST_AT_ONCE:

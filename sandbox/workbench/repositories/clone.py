@@ -52,7 +52,7 @@ def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
 class Registered:
     """A repository that was just updated, git on its cache clone, and the head of its default branch.
 
-    `remote_head`: the commit of the remote's HEAD. It differs from `head` when the remote's HEAD is detached.
+    `remote_head`: the commit of the remote's HEAD. It differs from `default_head` when the remote's HEAD is detached.
     """
 
     repository: Repository
