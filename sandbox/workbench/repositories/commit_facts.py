@@ -35,7 +35,11 @@ class Listing:
 
 def base_of(parts: Parts, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> Base:
     """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
-    facts = facts_of(parts, repo_id, git, commit)
+    return base_from_facts(parts, facts_of(parts, repo_id, git, commit), without)
+
+
+def base_from_facts(parts: Parts, facts: BaseFacts, without: Sequence[str] = ()) -> Base:
+    """As `load_base`, from facts that were read before."""
     artifacts = detect(parts.profiles, facts.marker).artifacts
     return Base(facts, facts.rules((*artifacts, *map(exactly, without))))
 
@@ -44,7 +48,11 @@ def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
     """The profile that matches the markers of a commit, with the checks that the commit suggests if the operator
     trusts them, and the operator's settings for this repository.
     """
-    facts = facts_of(parts, repo_id, git, commit)
+    return profile_from_facts(parts, repo_id, facts_of(parts, repo_id, git, commit))
+
+
+def profile_from_facts(parts: Parts, repo_id: str, facts: BaseFacts) -> Profile:
+    """As `load_profile`, from facts that were read before."""
     profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is not None and is_trusted(parts.home, repo_id, sha256_of(suggested)):
         profile = with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
@@ -19,19 +20,20 @@ from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_space import require_space
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.clone import cache_of, whole_tree
-from sandbox.workbench.repositories.commit_facts import base_of
+from sandbox.workbench.repositories.commit_facts import base_from_facts, facts_of
 from sandbox.workbench.tasks.guest_cleanup import end_guest, end_orphans
 from sandbox.workbench.tasks.worktrees import (
     collect_unused,
-    files_of,
     give_up,
     has_worktree,
     make_worktree,
     mounting,
     put_away,
+    ready,
     remove_worktree,
     site_of,
 )
+from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
@@ -46,8 +48,17 @@ class OpenTask:
 
     task: Task
     git: Git
+    root: Path
     files: WorktreeFiles
     changes: Changes
+
+
+@dataclass(frozen=True)
+class TaskBase:
+    """git on the cache clone of a task, and the facts of its base commit. Both stay the same while the task lives."""
+
+    git: Git
+    facts: BaseFacts
 
 
 @dataclass(frozen=True)
@@ -114,28 +125,40 @@ def _slug(prompt: str) -> str:
     return words[:40].strip("-") or "work"
 
 
+def read_base(parts: Parts, task: Task) -> TaskBase:
+    """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
+    _, git = cache_of(parts, task.repo_id)
+    return TaskBase(git, facts_of(parts, task.repo_id, git, task.base_commit))
+
+
 @contextmanager
-def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
-    """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`."""
-    find_task(parts.home, task_id)
+def editing(parts: Parts, task: str | Task, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
+    """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`.
+
+    `task`: its id, or its record if the caller has read it. The yielded record is read under the lock.
+    """
+    task_id = task.id if isinstance(task, Task) else find_task(parts.home, task).id
     with parts.home.locked(task_id, timeout_s=wait_s):
         end_orphans(parts, task_id)
         yield find_task(parts.home, task_id)
 
 
 @contextmanager
-def looking(parts: Parts, task: Task, without: Sequence[str] = ()) -> Iterator[OpenTask]:
+def looking(
+    parts: Parts, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
+) -> Iterator[OpenTask]:
     """Compare the task's files with its head; safe while a check runs in the task.
 
-    `without`: paths of new files or directories to ignore.
+    `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
     """
-    _, git = cache_of(parts, task.repo_id)
-    base = base_of(parts, task.repo_id, git, task.base_commit, without)
+    known = task_base or read_base(parts, task)
+    git, base = known.git, base_from_facts(parts, known.facts, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = site_of(parts, task.repo_id, task.id)
-    with files_of(parts, task) as files:
-        yield OpenTask(task, git, files, layout_of(site).find_changes(git, site, base, head_tree))
+    root = ready(parts, task)
+    with WorktreeFiles(root) as files:
+        yield OpenTask(task, git, root, files, layout_of(site).find_changes(git, site, base, head_tree))
 
 
 def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
