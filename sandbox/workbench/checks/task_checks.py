@@ -16,9 +16,8 @@ from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.profile_checks import task_profile
-from sandbox.workbench.tasks.lifecycle import editing, looking
-from sandbox.workbench.tasks.worktrees import ready
+from sandbox.workbench.repositories.commit_facts import profile_from_facts
+from sandbox.workbench.tasks.lifecycle import TaskBase, editing, looking, read_base
 
 
 def run_checks(
@@ -29,24 +28,29 @@ def run_checks(
     `last_run_id`: the id that the run of the last check gets.
     """
     task = find_task(parts.home, task_id)
-    profile = task_profile(parts, task)
+    base = read_base(parts, task)
+    profile = profile_from_facts(parts, task.repo_id, base.facts)
     checks = running.in_order(profile, wanted)
     recorder = running.task_recorder(parts, profile, task_id)
-    with editing(parts, task_id) as task:
+    with editing(parts, task) as task:
         ids = [running.new_run_id(parts) for _ in checks[1:]] + [last_run_id or running.new_run_id(parts)]
-        return tuple(_run_in_task(parts, task, recorder, list(zip(ids, checks, strict=True)), watch))
+        return tuple(_run_in_task(parts, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
 
 
 def _run_in_task(
-    parts: Parts, task: Task, recorder: Recorder, checks: Sequence[tuple[str, Check]], watch: Watch
+    parts: Parts,
+    task: Task,
+    base: TaskBase,
+    recorder: Recorder,
+    checks: Sequence[tuple[str, Check]],
+    watch: Watch,
 ) -> Iterator[CheckRun]:
-    root = ready(parts, task)
     for run_id, check in checks:
-        with looking(parts, task) as opened:
+        with looking(parts, task, task_base=base) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
-        require_mask(root, GIT_MASK)
+        require_mask(opened.root, GIT_MASK)
         report = running.task_report(parts, task.id)
-        place = Place(root, report, tree, clean_room=False, task_id=task.id)
+        place = Place(opened.root, report, tree, clean_room=False, task_id=task.id)
         with interrupts_deferred(), guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
             run = running.run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
         yield run

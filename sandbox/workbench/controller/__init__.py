@@ -1,1 +1,1 @@
-"""The controller: the services every use-case is given, its journal, its credentials and its host."""
+"""The controller: the services that every use-case gets, its journal, its credentials and its host."""

@@ -1,6 +1,6 @@
-"""Use-cases on the journals of a home: are they what was written, and all of them for elsewhere.
+"""Use-cases on the journals of a home: verify that they are as written, and export all of them.
 
-What this can tell and what not: docs/audit.md.
+What this detects and what it does not: docs/audit.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DECIDED = {ApprovalState.APPROVED, ApprovalState.DENIED, ApprovalState.USED, Ap
 
 
 def verify(parts: Parts) -> AuditReport:
-    """Follow all chains. The home's journal is read first: what it says of the others is there already."""
+    """Verify all chains. The home's journal is read first, because it holds the anchors of the others."""
     home = _Audit(parts.home.journal(journal.HOME))
     known = home.read_anchors()
     found = [home.state(_head_of_home(parts))]
@@ -45,7 +45,7 @@ def _journals(parts: Parts) -> list[Path]:
 
 
 def _head_of_home(parts: Parts) -> Mapping[int, str]:
-    """As the head file has it; one that is damaged stands for an entry that cannot be."""
+    """The entry in the head file. For a damaged file: entry 0, which no journal has, so the check fails."""
     try:
         head = find_head(parts.home)
     except (OSError, ValueError):
@@ -55,7 +55,7 @@ def _head_of_home(parts: Parts) -> Mapping[int, str]:
 
 @dataclass
 class _Audit:
-    """One journal while it is read."""
+    """Counts and findings of one journal while it is read."""
 
     path: Path
     seq: int = 0
@@ -67,7 +67,7 @@ class _Audit:
     _digests: dict[int, str] = field(default_factory=dict)
 
     def read_anchors(self) -> dict[str, dict[int, str]]:
-        """What this journal says about the heads of others: by their names, digests by number."""
+        """The heads of other journals that this journal notes: by journal name, then digest by entry number."""
         found: dict[str, dict[int, str]] = {}
         for link in _links(self.path):
             entry = journal.entry_of(link.content) if link.seq else None
@@ -77,7 +77,7 @@ class _Audit:
         return found
 
     def state(self, anchored: Mapping[int, str]) -> JournalState:
-        """`anchored`: which entries, by number and digest, are known to have been there."""
+        """`anchored`: entries, by number and digest, that are known to have existed."""
         for link in _links(self.path):
             self._take(link, anchored)
         return JournalState(
@@ -109,8 +109,8 @@ class _Audit:
         if not gone:
             return None
         if not self.entries:
-            return BrokenEntry(damage=Damage.MISSING, line=0, seq=gone[-1], details=f"{self.path.name} is not there")
-        details = f"{self.seq} entries are there, and entry {gone[-1]} was on disk once" if gone[-1] else _HEAD
+            return BrokenEntry(damage=Damage.MISSING, line=0, seq=gone[-1], details=f"{self.path.name} does not exist")
+        details = f"the last entry is {self.seq}, but entry {gone[-1]} was on disk before" if gone[-1] else _HEAD
         return BrokenEntry(damage=Damage.TRUNCATED, line=0, seq=gone[0], details=details)
 
 
@@ -118,7 +118,7 @@ _HEAD = "the head file beside the journal is damaged"
 
 
 def _edited(link: Link) -> BrokenEntry:
-    details = f"entry {link.seq} in line {link.line} is not what it was when its digest was written down"
+    details = f"entry {link.seq} in line {link.line} has changed since its digest was recorded"
     return BrokenEntry(damage=Damage.EDITED, line=link.line, seq=link.seq, details=details)
 
 
@@ -132,7 +132,7 @@ def _links(path: Path) -> Iterator[Link]:
 
 @dataclass(frozen=True, order=True)
 class _Place:
-    """Where an entry is: enough to put all of a home in order without holding them."""
+    """Position of an entry: enough to sort all entries of a home without keeping them in memory."""
 
     at: datetime
     journal: str
@@ -142,7 +142,7 @@ class _Place:
 
 
 def export(parts: Parts, since: datetime | None, task_id: str | None) -> Iterator[AuditRecord]:
-    """By time, each entry read when it is asked for. Raises: `not_found` for a task."""
+    """All records by time; each entry is read when the iterator reaches it. Raises: `not_found` for a task."""
     names = [path.stem for path in _journals(parts)]
     if task_id is not None:
         names = [find_task(parts.home, task_id, allow_closed=True).id]
@@ -184,7 +184,7 @@ def _record_at(path: Path, place: _Place) -> AuditRecord | None:
         stream.seek(place.offset)
         line = stream.read(place.length).rstrip(b"\n")
     entry = journal.entry_of(line)
-    if entry is None:  # changed meanwhile
+    if entry is None:  # the file changed since it was indexed
         return None
     return AuditRecord(
         kind="entry", at=place.at, journal=place.journal, line=place.line, sha256=sha256(line), entry=entry

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from sandbox.errors import ErrorCode, SandboxError
 
 MOST_AT_ONCE = 64
-"""Background runs of one controller; how many of them run checks at the same time is `container.parallel`."""
+"""Maximum background runs of one controller. `container.parallel` limits how many run checks at the same time."""
 
 
 @dataclass
 class BackgroundThread:
-    """One run. `known`: its record is there, or it ended before that. `ended`: its thread does nothing any more."""
+    """One run. `record_ready`: its record exists, or it ended without one. `ended`: its thread has finished."""
 
     run_id: str
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -23,36 +23,36 @@ class BackgroundThread:
     error: Exception | None = None
 
     def wait_until_known(self) -> None:
-        """Raises: what ended the run before it had a record."""
+        """Raises: the error that ended the run before it had a record."""
         self.known.wait()
         if self.error is not None:
             raise self.error
 
 
 class BackgroundThreads:
-    """All runs of a controller that have not ended. Used from any thread."""
+    """All runs of a controller that have not ended. Thread-safe."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._threads: dict[str, BackgroundThread] = {}
 
     def start(self, run_id: str, work: Callable[[BackgroundThread], None]) -> BackgroundThread:
-        """Run `work` in a thread of its own. Raises: `quota_exceeded` beyond `MOST_AT_ONCE`."""
+        """Run `work` in a thread of its own. Raises: `quota_exceeded` above `MAX_BACKGROUND_RUNS`."""
         started = BackgroundThread(run_id)
         with self._changing:
             if len(self._threads) >= MOST_AT_ONCE:
                 raise SandboxError(
                     ErrorCode.QUOTA_EXCEEDED,
-                    f"{MOST_AT_ONCE} background runs are at work already",
-                    hint="Wait for one of them, or stop one.",
+                    f"{MOST_AT_ONCE} background runs are active, which is the maximum",
+                    hint="Wait for one of them to end, or stop one.",
                 )
             self._threads[run_id] = started
         try:
             threading.Thread(target=self._run, args=(started, work), name=run_id).start()
-        except RuntimeError as error:  # no more threads
+        except RuntimeError as error:  # the thread limit of the process or system
             with self._changing:
                 del self._threads[run_id]
-            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "This host has no thread left for a run") from error
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "This host cannot start another thread for a run") from error
         return started
 
     def find(self, run_id: str) -> BackgroundThread | None:
@@ -61,12 +61,12 @@ class BackgroundThreads:
             return self._threads.get(run_id)
 
     def cancel_all(self) -> None:
-        """Ask all runs to end; what they run is recorded as killed."""
+        """Ask all runs to end; their running checks are recorded as `killed`."""
         for running in self._listed():
             running.cancelled.set()
 
     def wait_for_all(self) -> None:
-        """Return when no run is left."""
+        """Return when all runs have ended."""
         while found := self._listed():
             found[0].ended.wait()
 
@@ -77,7 +77,7 @@ class BackgroundThreads:
     def _run(self, started: BackgroundThread, work: Callable[[BackgroundThread], None]) -> None:
         try:
             work(started)
-        except Exception as error:  # noqa: BLE001 - whoever started the run gets it
+        except Exception as error:  # noqa: BLE001 - the caller of `start` gets it
             started.error = error
         finally:
             with self._changing:

@@ -1,4 +1,4 @@
-"""Who asks: the user of this process, and what speaks for them."""
+"""The caller of an operation: the user of this process, and the program that acts for this user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LENGTH = 200
 
 
 def system_user(environ: Mapping[str, str]) -> Caller:
-    """The user of this process by the system's accounts, not by the environment; and who they were before sudo."""
+    """The user of this process from the system's accounts, not from the environment; and `SUDO_USER`."""
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
@@ -23,12 +23,12 @@ def system_user(environ: Mapping[str, str]) -> Caller:
 
 
 def default_caller(actor: Actor, environ: Mapping[str, str]) -> Caller:
-    """For whom a controller works before a client says more. `program`: of Python's actor only."""
+    """The caller until a client gives more. `program` is set for the Python actor only."""
     user = system_user(environ)
     program = clipped(sys.argv[0]) if actor is Actor.PYTHON and sys.argv else ""
     return user.model_copy(update={"program": program})
 
 
 def clipped(text: str) -> str:
-    """Foreign text as a record may hold it: short, and such that a file can."""
+    """Foreign text as a record may hold it: at most 200 characters, and encodable as UTF-8."""
     return text[:_LENGTH].encode("utf-8", "backslashreplace").decode()

@@ -1,6 +1,6 @@
-"""Who commits: the operator, as in plain git, unless the settings say otherwise; and how the commit was made.
+"""Author and committer of a commit: the operator, as in plain git, unless the settings name others; and its trailers.
 
-What is never pushed (snapshots, rescued work) is by the sandbox itself, so that it is the same on every host.
+Commits that are never pushed (snapshots, rescued work) have the sandbox as author, so they are the same on every host.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 _LENGTH = 256
 _NO_IDENTITY = (
-    "There is no git identity here, so the sandbox is the author. For your own, which sign-off and CLA checks want: "
+    "git has no identity for you, so the sandbox is the author. Sign-off and CLA checks need yours: set "
     "`git config --global user.name NAME` and `user.email MAIL`, or author.name and author.email in config.toml."
 )
 
 
 @dataclass(frozen=True)
 class Person:
-    """A name and an e-mail address without what git leaves out of an identity."""
+    """A name and an e-mail address, without the characters that git removes from an identity."""
 
     name: str
     email: str
@@ -59,7 +59,7 @@ class Identity:
 
     @property
     def note(self) -> str | None:
-        """What the operator should know about it."""
+        """A remark for the operator when the author is the sandbox."""
         return _NO_IDENTITY if self.author == SANDBOX else None
 
 
@@ -67,7 +67,7 @@ NEUTRAL = Identity(SANDBOX, SANDBOX)
 
 
 def choose_identity(parts: Parts) -> Identity:
-    """As `[author]` and `[committer]` say; what they leave open, as the operator's git. `[author]` alone is both."""
+    """From `[author]` and `[committer]`, then from the operator's git. `[author]` alone sets the committer, too."""
     settings, operator = parts.settings, parts.operator
     author = _person(settings.author, operator.author)
     is_configured = settings.author.name or settings.author.email
@@ -75,23 +75,23 @@ def choose_identity(parts: Parts) -> Identity:
 
 
 def _person(configured: PersonSettings, operator: Named | Person) -> Person:
-    """Field by field; the operator only as a whole: half an identity could be another person's."""
+    """Settings apply field by field. The operator's identity is used only if complete: half of one could be wrong."""
     name, email = _clean(operator.name), _clean(operator.email)
     known = Person(name, email) if name and email else SANDBOX
     return Person(_clean(configured.name) or known.name, _clean(configured.email) or known.email)
 
 
 def _clean(text: str) -> str:
-    """Without what git leaves out of an identity (ident.c, `crud`), and what no commit can hold."""
+    """Remove what git removes from an identity (ident.c, `crud`), and characters that no commit can hold."""
     encodable = text.encode("utf-8", errors="replace").decode()
     printable = "".join(c for c in encodable if c.isprintable())
     return re.sub(r"[<>]", "", printable)[:_LENGTH].strip(_CRUD)
 
 
 def add_origin(parts: Parts, message: str, task_id: str, who: Identity) -> str:
-    """The message with its trailers: how the commit was made, and the author's sign-off, as far as they are wanted.
+    """The message with the trailers that the settings ask for: how the commit was made, and the author's sign-off.
 
-    Raises: `invalid_input` for a sign-off without a person.
+    Raises: `invalid_input` for a sign-off when the author is the sandbox.
     """
     settings, trailers = parts.settings.commit, []
     if settings.trailer:

@@ -1,4 +1,4 @@
-"""Use-cases on stored credentials: set, list, remove. Secrets go in and never come out."""
+"""Use-cases on stored credentials: set, list, remove. Secrets are never returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.workbench.controller.services import Parts
 
 
 def put(parts: Parts, **fields: object) -> CredentialInfo:
-    """Store a credential, replacing the one of the same host pattern. The newest is looked at first."""
+    """Store a credential, replacing the one of the same host pattern. The newest one is matched first."""
     entry = make_credential(**{name: value for name, value in fields.items() if value})
     if not entry.secret.get_secret_value() and entry.ssh_key is None and entry.ca_file is None:
         raise SandboxError(ErrorCode.INVALID_INPUT, "A credential needs a secret, an SSH key or a CA file")
@@ -28,7 +28,7 @@ def put(parts: Parts, **fields: object) -> CredentialInfo:
 
 
 def _placed(parts: Parts, entry: Credential) -> Credential:
-    """The entry as the file will hold it: without its secret when that is in the keyring."""
+    """Put the secret into the keyring if the settings allow, and return the entry as the file will hold it."""
     where = parts.settings.credentials.store
     if where == "file" or not entry.secret.get_secret_value():
         return entry
@@ -42,12 +42,12 @@ def _placed(parts: Parts, entry: Credential) -> Credential:
 
 
 def list_all(parts: Parts) -> tuple[CredentialInfo, ...]:
-    """Stored credentials in the order they are looked at."""
+    """Stored credentials in the order in which they are matched."""
     return tuple(_info(e) for e in file_entries(parts.home.root))
 
 
 def remove(parts: Parts, host: str) -> CredentialInfo:
-    """Forget the credential of a host pattern, its secret first. Raises: `not_found`."""
+    """Delete the credential of a host pattern; its secret in the keyring goes first. Raises: `not_found`."""
     with parts.home.locked("credentials"):
         entries = file_entries(parts.home.root)
         found = next((e for e in entries if e.host == host.lower()), None)

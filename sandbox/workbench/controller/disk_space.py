@@ -1,4 +1,4 @@
-"""Disk space: what a check may add to its files, and what has to stay free for the host."""
+"""Disk space: how much a check may add to its files, and how much must stay free for the host."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ COUNTING_SHARE = 0.02
 
 
 def require_space(parts: Parts) -> None:
-    """Raises: `quota_exceeded` when less is free than the host needs for itself."""
+    """Raises: `quota_exceeded` when less is free than `disk.min_free_bytes` and `disk.min_free_files`."""
     floor, room = _floor(parts), Room.of(parts.home.root)
     if floor.is_reached(room):
         files = "" if room.free_files is None else f" and {room.free_files:,} files"
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
-            "Too little disk space is free to begin anything",
+            "Too little disk space is free to start an operation",
             details=f"{parts.home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
-            f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files have to stay so.",
+            f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files must stay free.",
             hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
         )
 
 
 def watch_disk(parts: Parts, place: Place, limits: Limits) -> DiskWatch:
-    """For one run. In a task's overlay all that the task changed counts, elsewhere what the run changes."""
+    """The watch for one run. In a task's overlay all changes of the task count, elsewhere only those of the run."""
     upper = _upper(parts.home, place.workspace)
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
@@ -47,7 +47,7 @@ def watch_disk(parts: Parts, place: Place, limits: Limits) -> DiskWatch:
 
 
 def with_disk_use(run: CheckRun, watch: DiskWatch) -> CheckRun:
-    """The run with what its files take, as far as that can be counted in a fiftieth of its time."""
+    """The run with the disk usage of its files, if that can be counted in 2 % of the run's wall time."""
     if run.verdict is not Verdict.DISK_LIMIT:
         watch.count_once_more(run.wall_time_s * COUNTING_SHARE)
     if watch.used is None:
@@ -62,7 +62,7 @@ def _floor(parts: Parts) -> Floor:
 
 
 def _upper(home: Home, workspace: Path) -> Path | None:
-    """Where an overlay keeps what differs from the checkout below it; None for a plain worktree."""
+    """The upper directory of an overlay, which holds the changes to the checkout below; None for a plain worktree."""
     of_room = workspace.with_name(f"{workspace.name}.layers")
     of_task = home.layers(workspace.parent.name, workspace.name)
     return next((layers / "upper" for layers in (of_room, of_task) if (layers / "upper").is_dir()), None)

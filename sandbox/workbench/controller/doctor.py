@@ -1,6 +1,8 @@
-"""What this host offers and lacks: facts of the engine, the images and git, put before `sandbox.capabilities`."""
+"""What this host offers and lacks: collect facts of the engine, the images and git for `sandbox.capabilities`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from sandbox import capabilities, images
 from sandbox.engine.connection import Engine
@@ -14,7 +16,7 @@ from sandbox.workbench.controller.services import Parts
 
 
 def doctor(parts: Parts) -> tuple[Probe, ...]:
-    """Every line, in the order to read them. Never raises."""
+    """All lines of the report, in reading order. Never raises."""
     engine, found = _engine_and_images(parts)
     git = parts.settings.git.executable
     probes = capabilities.doctor(
@@ -35,7 +37,7 @@ def doctor(parts: Parts) -> tuple[Probe, ...]:
 
 
 def _container_policy(parts: Parts) -> ContainerPolicy:
-    """In force; where the operator's cannot be used, no check runs, and the other lines are about the shipped one."""
+    """The policy in force; the shipped one if the operator's file is invalid: no check runs, other lines need one."""
     try:
         return parts.policy.container
     except SandboxError:
@@ -43,11 +45,17 @@ def _container_policy(parts: Parts) -> ContainerPolicy:
 
 
 def _bad_policies(parts: Parts) -> tuple[Probe, ...]:
-    """A line for each operator's file that cannot be used."""
+    """A line for each of the operator's files that is invalid."""
+    loads: tuple[Callable[[], object], ...] = (
+        lambda: parts.policy,
+        lambda: parts.commit_policy,
+        lambda: parts.paths,
+        lambda: parts.approval_policy,
+    )
     found = []
-    for name in ("policy", "commit_policy", "paths", "approval_policy"):
+    for load in loads:
         try:
-            getattr(parts, name)
+            load()
         except SandboxError as error:
             value = f"{error.brief}\n{error.details}"
             found.append(Probe(name="policy file", level=ProbeLevel.FAIL, value=value, hint=error.hint))
@@ -62,5 +70,5 @@ def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[Image
 
 
 def list_images(parts: Parts) -> tuple[ImageInfo, ...]:
-    """The images of this home's recipes, and whether the engine has them."""
+    """The images that this home has recipes for, and whether the engine has them."""
     return images.list_images(parts.image_site, image_references(parts))

@@ -1,4 +1,4 @@
-"""Whether the engine sees the files of this home as the controller does: each check's mounts depend on it."""
+"""Whether the engine sees the files of this home as the controller does. The mounts of every check depend on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandbox.workbench.controller.services import Parts
 
 
 def sight_probes(parts: Parts, engine: Engine | SandboxError) -> tuple[Probe, ...]:
-    """A line that says whether it does; none where there is no engine on a socket of this host, or no image."""
+    """One line with the answer; no line without an engine on a socket of this host, or without an image."""
     if isinstance(engine, SandboxError) or not engine.local:
         return ()
     try:

@@ -1,8 +1,8 @@
-"""Write the heads of journals down elsewhere, so that entries which are cut off at the end of one are missed.
+"""Record the heads of journals in another place, so that the removal of entries at a journal's end is detected.
 
-What is fsynced into a task's journal is noted in the home's; of the home's own the last fsynced entry is in a file
-beside it. Neither is fsynced itself: after a power failure an older head is found there, never a newer one than is on
-disk.
+Each entry that is fsynced into a task's journal is noted in the home's journal. For the home's journal, the last
+fsynced entry is noted in a file beside it. The notes are not fsynced: after a power failure a note may be older than
+the journal on disk, but never newer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(TASK_ID_PATTERN)
 
 
 def anchor(parts: Parts, name: str, head: Head) -> None:
-    """Note that an entry is there. Raises nothing: what was asked for is done, and is in its journal."""
+    """Note that an entry was written. Does not raise: the operation has been done and is in its journal."""
     with suppress(SandboxError, OSError):
         if name == journal.HOME:
             save_head(parts.home, head)
@@ -35,7 +35,7 @@ def anchor(parts: Parts, name: str, head: Head) -> None:
 
 
 def read(entry: JournalEntry) -> tuple[str, Head] | None:
-    """The journal and the head that an entry notes; None for any other entry."""
+    """The journal name and head that an anchor entry notes; None for any other entry."""
     name, seq, digest = (entry.facts.get(key, "") for key in ("journal", "seq", "sha256"))
     if entry.operation != OPERATION or not _NAME.fullmatch(name) or not seq.isdecimal():
         return None

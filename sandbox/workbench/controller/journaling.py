@@ -1,4 +1,4 @@
-"""Write each operation on a task into its journal: what was asked, by whom, on which state, how it ended.
+"""Write each operation on a task into its journal: the request, the caller, the state, and the outcome.
 
 Arguments are kept as a digest, results as ids and hashes: no content, message or secret is written (docs/adr/0013).
 """
@@ -44,14 +44,14 @@ from sandbox.workbench.controller.startup import at_work
 
 NAMES, FILES = 20, 200
 UNSYNCED = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
-"""Left to the next entry or the kernel: the files of edits are fsynced, and a check decides nothing (docs/adr/0013)."""
+"""Entries that are not fsynced alone: the files of edits are fsynced, and a check has no effect (docs/adr/0013)."""
 
 _ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a result says about the states it led from and to."""
+    """What a result says about the states before and after the operation."""
 
     names: tuple[str, ...] = ()
     before: str | None = None
@@ -61,9 +61,9 @@ class Evidence:
 
 @dataclass
 class Operation:
-    """One operation while it runs. `task_ids`: whose journals it belongs into; a task that it makes comes to them.
+    """One operation while it runs. `task_ids`: tasks that get the entry; a task that the operation creates is added.
 
-    Called with a result it takes the evidence of it, and passes it on.
+    Calling it with the result stores the evidence and returns the result.
     """
 
     task_ids: list[str]
@@ -84,16 +84,16 @@ class Operation:
         return result
 
     def note(self, *names: str, **facts: str) -> None:
-        """Add what a result says, for the home's journal."""
+        """Add names and facts of the result to the entry."""
         self.names, self.facts = (*self.names, *names), {**self.facts, **facts}
 
     def send(self, delivery: Delivery) -> None:
-        """Note what is about to leave this host, so that the journal has it also when that fails."""
+        """Note what is about to leave this host: the journal has it even if the sending fails."""
         self.sent = delivery
 
     @property
     def journals(self) -> tuple[str, ...]:
-        """Names of the journals it is written to."""
+        """Names of the journals that get the entry."""
         return (journal.HOME,) if self.at_home and not self.task_ids else tuple(self.task_ids)
 
 
@@ -101,11 +101,11 @@ class Operation:
 def recorded(
     parts: Parts, task_id: str | None, name: str, arguments: Mapping[str, Any], *, names: Iterable[str] = ()
 ) -> Iterator[Operation]:
-    """Journal the body, however it ends. It passes its result through what this yields.
+    """Journal the body, also when it raises. The body calls the yielded operation with its result.
 
-    `task_id`: None for an operation that makes a task, or is about none: without a task the home's journal has it.
-    `names`: paths or ids among the arguments that may be written as they are. Raises: `internal` when the operation
-    worked and the journal cannot be written.
+    `task_id`: None for an operation that creates a task or concerns none; without a task the home's journal gets it.
+    `names`: paths or ids among the arguments that may be written as plain text. Raises: `internal` when the operation
+    succeeded and the journal cannot be written.
     """
     at_work(parts)
     known = [task_id] if task_id is not None and _is_ours(parts, task_id) else []
@@ -123,7 +123,7 @@ def recorded_at_home(
     names: Iterable[str] = (),
     facts: Mapping[str, str] | None = None,
 ) -> Iterator[Operation]:
-    """As `recorded`, for what happens outside tasks. Unlike that it tidies nothing up behind others first."""
+    """As `record_operation`, for operations outside tasks; but it does not clean up after killed controllers first."""
     operation = Operation([], name, digest(arguments), short(names), dict(facts or {}), at_home=True)
     with _journalled(parts, operation):
         yield operation
@@ -135,7 +135,7 @@ def _journalled(parts: Parts, operation: Operation) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        with suppress(SandboxError):  # why the operation failed matters more
+        with suppress(SandboxError):  # the operation's own error matters more
             _write(parts, operation, _outcome(error))
         raise
     _write(parts, operation, "ok")
@@ -177,30 +177,30 @@ def _is_ours(parts: Parts, task_id: str) -> bool:
 
 
 def short(names: Iterable[str]) -> tuple[str, ...]:
-    """Callers' words: any text, also such that no file could hold."""
+    """Clip, deduplicate and limit names. They come from callers, so they may be text that UTF-8 cannot encode."""
     return tuple(dict.fromkeys(clipped(name) for name in names if name))[:NAMES]
 
 
 def digest(arguments: Mapping[str, Any]) -> str:
-    """sha256 of the canonical JSON; bytes count as their own digest. Pure."""
+    """sha256 of the canonical JSON; bytes are replaced by their digest. Pure."""
     text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_bytes_digest)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _bytes_digest(value: object) -> str:
     if not isinstance(value, bytes):
-        raise TypeError(f"{type(value).__name__} is no argument")
+        raise TypeError(f"{type(value).__name__} cannot be an argument")
     return f"sha256:{hashlib.sha256(value).hexdigest()}"
 
 
 def log(parts: Parts, task_id: str) -> tuple[JournalEntry, ...]:
-    """The task's journal, oldest first; of a closed task too. Raises: `not_found`."""
+    """The task's journal, oldest entry first; also of a closed task. Raises: `not_found`."""
     return journal.read(parts.home, find_task(parts.home, task_id, allow_closed=True).id)
 
 
 @singledispatch
 def evidence_of(_result: object) -> Evidence:
-    """What the journal keeps of a result: one row below for each type that says something."""
+    """What the journal keeps of a result: one function below for each type of result with evidence."""
     return Evidence()
 
 
@@ -210,7 +210,7 @@ def _(result: PatchResult) -> Evidence:
 
 
 @evidence_of.register
-def _(result: CommitResult) -> Evidence:  # a commit leaves the files as they are
+def _(result: CommitResult) -> Evidence:  # a commit does not change files
     return Evidence(names=(result.commit,), before=result.tree, after=result.tree)
 
 
@@ -261,7 +261,7 @@ def _(result: Task) -> Evidence:
 
 
 @evidence_of.register
-def _(result: tuple) -> Evidence:  # type: ignore[type-arg]  # dispatch is on the class; the runs of `check run`
+def _(result: tuple) -> Evidence:  # type: ignore[type-arg]  # dispatch is by class; the runs of `check run`
     runs = [run for run in result if isinstance(run, CheckRun)]
     return Evidence(names=tuple(map(_ran, runs)), before=runs[0].tree if runs else None)
 

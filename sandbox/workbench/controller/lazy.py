@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Lazy:
-    """Stands for a module; the type checker sees the real one (see the users' TYPE_CHECKING blocks)."""
+    """Stands for a module; the type checker sees the real one, in the `TYPE_CHECKING` block of the importing module."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""A property that is made at its first use, by one thread only."""
+"""A property that is computed at its first use, by one thread only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ValueT = TypeVar("_ValueT")
 
 
 class Once(Generic[_ValueT]):
-    """Used as `functools.cached_property`, which has no lock any more since Python 3.12.
+    """A `functools.cached_property` with a lock; the standard one has none since Python 3.12.
 
-    The object keeps its lock in `first_uses`: one for all its properties, for they are made of each other. Where it has
-    another object in `shares`, that one keeps the values, for both.
+    The object has one lock for all its properties, `once_lock`, because they use each other. If the object's
+    `shared_from` is another object, that one keeps the values for both.
     """
 
     def __init__(self, make: Callable[[Any], _ValueT]) -> None:
@@ -28,12 +28,12 @@ class Once(Generic[_ValueT]):
     @overload
     def __get__(self, instance: object, owner: type[Any]) -> _ValueT: ...
     def __get__(self, instance: Any, owner: type[Any]) -> Self | _ValueT:
-        """Only the first uses come here: afterwards the value is found before this (it has no `__set__`)."""
+        """Called for first uses only: afterwards Python finds the value in the object (this class has no `__set__`)."""
         if instance is None:
             return self
-        lock: RLock = instance.first_uses
+        lock: RLock = instance.once_lock
         with lock:
-            keeper = getattr(instance, "shares", None) or instance
+            keeper = getattr(instance, "shared_from", None) or instance
             values: dict[str, _ValueT] = vars(keeper)
             if self._name not in values:
                 values[self._name] = self._make(keeper)

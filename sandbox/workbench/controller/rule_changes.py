@@ -1,6 +1,6 @@
-"""Policies and settings that changed since a controller of this home last looked: written into the home's journal.
+"""Write into the home's journal which policies and settings changed since the last controller of this home.
 
-A controller looks once, before the first operation that it records; until it ends it works by what it read.
+A controller compares once, before the first operation that it journals. It uses the rules it has read until it ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_SETTINGS = {"SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_DEBUG"}
 
 
 def note_changes(parts: Parts) -> None:
-    """Once a controller. Raises nothing: it must not stop what was asked for."""
+    """Compare once per controller. Does not raise: a failure here must not stop the operation."""
     if parts.first_look.is_done:
         return
     parts.first_look.is_done = True
@@ -44,7 +44,7 @@ def note_changes(parts: Parts) -> None:
 
 
 def _changed(parts: Parts, known: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """What is not as it was. What another kind of controller has in its environment is not for us to see."""
+    """Names of rules that changed. The environment and flags of other kinds of controllers are not compared."""
     ours = {name for name in known if not name.startswith(_ASIDE) or name in _aside(parts)}
     return sorted(name for name in ours | found.keys() if known.get(name) != found.get(name))
 
@@ -79,7 +79,7 @@ def _append(parts: Parts, operation: str, facts: dict[str, str]) -> None:
 def _known(parts: Parts) -> dict[str, str]:
     try:
         found: dict[str, str] = (read_json(parts.home.policy_digests) or {}).get("digests", {})
-    except SandboxError:  # damaged: all is new
+    except SandboxError:  # a damaged file: all rules count as new
         return {}
     return found
 
@@ -95,7 +95,7 @@ def _digests(parts: Parts) -> dict[str, str]:
 
 
 def _aside(parts: Parts) -> tuple[str, str]:
-    """Names of what this kind of controller gets beside files."""
+    """Names under which the environment and the flags of this kind of controller are kept."""
     return f"environment of {parts.surface.actor.value}", f"flags of {parts.surface.actor.value}"
 
 

@@ -1,4 +1,4 @@
-"""Use-case: every rule in force, and the file or variable that it comes from."""
+"""Use-case: list every rule in force, with the file or variable that it comes from."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ALWAYS = {
     "no_new_privileges": True,
     "read_only_root": True,
 }
-"""What no file can change (docs/hardening.md)."""
+"""Rules that no file can change (docs/hardening.md)."""
 _USER_IN_URL = re.compile(r"(?<=://)\S*@|^[^\s/@:]*:(?!//)\S*@")  # greedy: a password may hold / and @
 
 
 def rules(parts: Parts, name: str | None) -> tuple[PolicyRule, ...]:
-    """Of all policies, or of one. Raises: `not_found`, and as the policies when an operator's file cannot be used."""
+    """Rules of all policies, or of one. Raises: `not_found`; the policy's error when an operator's file is invalid."""
     if name is not None and name not in _TABLE:
         raise near("policy", name, _TABLE, "`sandbox policy show` shows all of them.")
     return tuple(rule for known, find in _TABLE.items() if name in {None, known} for rule in find(parts))
@@ -42,7 +42,7 @@ def rules(parts: Parts, name: str | None) -> tuple[PolicyRule, ...]:
 
 @dataclass(frozen=True)
 class _Files:
-    """The two files of one policy."""
+    """The shipped file and the operator's file of one policy."""
 
     policy: Name
     shipped: Path
@@ -60,7 +60,7 @@ def _files(parts: Parts, policy: Name) -> _Files:
 
 
 def _flat(model: BaseModel | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
-    """Values by key, tables with dots."""
+    """Key and value pairs; keys of nested tables are joined with dots."""
     document = model.model_dump(mode="json") if isinstance(model, BaseModel) else model
     for key, value in document.items():
         if isinstance(value, Mapping):
@@ -114,7 +114,7 @@ def _approvals(parts: Parts) -> Iterator[PolicyRule]:
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    """Of a file that was read already, and is good."""
+    """Read a file that has been loaded before, so it is valid."""
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
@@ -129,7 +129,7 @@ def _settings(parts: Parts, section: str = "") -> Iterator[PolicyRule]:
 
 
 def _shown(value: object) -> Value:
-    """A URL may hold a password, which nobody has to see here."""
+    """Replace the user part of URLs: it may hold a password."""
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (list, tuple)):

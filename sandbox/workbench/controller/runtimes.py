@@ -1,4 +1,4 @@
-"""Which runtime a check gets: the call's, else its profile's, else the settings'."""
+"""The runtime of a check: the call's, else the profile's, else the one of the settings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sandbox.workbench.controller.services import Parts
 
 
 def runtime_of(parts: Parts, profile: str = "") -> str:
-    """Raises: `policy_violation` for one that the policy does not allow, `engine_unavailable` for one that the engine
-    lacks: both before anything is created.
+    """Raises, before anything is created: `policy_violation` for a runtime that the policy does not allow,
+    `engine_unavailable` for one that the engine does not have.
     """
     override = parts.settings.profiles.get(profile)
     name = parts.runtime or (override.runtime if override else "") or parts.settings.container.runtime

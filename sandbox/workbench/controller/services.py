@@ -1,4 +1,4 @@
-"""What every use-case needs, built once from a home directory, settings and the environment."""
+"""The services of a controller, which every use-case gets: built once from a home, settings and the environment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sandbox.store.liveness import Presence
     from sandbox.store.run_queue import Turns
     from sandbox.workbench.controller import callers
-else:  # a listing needs none of them (docs/adr/0003)
+else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
     config = Lazy("sandbox.config")
     credentials = Lazy("sandbox.credentials")
     images = Lazy("sandbox.images")
@@ -67,9 +67,9 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass(frozen=True)
 class Surface:
-    """What the surface that drives a controller gives it: how it reports, who it is, how it cleans up.
+    """What a surface gives its controller: a progress callback, the actor of journal entries, and a clean-up callback.
 
-    `after_a_kill`: called once, before the first change, when a controller of this home was killed.
+    `on_killed_controller`: called once, before the first change, if a controller of this home was killed.
     """
 
     progress: Callable[[str], None] | None = None
@@ -79,45 +79,45 @@ class Surface:
 
 @dataclass
 class Look:
-    """Whether something that is looked at once was looked at."""
+    """A mutable flag: whether something that happens once has happened."""
 
     is_done: bool = False
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Collaborators of one controller, for all its threads. The engine is connected on first use."""
+    """The collaborators of one controller, shared by its threads. The engine is connected at first use."""
 
     home: Home
     flags: Mapping[str, Any]
     environ: Mapping[str, str]
     allow_file: bool
     surface: Surface
-    runtime: str | None = None  # what this call asked for: it goes before the profile's and the settings'
-    client: Caller | None = None  # for whom this call is; None: for the user of this process
-    allowed: Permission | None = None  # how this call of an agent came to be allowed
-    shares: Parts | None = None  # the controller whose collaborators these are
-    first_look: Look = field(default_factory=Look)  # at policies and settings that may have changed
-    first_uses: threading.RLock = field(default_factory=threading.RLock)
+    runtime: str | None = None  # of this call: it takes precedence over the profile's and the settings'
+    client: Caller | None = None  # the caller of this call; None: the user of this process
+    allowed: Permission | None = None  # why this call of an agent was allowed
+    shared_from: Parts | None = None  # the instance that keeps the collaborators of this one (see `Once`)
+    first_look: Look = field(default_factory=Look)  # whether the rules were compared (see `rule_changes`)
+    once_lock: threading.RLock = field(default_factory=threading.RLock)  # see `Once`
     ending: Ending = field(default_factory=Ending)
     threads: BackgroundThreads = field(default_factory=BackgroundThreads)
     _engines: list[connection.Engine] = field(default_factory=list)
-    supervisors: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime, as first found
+    supervisors: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime
     _known: dict[Path, tuple[tuple[int, ...], Known]] = field(default_factory=dict)
 
     @Once
     def settings(self) -> Settings:
-        """What the file, the variables and the flags say. Raises: `invalid_input`."""
+        """Settings from the configuration file, the environment and the flags. Raises: `invalid_input`."""
         return config.load_settings(self.home.root, self.environ, self.flags)
 
     @Once
     def shipped_policy(self) -> ShippedPolicy:
-        """The container policy as shipped: for what no operator's file changes, which is then of no importance here."""
+        """The container policy as shipped, for values that no operator's file can change."""
         return container.load_container_policy(config.resources("policies"))
 
     @Once
     def policy(self) -> ShippedPolicy:
-        """The container policy in force: as shipped, with `$SANDBOX_HOME/policies/container.toml` on top."""
+        """The container policy in force: the shipped one with `$SANDBOX_HOME/policies/container.toml` applied."""
         own = self.home.root / "policies" / "container.toml"
         return (
             container.with_own(self.shipped_policy, own, create_options.protected)
@@ -127,30 +127,30 @@ class Parts:
 
     @Once
     def paths(self) -> PathPolicy:
-        """Which paths edits may write: as shipped, with the operator's `$SANDBOX_HOME/policies/paths.toml` on top."""
+        """The paths that edits may write: the shipped policy with `$SANDBOX_HOME/policies/paths.toml` applied."""
         name = Path("paths.toml")
         return writes.load_path_policy(config.resources("policies") / name, self.home.root / "policies" / name)
 
     @Once
     def approval_policy(self) -> ApprovalPolicy:
-        """Which calls of agents a person decides about: as shipped, with the operator's on top."""
+        """The agent calls that need a person's decision: the shipped policy with the operator's file applied."""
         name = Path("approvals.toml")
         return approvals.load_approval_policy(config.resources("policies") / name, self.home.root / "policies" / name)
 
     @Once
     def operator(self) -> user_config.Operator:
-        """Whom plain git would name in a commit of this user."""
+        """The author and committer that plain git would use for this user."""
         return user_config.operator_identity(self.environ, self.settings.git.executable)
 
     @Once
     def commit_policy(self) -> CommitPolicy:
-        """What a commit does not take in unasked: as shipped, with the operator's on top."""
+        """The new files that a commit refuses by default: the shipped policy with the operator's file applied."""
         shipped, own = commit.load_commit_policy(config.resources("policies")), self.home.root / "policies/commit.toml"
         return commit.with_own(shipped, own) if own.exists() else shipped
 
     @Once
     def profiles(self) -> dict[str, Profile]:
-        """Shipped profiles, replaced by name by those in `$SANDBOX_HOME/profiles/`."""
+        """Shipped profiles; a profile in `$SANDBOX_HOME/profiles/` replaces the shipped one of the same name."""
         workspace = PurePosixPath(self.shipped_policy.container.mounts.workspace)
         return profiles.load_profiles(
             (config.resources("policies") / "profiles", self.home.root / "profiles"), workspace
@@ -158,12 +158,12 @@ class Parts:
 
     @Once
     def credentials(self) -> tuple[Credential, ...]:
-        """Credentials by host, secrets wrapped."""
+        """Credentials in matching order, secrets wrapped."""
         return credentials.load_credentials(self.home.root, self.environ)
 
     @Once
     def engine(self) -> connection.Engine:
-        """Raises: `engine_unavailable`."""
+        """The connected engine. Raises: `engine_unavailable`."""
         engine = connection.connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
         engine = replace(engine, ward=quarantine.Quarantine(self.home.quarantine))
         self._engines.append(engine)
@@ -172,13 +172,13 @@ class Parts:
 
     @Once
     def guest_engine(self) -> connection.Engine:
-        """The engine, for what starts guests. Raises: `engine_unavailable`, also for one that maps users."""
+        """The engine, for code that starts guests. Raises: `engine_unavailable`, also if the engine maps users."""
         ownership.require_same_users(self.engine)
         return self.engine
 
     @Once
     def presence(self) -> Presence:
-        """That we are at work in this home: what we make for ourselves is not swept meanwhile."""
+        """Marks this controller as alive in the home, so that no other controller removes its temporary files."""
         try:
             return liveness.Presence(self.home.presence)
         except OSError as error:
@@ -186,66 +186,64 @@ class Parts:
                 ErrorCode.INTERNAL,
                 "The sandbox home cannot be written",
                 details=error.strerror or str(error),
-                hint=f"{self.home.root} has to be yours, on a disk with room.",
+                hint=f"You must own {self.home.root}, and its disk must have free space.",
             ) from error
 
     def under(self, runtime: str | None) -> Parts:
-        """The same controller, for one call that asks for a runtime. Raises: `engine_unavailable`."""
+        """The same controller for one call with this runtime. Raises: `engine_unavailable`."""
         if not runtime:
             return self
-        twin = replace(self, runtime=runtime)
-        ours = {"settings": self.settings, "engine": self.engine, "presence": self.presence, "turns": self.turns}
-        twin.__dict__.update(ours)  # one of each
-        return twin
+        self.engine  # noqa: B018 - connect now, so that the error comes before the call does anything
+        return replace(self, runtime=runtime, shared_from=self.shared_from or self)
 
     def acting(self, client: Caller | None, allowed: Permission | None) -> Parts:
-        """The same controller, for one call of a client; the journal says who it was, and how it was allowed."""
-        return replace(self, client=client, allowed=allowed, shares=self.shares or self)
+        """The same controller for one call of a client; the journal names the client, and why it was allowed."""
+        return replace(self, client=client, allowed=allowed, shared_from=self.shared_from or self)
 
     @Once
     def user(self) -> Caller:
-        """For whom this process works."""
+        """The caller of this process when a call names no client."""
         return callers.default_caller(self.surface.actor, self.environ)
 
     @property
     def caller(self) -> Caller:
-        """For whom this call is."""
+        """The caller of this call."""
         return self.client or self.user
 
     @Once
     def turns(self) -> Turns:
-        """The line of checks that wait in this home."""
+        """The queue of checks that wait in this home."""
         self.home.turns.mkdir(mode=0o700, exist_ok=True)
         return run_queue.Turns(self.home.turns, self.settings.container.parallel or 2 * (os.cpu_count() or 1))
 
     @property
     def image_site(self) -> images.Site:
-        """Where images are built and found."""
+        """What the functions of `sandbox.images` need to build and find images."""
         return images.Site(self.engine, self.home, self.settings.images, self.environ)
 
     @Once
     def hosts(self) -> Path:
-        """The file every guest gets as /etc/hosts."""
+        """The file that every guest gets as /etc/hosts."""
         return self.home.keep("hosts", create_options.HOSTS.encode())
 
     @Once
     def instance(self) -> str:
-        """Random id of this home, on every container we make: another controller's containers are never touched."""
+        """Random id of this home, a label of all its containers: containers of other homes are never touched."""
         return self.home.keep("instance", secrets.token_hex(8).encode(), fixed=False).read_text()
 
     @property
     def guest_user(self) -> tuple[int, int]:
-        """Who the guest is: a uid that owns nothing here when we are root, else ourselves (doctor says so)."""
+        """uid and gid of the guest: if we are root, a uid that owns no file of the host; else ours (doctor warns)."""
         user = self.shipped_policy.container.user
         return (user.uid, user.gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
     @property
     def file_owner(self) -> tuple[int, int] | None:
-        """Owner to give to worktree files; None when we may not give any away."""
+        """uid and gid for worktree files; None when this process may not change owners."""
         return self.guest_user if os.geteuid() == 0 else None
 
     def remote(self, url: str) -> Remote:
-        """Parse under this surface's rules."""
+        """Parse a remote URL under the rules of this surface and the settings. Raises: `invalid_input`."""
         allow_file = self.allow_file or self.settings.remotes.allow_file
         ours = self.settings.remotes
         forges = {
@@ -257,12 +255,12 @@ class Parts:
             return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
         except SandboxError as error:
             if allow_file and not url.startswith("-") and os.path.isdir(url):  # noqa: PTH112 - never raises
-                error.hint = f"A directory of this host is written as a path: ./{url}"
+                error.hint = f"For a directory of this host write a path: ./{url}"
             raise
 
     @property
     def keyring(self) -> Keyring:
-        """The system keyring, as far as this home uses it."""
+        """The entries of this home in the system keyring."""
         return keyring.Keyring(self.instance, self.environ)
 
     def _completed(self, entry: Credential) -> Credential:
@@ -270,13 +268,13 @@ class Parts:
         if secret is None:
             raise SandboxError(
                 ErrorCode.AUTH_FAILED,
-                f"The system keyring has no secret for {entry.host} any more",
+                f"The system keyring no longer has a secret for {entry.host}",
                 hint=f"Store it again: sandbox credentials set {entry.host}",
             )
         return credentials.make_credential(**{**dict(entry), "secret": secret})
 
     def access(self, remote: Remote) -> transport.Access:
-        """What network git may use for one remote."""
+        """What git may use to reach one remote over the network: its credential, limits and deadline."""
         port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
         credential = credentials.credential_for(self.credentials, remote.hostname, port, remote.protocol)
         if credential is not None and credential.keyring and remote.protocol == "https":
@@ -294,7 +292,9 @@ class Parts:
         )
 
     def authenticated(self, remote: Remote, action: Callable[[transport.Access], _ResultT]) -> _ResultT:
-        """Do something with a remote; when it refuses us and we know no secret, once more with the user's helper's."""
+        """Run `action` on a remote. If the remote refuses it and we have no secret, run it once more with the secret of
+        the user's credential helper.
+        """
         access = self.access(remote)
         try:
             return action(access)
@@ -308,14 +308,14 @@ class Parts:
         return action(replace(access, credential=found))
 
     def _helped(self, authority: str, known: Credential | None) -> Credential | None:
-        """What the user's own helper has for a host, with the CA file that we have for it."""
+        """The credential of the user's git credential helper for a host, with the CA file that we have for it."""
         found = credential_helper.ask_helper(authority, self.environ, self.settings.git.executable)
         if found is None:
             return None
         return found.model_copy(update={"ca_file": known.ca_file if known else None})
 
     def token(self, remote: Remote) -> Credential | None:
-        """What opens the API of a remote's forge: the secret for https to its host, of whatever kind the remote is."""
+        """The credential for the API of a remote's forge: the one for https to its host, also if the remote is ssh."""
         port = remote.port if remote.protocol == "https" else None
         found = credentials.credential_for(self.credentials, remote.hostname, port or 443)
         if found is not None and found.keyring:
@@ -325,17 +325,17 @@ class Parts:
         return self._helped(f"{remote.hostname}:{port}" if port else remote.hostname, found)
 
     def known(self, clone: Path) -> Known:
-        """What git said about a cache clone, as long as it is the same one. Raises: OSError when there is none."""
+        """The object cache of a cache clone, a new one if the clone was replaced. Raises: OSError without a clone."""
         folder, head = clone.stat(), (clone / "HEAD").stat()
         same = (folder.st_dev, folder.st_ino, head.st_ino, head.st_ctime_ns)
-        with self.first_uses:
+        with self.once_lock:
             before = self._known.get(clone)
             if before is None or before[0] != same:
                 before = self._known[clone] = (same, object_cache.Known())
             return before[1]
 
     def close(self) -> None:
-        """Give back connections; we are not at work any more. Background runs that have not ended are stopped."""
+        """Stop background runs that have not ended, close connections, and mark this controller as ended."""
         self.threads.cancel_all()
         self.threads.wait_for_all()
         for engine in self._engines:
@@ -359,10 +359,10 @@ def build_parts(
     place.prepare()
     parts = Parts(place, flags or {}, environ, allow_file, surface or Surface())
     if flags or (place.root / "config.toml").exists() or any(_may_set(name) for name in environ):
-        parts.settings  # noqa: B018 - a mistake in them is told first; the defaults have none and can wait
+        parts.settings  # noqa: B018 - report a mistake in them early; the defaults have none and can wait
     return parts
 
 
 def _may_set(variable: str) -> bool:
-    """What is no setting of these is refused when it is nearly one; the three that everybody has are none."""
+    """Whether a variable is a setting, or a misspelt one, which is an error. The three exceptions are no settings."""
     return variable.upper().startswith("SANDBOX_") and variable not in {"SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_DEBUG"}

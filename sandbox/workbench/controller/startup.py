@@ -1,4 +1,4 @@
-"""The first operation of a controller that changes something: clean up after controllers that were killed."""
+"""Before the first change that a controller makes: clean up after controllers that were killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sandbox.workbench.controller.services import Parts
 
 
 def at_work(parts: Parts) -> None:
-    """Called by every operation that changes something; costs one listing of a directory, the first time."""
+    """Every operation that changes something calls this. The first call lists one directory; later calls are free."""
     presence = parts.presence
     if presence.has_looked:
         return

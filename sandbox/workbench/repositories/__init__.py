@@ -1,1 +1,1 @@
-"""Repositories: the cache clones, and the facts, checks and trust that belong to a commit of one."""
+"""Repositories: the cache clones, and the facts, checks and trust that belong to their commits."""

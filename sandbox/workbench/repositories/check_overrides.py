@@ -1,4 +1,4 @@
-"""What the operator sets for single checks of one repository, over what its profile says. Pure."""
+"""Apply the operator's settings for single checks of one repository to its profile. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sandbox.profiles import Profile
 
 
 def with_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict: bool = True) -> Profile:
-    """The profile as it is for one repository. `strict`: settings for a check that it does not have are an error.
+    """The profile with the settings of one repository. `strict`: settings for an unknown check are an error.
 
-    Raises: `invalid_input` naming the checks that there are.
+    Raises: `invalid_input`, which names the checks of the profile.
     """
     repository = settings.repositories.get(repo_id)
     if repository is None or not repository.checks:
@@ -20,7 +20,7 @@ def with_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict
     if strict and (unknown := sorted(repository.checks.keys() - set(known))):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"Configuration key 'repositories.{repo_id}.checks.{unknown[0]}': there is no such check",
+            f"Configuration key 'repositories.{repo_id}.checks.{unknown[0]}' names an unknown check",
             details=f"The profile '{profile.name}' has {', '.join(known) or 'no checks'}",
             hint=f"`sandbox check list {repo_id}` shows a repository's checks.",
         )

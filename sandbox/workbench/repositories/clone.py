@@ -1,4 +1,4 @@
-"""Use-cases on repositories: clone into the cache, list, and tell what kind of project a commit is."""
+"""Use-cases on repositories: clone into the cache, fetch a ref, complete a partial clone, find a profile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandbox.git.entries import TreeEntry
 from sandbox.git.local_remotes import enclosing_repository, path_of
 from sandbox.git.objects import list_tree, peel, read_blobs, tree_of
 from sandbox.git.partial import complete, is_partial, missing_blobs
-from sandbox.git.partial import materialize as bring_the_rest
+from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteHead
 from sandbox.models import CloneResult, FetchResult, Repository
@@ -32,7 +32,7 @@ from sandbox.workspaces.pristine import ensure_pristine
 
 
 def locate(parts: Parts, url: str) -> str:
-    """The URL of the repository that a directory of this host lies in; what is not inside of one stays as it is."""
+    """The URL of the repository that contains a directory of this host; any other URL unchanged."""
     path = path_of(parts.remote(url))
     try:
         found = path and enclosing_repository(path)
@@ -42,7 +42,7 @@ def locate(parts: Parts, url: str) -> str:
 
 
 def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
-    """Clone a remote into the cache, or fetch what is new when it is there, and orient the caller."""
+    """Clone a remote into the cache, or fetch new commits if it is cached, and describe it to the caller."""
     found = register(parts, url, partial=partial)
     context = describe(found.head.entries, lambda oids: list(read_blobs(found.git, oids)))
     return CloneResult(repository=found.repository, context=context)
@@ -50,9 +50,9 @@ def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
 
 @dataclass(frozen=True)
 class Registered:
-    """A repository just brought up to date, git on its cache clone, and the head of its default branch.
+    """A repository that was just updated, git on its cache clone, and the head of its default branch.
 
-    `checked_out`: the commit of the remote's HEAD, which is another one where HEAD is detached.
+    `remote_head`: the commit of the remote's HEAD. It differs from `default_head` when the remote's HEAD is detached.
     """
 
     repository: Repository
@@ -69,12 +69,12 @@ class Registered:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"HEAD is at {self.checked_out[:12]}, which is on no branch or tag",
-            hint="Make a branch or tag of it there, or name another one with --ref.",
+            hint="Create a branch or tag for it in the remote, or name another one with --ref.",
         )
 
 
 def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
-    """Bring the cache up to date and the registry with it.
+    """Clone or fetch into the cache, and save the repository in the registry.
 
     `partial`: a new clone leaves out file contents that are not on the default branch.
     """
@@ -105,20 +105,20 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
 
 
 def _default_listing(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -> Listing:
-    """The default branch; a clone that cannot list it and is corrupt is made again, once."""
+    """List the default branch. If that fails because the clone is corrupt, clone again, once."""
     try:
         return list_commit(git, resolve_commit(git, "HEAD", head.branch))
     except SandboxError as error:
         if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or intact(git):
             raise
     with parts.home.locked(f"repository-{git.git_dir.name}"):
-        if not intact(git):  # somebody else may have repaired it meanwhile
+        if not intact(git):  # another process may have repaired it meanwhile
             head = parts.authenticated(remote, lambda access: make_again(git.git_dir, access))
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
 
 def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
-    """Bring a ref up to date and give its files, or those of one directory, as an immutable checkout.
+    """Update a ref and return its files, or those of one directory, as an immutable checkout.
 
     Raises: `not_found` for an unknown ref or directory.
     """
@@ -136,7 +136,7 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
             raise SandboxError(
                 ErrorCode.NOT_FOUND,
                 f"Commit {commit[:12]} has no directory '{subpath[:100]}'",
-                hint="Without a subpath all directories are given.",
+                hint="Omit the subpath to get all directories.",
             )
     context = describe(entries, lambda oids: list(read_blobs(git, oids)))
     path = pristine(parts, repository.id, git, entries, name)
@@ -144,7 +144,7 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
 
 
 def whole_tree(parts: Parts, repository: Repository, git: Git, commit: str) -> str:
-    """The tree of a commit; what a partial clone lacks of it is fetched. Raises: network errors, `quota_exceeded`."""
+    """The tree of a commit; a partial clone fetches its missing blobs. Raises: network errors, `quota_exceeded`."""
     return _completed(parts, repository, git, tree_of(git, commit))
 
 
@@ -157,18 +157,18 @@ def _completed(parts: Parts, repository: Repository, git: Git, tree: str) -> str
 
 
 def materialize(parts: Parts, repo_id: str) -> Repository:
-    """Turn a partial clone whole. One that is whole already stays as it is, and the remote is not asked."""
+    """Fetch everything that a partial clone lacks. For a complete clone this does not contact the remote."""
     at_work(parts)
     repository, git = cache_of(parts, repo_id)
     if is_partial(git):
         remote = parts.remote(repository.remote_url)
         with parts.home.locked(f"repository-{repo_id}"):
-            parts.authenticated(remote, lambda access: bring_the_rest(git, access))
+            parts.authenticated(remote, lambda access: fetch_remaining(git, access))
     return repository
 
 
 def pristine(parts: Parts, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str) -> Path:
-    """The shared checkout of these entries."""
+    """The shared checkout of these entries, created if it does not exist."""
     with parts.home.locked(f"pristine-{repo_id}"):
         return ensure_pristine(git, entries, parts.home.pristine(repo_id, name), parts.file_owner)
 
@@ -181,19 +181,19 @@ def cache_of(parts: Parts, repo_id: str) -> tuple[Repository, Git]:
 
 
 def named_profile(parts: Parts, name: str) -> Profile:
-    """Raises: `not_found` with near matches, `invalid_input` for one whose file has a mistake."""
+    """Raises: `not_found` with near matches, `invalid_input` for a profile with a mistake in its file."""
     if name not in parts.profiles:
         raise near("profile", name, parts.profiles, "`sandbox profiles list` shows all profiles.")
     return require_usable(parts.profiles[name])
 
 
 def id_for(parts: Parts, remote: Remote) -> str:
-    """The remote's id; with a short hash when another remote's id reads the same, or a clone that nobody registered."""
-    whose = (remote.hostname, remote.owner, remote.name)
-    digest = hashlib.sha256("/".join(whose).encode()).hexdigest()
+    """The remote's id; with a short hash if another remote, or an unregistered clone of one, has the same id."""
+    identity = (remote.hostname, remote.owner, remote.name)
+    digest = hashlib.sha256("/".join(identity).encode()).hexdigest()
     plain, hashed = remote.id, f"{remote.id[:190]}-{digest[:8]}"
     known = {r.id: (r.hostname, r.owner, r.name) for r in list_repositories(parts.home) if r.id in {plain, hashed}}
     for name in (plain, hashed):
-        if known.get(name) == whose:
+        if known.get(name) == identity:
             return name
     return hashed if plain in known or is_of_another(parts.home.clone(plain), remote) else plain

@@ -1,4 +1,4 @@
-"""What is known of base commits, found once and kept: no operation on a task lists the whole base tree again."""
+"""Facts of base commits, gathered once and stored: no operation on a task has to list the whole base tree again."""
 
 from __future__ import annotations
 
@@ -34,17 +34,25 @@ class Listing:
 
 
 def base_of(parts: Parts, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> Base:
-    """A base commit as its worktrees need it. `without`: paths that are left out beside the profile's build output."""
-    facts = facts_of(parts, repo_id, git, commit)
+    """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
+    return base_from_facts(parts, facts_of(parts, repo_id, git, commit), without)
+
+
+def base_from_facts(parts: Parts, facts: BaseFacts, without: Sequence[str] = ()) -> Base:
+    """As `load_base`, from facts that were read before."""
     artifacts = detect(parts.profiles, facts.marker).artifacts
     return Base(facts, facts.rules((*artifacts, *map(exactly, without))))
 
 
 def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
-    """The profile whose markers a commit carries, with what the commit suggests where the operator trusts it, and what
-    the operator sets for this repository.
+    """The profile that matches the markers of a commit, with the checks that the commit suggests if the operator
+    trusts them, and the operator's settings for this repository.
     """
-    facts = facts_of(parts, repo_id, git, commit)
+    return profile_from_facts(parts, repo_id, facts_of(parts, repo_id, git, commit))
+
+
+def profile_from_facts(parts: Parts, repo_id: str, facts: BaseFacts) -> Profile:
+    """As `load_profile`, from facts that were read before."""
     profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is not None and is_trusted(parts.home, repo_id, sha256_of(suggested)):
         profile = with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
@@ -52,7 +60,7 @@ def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
 
 
 def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
-    """Facts of a commit: from the home, or from git when they are not there or a profile asks for more.
+    """Facts of a commit: from the home; from git if they are not stored, or if a profile has a marker they lack.
 
     Raises: `quota_exceeded`, `not_found`.
     """
@@ -60,12 +68,12 @@ def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
 
 
 def facts_of_listing(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
-    """The same for a commit whose tree has been listed already."""
+    """As `load_facts`, for a commit that has been listed already."""
     return _stored(parts, repo_id, listing.commit) or _gathered(parts, repo_id, git, listing)
 
 
 def list_commit(git: Git, commit: str) -> Listing:
-    """Raises: `quota_exceeded`, `not_found`."""
+    """List the tree of a commit. Raises: `quota_exceeded`, `not_found`."""
     tree = tree_of(git, commit)
     return Listing(commit, tree, list_tree(git, tree))
 
@@ -84,17 +92,17 @@ def _wanted(parts: Parts) -> set[str]:
 
 
 def _stored(parts: Parts, repo_id: str, commit: str) -> BaseFacts | None:
-    """None when there are none, when they are damaged, and when a newer profile asks for more."""
+    """None when no facts are stored, when they are damaged, and when they lack a marker of a newer profile."""
     try:
         document = read_json(parts.home.facts(repo_id, commit))
         facts = None if document is None else BaseFacts.model_validate(document)
     except (SandboxError, ValidationError):
-        return None  # only a note of what git knows
+        return None  # they are only a cache of git's answers
     return facts if facts is not None and _wanted(parts) <= facts.markers.keys() else None
 
 
 def _markers(git: Git, entries: Iterable[TreeEntry], wanted: Collection[str]) -> dict[str, bytes | None]:
-    """Content of the wanted files; None for one that is absent, too large or no regular file."""
+    """Content of the named files; None for a file that is absent, too large or not regular."""
     found: dict[str, bytes | None] = dict.fromkeys(wanted)
     regular = {show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size(e) <= MARKER_BYTES}
     present = [name for name in found if name in regular]

@@ -26,9 +26,9 @@ MENTION_FILE_BYTES = 256 * 1024
 
 
 def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
-    """The symbols that matter most at a repository's default branch or a task's last commit, under a token budget."""
+    """The most important symbols of a repository's default branch or a task's last commit, within a token budget."""
     if not 1 <= token_budget <= MAX_MAP_TOKENS:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget is from 1 to {MAX_MAP_TOKENS}")
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_MAP_TOKENS}")
     at_work(parts)
     repo_id, commit = _commit_of(parts, owner_id)
     _, git = cache_of(parts, repo_id)
@@ -52,7 +52,7 @@ def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[
 
 
 def _readable(entries: Sequence[TreeEntry]) -> list[str]:
-    """Objects to count words in: small files, until the budget is spent."""
+    """Blobs in which to count words: files up to 256 KiB, in total up to `MENTION_BYTES`."""
     chosen, left = [], MENTION_BYTES
     for entry in entries:
         if entry.mode != SYMLINK and entry.size is not None and entry.size <= min(left, MENTION_FILE_BYTES):

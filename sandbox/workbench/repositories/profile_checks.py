@@ -1,4 +1,4 @@
-"""Which checks a task or a repository has. Told without anything of the engine, which takes long to load."""
+"""List the checks of a task or a repository, without loading the engine's modules, which takes long."""
 
 from __future__ import annotations
 

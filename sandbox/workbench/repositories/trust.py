@@ -1,4 +1,4 @@
-"""Use-cases on the checks that a repository suggests: look at them, trust what was looked at, trust nothing."""
+"""Use-cases on the checks that a repository suggests: show them, trust a reviewed version, withdraw the trust."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandbox.workbench.repositories.commit_facts import facts_of
 
 
 def suggestion(parts: Parts, repo_id: str) -> Suggestion:
-    """What the default branch suggests. Raises: `not_found`, `invalid_input` for a file that cannot be used."""
+    """The checks that the default branch suggests. Raises: `not_found`, `invalid_input` for an invalid file."""
     repository, git = cache_of(parts, repo_id)
     facts = facts_of(parts, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch))
     profile, content = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
@@ -37,28 +37,28 @@ def suggestion(parts: Parts, repo_id: str) -> Suggestion:
 
 
 def trust(parts: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
-    """Use the suggested checks whose file has this hash. Raises: `stale_hash` when it is another by now."""
+    """Use the suggested checks if their file has this hash. Raises: `stale_hash` if it has another one by now."""
     found = suggestion(parts, repo_id)
     if found.sha256 is None:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"{repo_id} suggests no checks",
-            details=f"no {SUGGESTIONS} at its default branch",
-            hint=f"`sandbox repo clone` fetches what is new; {SUGGESTIONS} is described in docs/profiles.md.",
+            details=f"no {SUGGESTIONS} on its default branch",
+            hint=f"`sandbox repo clone` fetches new commits; docs/profiles.md describes {SUGGESTIONS}.",
         )
     if found.sha256 != sha256:
         raise SandboxError(
             ErrorCode.STALE_HASH,
-            f"{SUGGESTIONS} of {repo_id} is not what you looked at",
+            f"{SUGGESTIONS} of {repo_id} has changed since you reviewed it",
             details=f"expected {sha256}, current {found.sha256}",
-            hint=f"Look at it again: sandbox trust {repo_id}",
+            hint=f"Review it again: sandbox trust {repo_id}",
         )
     store.trust(parts.home, repo_id, found.sha256, by)
     return found.model_copy(update={"trusted": True})
 
 
 def distrust(parts: Parts, repo_id: str) -> Suggestion:
-    """Use nothing that the repository suggests."""
+    """Stop using the checks that the repository suggests."""
     cache_of(parts, repo_id)
     store.distrust(parts.home, repo_id)
     return suggestion(parts, repo_id)

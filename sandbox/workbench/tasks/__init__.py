@@ -1,1 +1,1 @@
-"""Tasks: their life cycle, their worktrees, and everything that reads or changes the files in them."""
+"""Tasks: their life cycle, their worktrees, and all use-cases that read or change the files in them."""

@@ -1,4 +1,4 @@
-"""What is known of a path of a task where there is no file: whether there was one, and which other is meant."""
+"""Explain a path of a task that has no file: whether a file was there before, and which similar paths exist."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from sandbox.workbench.repositories.clone import cache_of
 
 
 def absence_of(parts: Parts, task: Task, path: str) -> Absence:
-    """From the task's last commit and its latest edits; the worktree is not read. Nothing where git cannot say."""
+    """From the task's last commit and its latest edits, without reading the worktree. If git fails: from the edits."""
     edited = {name for entry in journal.recent(parts.home, task.id) for file in entry.files for name in _names(file)}
     try:
         _, git = cache_of(parts, task.repo_id)
-        known = edited | _committed(
-            git, objects.tree_of(git, task.head_commit)
-        )  # listed: git is told no word of theirs
+        # The whole tree is listed, so that no text of the caller reaches git.
+        known = edited | _committed(git, objects.tree_of(git, task.head_commit))
         return Absence(was_there=True) if path in known else Absence(near=near_paths(path, known))
-    except SandboxError:  # that the file is not there is what matters
+    except SandboxError:  # report the missing file, not this error
         return Absence(was_there=path in edited)
 
 

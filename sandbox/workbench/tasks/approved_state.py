@@ -1,4 +1,4 @@
-"""What happens is what was approved: the same commit, the same tree."""
+"""Make sure that an operation acts on the state that was approved: the same commit, the same tree."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from sandbox.errors import ErrorCode, SandboxError
 
 
 def require_approved(what: str, found: str, approved: str | None) -> None:
-    """`what`: "commit" or "tree". `approved`: by a person, or what the call began with; None: any.
+    """`what`: "commit" or "tree". `approved`: the id that a person approved, or that the call started with; None: any.
 
     Raises: `conflict`.
     """
     if approved not in {None, found}:
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"The task has another {what} than the one that this was asked for",
-            details=f"asked for {approved}, found {found}",
-            hint="Look at the diff, and ask again.",
+            f"The task's {what} is not the one that was requested",
+            details=f"requested {approved}, found {found}",
+            hint="Review the diff, then request it again.",
         )

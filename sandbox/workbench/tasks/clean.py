@@ -1,7 +1,7 @@
-"""Use-case on what checks leave: a new worktree with the task's uncommitted changes, and without all the rest.
+"""Use-case: remove what checks left. The task gets a new worktree with only its uncommitted changes.
 
-Nothing is deleted piece by piece: what guests leave may be too many names, too deep, or of other owners, and a disk
-limit counts all of it. The new worktree is made in a room beside and takes the place of the old one by renames.
+The files are not deleted one by one: guests may leave too many files, too deep directories, or files of other owners,
+and a disk limit counts all of them. The new worktree is created in a room beside and replaces the old one by renames.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from sandbox.workbench.tasks.worktrees import has_worktree, renew, site_of
 
 
 def clean(parts: Parts, task_id: str, without: Sequence[str], *, discard: bool) -> Cleaned:
-    """Take away what no commit would hold. Changes stay, and are kept as a snapshot first; with `discard` they go too.
+    """Remove all files that a commit would not hold. Changes stay, after a snapshot of them; `discard` removes them.
 
-    `without`: new files or directories that are neither looked at nor kept, as they are too large for that. A task
-    whose worktree is gone gets one of its newest snapshot, or of its last commit when that is newer.
-    Raises: `invalid_input` for `without` beside `discard`, `quota_exceeded` when the changes cannot be kept,
-    `engine_unavailable` when there may be a container.
+    `without`: new files or directories that are neither read nor kept, because they are too large. A task without
+    a worktree gets one from its newest snapshot, or from its last commit if that is newer.
+    Raises: `invalid_input` for `without` with `discard`, `quota_exceeded` when the changes cannot be kept,
+    `engine_unavailable` when the task may have a container.
     """
     if without and discard:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            "Nothing is left out where all changes go",
+            "--without cannot be combined with --discard, which removes all changes",
             hint="Give either --without or --discard.",
         )
     with editing(parts, task_id) as task:
@@ -48,15 +48,15 @@ def clean(parts: Parts, task_id: str, without: Sequence[str], *, discard: bool) 
 
 
 def _left_out(git: Git, task: Task, without: Sequence[str]) -> tuple[str, ...]:
-    """Raises: `unsafe_path`; `invalid_input` for a file that the last commit has, which no rule leaves out."""
+    """Raises: `unsafe_path`; `invalid_input` for a file of the last commit, which cannot be ignored."""
     tree = objects.tree_of(git, task.head_commit)
     paths = tuple(check_path(path.rstrip("/")) for path in without)
     for path in paths:
         if objects.blob_at(git, tree, path_bytes(path)) is not None:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
-                f"{path} is no new file: the last commit has it",
-                hint="`sandbox task clean TASK --discard` goes back to the last commit, and loses all changes.",
+                f"{path} is not a new file: it is in the last commit",
+                hint="`sandbox task clean TASK --discard` restores the last commit and deletes all changes.",
             )
     return paths
 
@@ -70,7 +70,7 @@ def _kept(parts: Parts, git: Git, task: Task, without: tuple[str, ...]) -> Snaps
     except SandboxError as error:
         if error.code is ErrorCode.QUOTA_EXCEEDED:
             error.hint = (
-                "--without PATH leaves a new file or directory out; --discard goes back to the last commit, "
-                "and loses all uncommitted changes."
+                "--without PATH leaves out a new file or directory; --discard restores the last commit "
+                "and deletes all uncommitted changes."
             )
         raise

@@ -1,4 +1,4 @@
-"""Use-cases that edit a task's files: all hash-gated, all files or none."""
+"""Use-cases that edit a task's files. Each is hash-gated, and changes all its files or none."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from sandbox.workbench.tasks.worktrees import files_of
 
 
 def patch(parts: Parts, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
-    """Apply a hash-gated patch, all files or none. Raises: see `workspaces.patch`."""
+    """Apply a hash-gated patch to all its files or to none. Raises: see `edits.patch`."""
     return _edit(parts, task_id, lambda gate: apply_patch(gate, text, expected))
 
 
 def edit_file(parts: Parts, task_id: str, path: str, old: str | bytes, new: str | bytes, expected: str) -> PatchResult:
-    """Replace the one occurrence of a text."""
+    """Replace a text that occurs exactly once in a file."""
     before, after = _bytes(old), _bytes(new)
     return _edit(parts, task_id, lambda gate: replace_text(gate, path, before, after, expected))
 
@@ -38,13 +38,13 @@ def edit_file(parts: Parts, task_id: str, path: str, old: str | bytes, new: str 
 def write_file(
     parts: Parts, task_id: str, path: str, content: str | bytes, expected: str | None, executable: bool | None
 ) -> PatchResult:
-    """Replace or make a whole file."""
+    """Replace or create a whole file."""
     raw = _bytes(content)
     return _edit(parts, task_id, lambda gate: write_whole(gate, path, raw, expected, executable=executable))
 
 
 def base_hash(parts: Parts, task_id: str, path: str) -> str | None:
-    """Hash of a file in the task's last commit, None when it has none there; from git's objects alone."""
+    """Hash of a file in the task's last commit, None when it is not there; read from git objects only."""
     task = find_task(parts.home, task_id, allow_closed=True)
     _, git = cache_of(parts, task.repo_id)
     oid = objects.blob_at(git, objects.tree_of(git, task.head_commit), path_bytes(check_path(path)))
@@ -59,7 +59,7 @@ def _edit(parts: Parts, task_id: str, decide: Callable[[Gate], Outcome]) -> Patc
 
 
 def _left_by(parts: Parts, task_id: str, path: str, sha256: str | None) -> str:
-    """The latest edit in the end of the journal that left a file so."""
+    """Name and time of the latest journaled edit that left a file in this state; empty if none is found."""
     for entry in journal.recent(parts.home, task_id):
         if (path, sha256) in {*map(_left, entry.files), *map(_left_behind, entry.files)}:
             return f"{entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
@@ -80,6 +80,6 @@ def _bytes(text: str | bytes) -> bytes:
     except UnicodeEncodeError as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            "Text has to be valid Unicode, without lone surrogates",
-            hint="From Python, give the content as bytes.",
+            "Text must be valid Unicode without lone surrogates",
+            hint="In Python, pass the content as bytes.",
         ) from error

@@ -1,4 +1,4 @@
-"""The end of a task's guest: of one that a killed controller left at work, and of an idle one that is not needed."""
+"""Remove a task's container: one that a killed controller left running, or an idle one that is no longer needed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 def end_orphans(parts: Parts, task_id: str) -> None:
-    """Remove what a killed controller left running in a task. The caller holds the task's lock, so no guest is due.
+    """Remove the container that a killed controller left running a check. The caller holds the task's lock, so no
+    check of a live controller runs in it.
 
-    Costs one look at a file when there is none; an idle guest, in which nothing runs, stays. Raises:
-    `engine_unavailable` when there may be one and nobody can tell.
+    Costs one `stat` when there is none. An idle container stays. Raises: `engine_unavailable` when there may be one
+    and the engine cannot be asked.
     """
     mark = parts.home.guest_mark(task_id)
     if not mark.exists():
@@ -35,9 +36,9 @@ def end_orphans(parts: Parts, task_id: str) -> None:
 
 
 def end_guest(parts: Parts, task_id: str, *, for_good: bool = True) -> None:
-    """Remove a task's container and its report directory. The caller holds the task's lock and has ended orphans: the
-    guest is idle. Without an engine it is left to its lease and to `sandbox gc`, unless the task goes on (`for_good`
-    false): its next check would find a container that has the files of before. Raises: `engine_unavailable` then.
+    """Remove a task's idle container and its report directory. The caller holds the task's lock and has called
+    `remove_orphans`. Without an engine, the container's lease and `sandbox gc` end it later; but if the task goes on
+    (`task_ends` false) this raises `engine_unavailable`: the next check would run in a container with the old files.
     """
     report = parts.home.report(task_id)
     if not report.exists():
@@ -47,12 +48,12 @@ def end_guest(parts: Parts, task_id: str, *, for_good: bool = True) -> None:
     except SandboxError as error:
         if error.code is not ErrorCode.ENGINE_UNAVAILABLE or not for_good:
             raise
-        _log.warning("the idle container of %s stays until `sandbox gc`: %s", task_id, error.brief)
+        _log.warning("the idle container of %s remains until `sandbox gc`: %s", task_id, error.brief)
     checkout.remove_tree(report)
 
 
 def _ended(parts: Parts, task_id: str) -> bool:
-    """Remove the task's container; False when one was given up, which may still come to life for a moment."""
+    """Remove the task's containers; False when one is quarantined, as its engine may still start it for a moment."""
     name = container.task_container(parts.instance, task_id)
     container.remove(parts.engine, name)
     ward = Quarantine(parts.home.quarantine)
@@ -60,6 +61,6 @@ def _ended(parts: Parts, task_id: str) -> bool:
         return True
     labels = {container.INSTANCE_LABEL: parts.instance, container.TASK_LABEL: task_id}
     for guest in container.list_labelled(parts.engine, labels):
-        if guest.name.startswith(f"{name}-"):  # made while the one of that name was given up
+        if guest.name.startswith(f"{name}-"):  # created while the container of that name was quarantined
             container.remove(parts.engine, guest.id)
     return not any(held == name or held.startswith(f"{name}-") for held in ward.held())

@@ -1,4 +1,4 @@
-"""A task's life: create, hold, look at, close."""
+"""A task's life: create, lock, compare, close."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
@@ -19,40 +20,50 @@ from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_space import require_space
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.clone import cache_of, whole_tree
-from sandbox.workbench.repositories.commit_facts import base_of
+from sandbox.workbench.repositories.commit_facts import base_from_facts, facts_of
 from sandbox.workbench.tasks.guest_cleanup import end_guest, end_orphans
 from sandbox.workbench.tasks.worktrees import (
     collect_unused,
-    files_of,
     give_up,
     has_worktree,
     make_worktree,
     mounting,
     put_away,
+    ready,
     remove_worktree,
     site_of,
 )
+from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
 
 EDIT_WAIT_S = 10.0
-"""How long an edit waits for another operation on the same task; a running check is longer, so it is a conflict."""
+"""How long an edit waits for another operation on the same task. Checks run longer, so they cause a conflict."""
 
 
 @dataclass(frozen=True)
 class OpenTask:
-    """A task with what its operations need. `changes` are against the task's head."""
+    """A task with the values that its operations need. `changes`: differences from the task's head."""
 
     task: Task
     git: Git
+    root: Path
     files: WorktreeFiles
     changes: Changes
 
 
 @dataclass(frozen=True)
+class TaskBase:
+    """git on the cache clone of a task, and the facts of its base commit. Both stay the same while the task lives."""
+
+    git: Git
+    facts: BaseFacts
+
+
+@dataclass(frozen=True)
 class Origin:
-    """What a fork starts from: its branch at commit `head` of the task, its files as in `tree`."""
+    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`."""
 
     task: Task
     head: str
@@ -60,7 +71,7 @@ class Origin:
 
 
 def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
-    """A new task on its own branch with its own worktree. On failure neither is left."""
+    """A new task with its own branch and worktree. On failure both are removed."""
     require_space(parts)
     repository, git = cache_of(parts, repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
@@ -82,7 +93,9 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
-    with parts.home.locked(task_id):  # what has no record and is not held was left by a killed controller
+    with parts.home.locked(
+        task_id
+    ):  # a task that has no record and is not locked counts as left by a killed controller
         return _laid_out(parts, git, task, base_tree, origin)
 
 
@@ -90,7 +103,7 @@ def _laid_out(parts: Parts, git: Git, task: Task, base_tree: str, origin: Origin
     site = site_of(parts, task.repo_id, task.id)
     branch = f"refs/heads/{task.branch}"
     mark = parts.home.making_mark(task.id)
-    mark.touch(mode=0o600)  # if we are killed: nobody has heard of this task, nothing of it is anybody's work
+    mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
     objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
         make_worktree(parts, task.repo_id, git, base_tree, site)
@@ -112,32 +125,44 @@ def _slug(prompt: str) -> str:
     return words[:40].strip("-") or "work"
 
 
+def read_base(parts: Parts, task: Task) -> TaskBase:
+    """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
+    _, git = cache_of(parts, task.repo_id)
+    return TaskBase(git, facts_of(parts, task.repo_id, git, task.base_commit))
+
+
 @contextmanager
-def editing(parts: Parts, task_id: str, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
-    """Hold the task: nothing else runs in it or edits it. Raises: `conflict` when something does for longer."""
-    find_task(parts.home, task_id)
+def editing(parts: Parts, task: str | Task, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
+    """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`.
+
+    `task`: its id, or its record if the caller has read it. The yielded record is read under the lock.
+    """
+    task_id = task.id if isinstance(task, Task) else find_task(parts.home, task).id
     with parts.home.locked(task_id, timeout_s=wait_s):
         end_orphans(parts, task_id)
         yield find_task(parts.home, task_id)
 
 
 @contextmanager
-def looking(parts: Parts, task: Task, without: Sequence[str] = ()) -> Iterator[OpenTask]:
-    """The task's files compared with its head; safe while something runs in the task.
+def looking(
+    parts: Parts, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
+) -> Iterator[OpenTask]:
+    """Compare the task's files with its head; safe while a check runs in the task.
 
-    `without`: paths of new files or directories that are left out like ignored ones.
+    `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
     """
-    _, git = cache_of(parts, task.repo_id)
-    base = base_of(parts, task.repo_id, git, task.base_commit, without)
+    known = task_base or read_base(parts, task)
+    git, base = known.git, base_from_facts(parts, known.facts, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = site_of(parts, task.repo_id, task.id)
-    with files_of(parts, task) as files:
-        yield OpenTask(task, git, files, layout_of(site).find_changes(git, site, base, head_tree))
+    root = ready(parts, task)
+    with WorktreeFiles(root) as files:
+        yield OpenTask(task, git, root, files, layout_of(site).find_changes(git, site, base, head_tree))
 
 
 def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
-    """End a task; with `delete` its worktree goes too, when clean or with `discard`. Remote branch and PR are kept."""
+    """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR."""
     task = find_task(parts.home, task_id, allow_closed=True)
     with parts.home.locked(task_id, timeout_s=EDIT_WAIT_S):
         end_orphans(parts, task_id)
@@ -146,7 +171,7 @@ def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
         if delete and not discard and has_worktree(site):
             _require_clean(parts, task)
         end_guest(parts, task_id)
-        with mounting(parts, task.id):  # until the record says closed: a reader would mount it again
+        with mounting(parts, task.id):  # until the record says closed, or a reader would mount it again
             if delete and has_worktree(site):
                 give_up(site)
             put_away(site)
@@ -166,5 +191,5 @@ def _require_clean(parts: Parts, task: Task) -> None:
                 ErrorCode.DIRTY_WORKSPACE,
                 f"{task.id} has uncommitted changes",
                 details=", ".join(c.path for c in opened.changes.shown[:10]),
-                hint="Commit them, or repeat with --discard to lose them.",
+                hint="Commit them, or repeat with --discard to delete them.",
             )

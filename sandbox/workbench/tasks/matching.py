@@ -1,7 +1,7 @@
-"""Matches in a task's working state, in the order of paths, each file read from where it costs least.
+"""Find matches in a task's working state, in path order; each file is read from its cheapest source.
 
-Unchanged files are read in the pristine checkout below the worktree, where there is one: nobody writes to it, and its
-bytes are those of the blobs, which are slow to unpack (docs/adr/0018). All others are searched as objects.
+Unchanged files are read in the pristine checkout below the worktree, if there is one: it is immutable, and holds the
+same bytes as the blobs, which are slow to unpack (docs/adr/0018). All other files are searched as git objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox.git.grep import BinaryMatch, LineMatch, Query, grep, grep_checkout
 from sandbox.git.process import Git
 
 MOST_PATHS = 100
-"""Paths that are named to git; where more differ the whole tree is searched as objects."""
+"""Maximum paths on a git command line; if more paths differ, the whole tree is searched as objects."""
 _LEAST_S = 0.01
 
 Match = LineMatch | BinaryMatch
@@ -27,9 +27,10 @@ Match = LineMatch | BinaryMatch
 
 @dataclass(frozen=True)
 class Pristine:
-    """A checkout of a tree near the one that is searched.
+    """A checkout of a tree that is similar to the searched one.
 
-    `differ`: paths where the searched tree has another leaf, or none. `files`: those that are files there, sorted.
+    `differing`: paths at which the searched tree has another entry, or none. `changed_files`: those of them that are
+    files in the searched tree, sorted.
     """
 
     checkout: Path
@@ -38,7 +39,7 @@ class Pristine:
 
 
 def near(git: Git, tree: str, checkout: Path | None) -> Pristine | None:
-    """How a checkout, named by its tree's id, serves a search of `tree`; None when too much of it is different."""
+    """How to use a checkout, named by its tree's id, in a search of `tree`; None when too many paths differ."""
     if checkout is None or checkout.name == tree:
         return None if checkout is None else Pristine(checkout)
     changes = diff_trees(git, checkout.name, tree)
@@ -51,7 +52,7 @@ def near(git: Git, tree: str, checkout: Path | None) -> Pristine | None:
 def matches(
     git: Git, tree: str, pristine: Pristine | None, query: Query, narrowed: Iterable[str], deadline_s: float
 ) -> Generator[Match]:
-    """What `grep` finds in `tree`, in its order. Raises: as `grep` and `grep_checkout`."""
+    """The matches of `grep` in `tree`, in the order of `grep`. Raises: as `grep` and `grep_checkout`."""
     patterns = tuple(narrowed)
     if pristine is None:
         yield from grep(git, tree, query, patterns, deadline_s)
@@ -76,15 +77,15 @@ def _merged(unchanged: Iterable[Match], changed: _Ahead) -> Iterator[Match]:
 
 
 class _Ahead:
-    """Matches in some files, asked for no earlier than their turn may have come: they can take the rest of the time."""
+    """Matches in the changed files, searched as late as path order allows, because it may take all remaining time."""
 
     def __init__(self, found: Iterator[Match], files: tuple[bytes, ...]) -> None:
         self._found = found
         self._next: Match | None = None
-        self._from = files[0] if files else None  # no match has a path before it; None when there is none left
+        self._from = files[0] if files else None  # lower bound of the next match's path; None when no match is left
 
     def before(self, path: bytes | None) -> Iterator[Match]:
-        """Those in files before `path`, or all."""
+        """Matches in files before `path`; all remaining ones for None."""
         while self._from is not None and (path is None or self._from < path):
             if self._next is not None:
                 yield self._next

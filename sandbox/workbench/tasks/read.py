@@ -23,12 +23,12 @@ def read_file(
 ) -> FileContent:
     """A file, or lines `start` to `end` (1-based, inclusive) of a text file; at most `max_bytes` of content.
 
-    More than that is `truncated`: text after a whole line where one fits. Raises: `quota_exceeded` for a file past
-    `STREAM_CAP`, which is not even hashed; `invalid_input`, `unsafe_path`, `not_found`.
+    Longer content is `truncated`: text after a whole line, if one fits. Raises: `quota_exceeded` for a file above
+    `STREAM_CAP`, which is not hashed either; `invalid_input`, `unsafe_path`, `not_found`.
     """
     lines = _lines(start, end)
     if not 1 <= max_bytes <= STREAM_CAP:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"The most bytes to read are 1 to {STREAM_CAP}")
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"max_bytes must be from 1 to {STREAM_CAP}")
     task = find_task(parts.home, task_id)
     checked = check_path(path)
     with (
@@ -49,7 +49,7 @@ def _with_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
     except SandboxError as error:
         if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} or error.hint not in {"", LISTED}:
             raise
-        hint = f"Search for a glob to list paths: `sandbox file search {task.id} --glob 'src/*'`."
+        hint = f"To list paths, search for a glob: `sandbox file search {task.id} --glob 'src/*'`."
         if error.code is ErrorCode.UNSAFE_PATH:
             error.hint = hint
             raise
@@ -59,7 +59,9 @@ def _with_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
 def _lines(start: int | None, end: int | None) -> Lines:
     lines = Lines(1 if start is None else start, end)
     if lines.first < 1 or (end is not None and end < lines.first):
-        raise SandboxError(ErrorCode.INVALID_INPUT, "A line range starts at 1 and ends at or after its start")
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "A line range must start at 1 or later, and not end before it starts"
+        )
     return lines
 
 
@@ -67,7 +69,8 @@ def _require_lines(path: str, lines: Lines, total: int | None) -> None:
     if total is None:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} is not UTF-8 text, so it has no line ranges")
     if lines.first > max(total, 1):
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} has {total} lines", hint="Read a range that starts there.")
+        hint = "Read a range that starts within these lines."
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} has only {total} lines", hint=hint)
 
 
 def _content(path: str, window: Window) -> FileContent:

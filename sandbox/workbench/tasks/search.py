@@ -1,7 +1,7 @@
 """Use-case: search a task's working state.
 
-What is searched is a tree of git's: the head's, with the changes of the worktree applied, without files that are too
-large. So a changed file cannot change again under the search. Trees and objects that only a search needs go to a
+The search runs over a git tree: the head's, with the changes of the worktree applied, without files that are too
+large. So a changed file cannot change again during the search. Trees and objects that only the search needs go to a
 scratch repository.
 """
 
@@ -29,9 +29,9 @@ from sandbox.workbench.tasks.matching import Pristine, matches, near
 from sandbox.workbench.tasks.worktrees import pristine_of
 
 FILE_BYTES = 10 * 1024**2
-"""Largest file that is searched; `file read` reads none larger either."""
+"""Size of the largest file that is searched; also the most bytes that `file read` returns by default."""
 IGNORED_BYTES = 128 * 1024**2
-"""Most bytes of ignored files that one search reads."""
+"""Maximum bytes of ignored files that one search reads."""
 LINE_CHARACTERS = 500
 PATTERN_LENGTH = 4096
 MAX_RESULTS = 10_000
@@ -42,9 +42,9 @@ Stop = Literal["max_results", "time", "pattern"]
 
 
 def search(parts: Parts, task_id: str, query: SearchQuery) -> SearchResult:
-    """Lines that match, or with a glob alone the paths that do. Safe while something runs in the task.
+    """Lines that match a pattern; with a glob alone, paths that match it. Safe while a check runs in the task.
 
-    Raises: `invalid_input`. Reaching a limit is no error: what was found until then is the result.
+    Raises: `invalid_input`. Reaching a limit is not an error: the result has the matches found until then.
     """
     _check(query)
     selection = Selection(query.glob)
@@ -67,27 +67,27 @@ def search(parts: Parts, task_id: str, query: SearchQuery) -> SearchResult:
 def _check(query: SearchQuery) -> None:
     pattern = query.pattern
     if pattern is None and query.glob is None:
-        raise _refused("it needs a pattern, a glob or both")
+        raise _refused("give a pattern, a glob or both")
     if not 1 <= query.max_results <= MAX_RESULTS:
-        raise _refused(f"max_results is from 1 to {MAX_RESULTS}")
+        raise _refused(f"max_results must be from 1 to {MAX_RESULTS}")
     if not 0 < query.timeout_s <= MAX_TIMEOUT_S:
-        raise _refused(f"timeout_s is above 0 and at most {MAX_TIMEOUT_S:g}")
+        raise _refused(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g}")
     if pattern is not None and (not 0 < len(pattern) <= PATTERN_LENGTH or set(pattern) & {"\0", "\n"}):
-        raise _refused(f"a pattern has 1 to {PATTERN_LENGTH} characters, on one line")
+        raise _refused(f"a pattern must have 1 to {PATTERN_LENGTH} characters on one line")
     if pattern is not None and pattern.encode(errors="replace").decode() != pattern:
-        raise _refused("a pattern is text without lone surrogates")
+        raise _refused("a pattern must be text without lone surrogates")
 
 
 def _refused(why: str) -> SandboxError:
     return SandboxError(ErrorCode.INVALID_INPUT, f"This search is not possible: {why}")
 
 
-# --- what is searched
+# --- the tree to search
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A tree, what is left out of it, and where its files may lie on disk."""
+    """The tree to search, the files that are left out of it, and a checkout of its files on disk, if any."""
 
     git: Git
     tree: str
@@ -122,7 +122,7 @@ def _searchable(opened: OpenTask, query: SearchQuery) -> Iterator[_Place]:
 
 @dataclass
 class _Ignored:
-    """Files of the worktree that are neither tracked nor among the changes, until the budget is spent."""
+    """Files of the worktree that are neither tracked nor among the changes, up to `IGNORED_BYTES`."""
 
     contents: bool
     found: dict[bytes, TreeChange] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class _Ignored:
         links = {path for path, e in leaves.items() if e.mode == GITLINK}
         folders = folders_above(present)
         for entry in opened.files.walk(lambda path: path in links):
-            # A guest may have made a directory of a file, or the reverse, since the changes were looked at.
+            # Since the changes were read, a guest may have replaced a file by a directory, or a directory by a file.
             fits = entry.path not in folders and not folders_above({entry.path}) & present
             if entry.kind is EntryKind.FILE and entry.path not in leaves and entry.path not in changed and fits:
                 self._add(opened, entry)
@@ -151,7 +151,7 @@ class _Ignored:
             self.found[entry.path] = TreeChange(entry.path, REGULAR, content)
 
     def _read(self, opened: OpenTask, entry: Entry) -> bytes | None:
-        """None for a file past the budget, that is none any more, or that cannot be read."""
+        """None for a file above the budget, for one that is no longer a file, and for one that cannot be read."""
         if not self.contents:
             return b""
         if self._bytes + entry.size > IGNORED_BYTES:
@@ -164,11 +164,11 @@ class _Ignored:
             raise
 
 
-# --- what is found
+# --- the matches
 
 
 class _Findings:
-    """Collects what the selection lets through, until there is more than was asked for."""
+    """Collects the matches that the selection accepts, until there are more than `limit`."""
 
     def __init__(self, selection: Selection, limit: int) -> None:
         self._selection = selection
@@ -178,12 +178,12 @@ class _Findings:
         self.binary = 0
 
     def path(self, raw: bytes) -> bool:
-        """False when it is one too many."""
+        """Add a path; False when it exceeds the limit."""
         path = show_path(raw)
         return path not in self._selection or self._admit(path)
 
     def match(self, match: LineMatch | BinaryMatch) -> bool:
-        """False when it is one too many."""
+        """Add a match; False when it exceeds the limit."""
         path = show_path(match.path)
         if path not in self._selection:
             return True
@@ -204,7 +204,7 @@ class _Findings:
 
 
 def _fill(found: _Findings, place: _Place, query: SearchQuery, narrowed: Sequence[str]) -> Stop | None:
-    """Take what there is until a limit; which one."""
+    """Collect matches until a limit is reached; return that limit."""
     try:
         if query.pattern is None:
             with closing(files_of(place.git, place.tree, query.timeout_s)) as paths:
@@ -221,14 +221,14 @@ def _fill(found: _Findings, place: _Place, query: SearchQuery, narrowed: Sequenc
 
 
 def excerpt(raw: bytes, column: int) -> tuple[str, bool]:
-    """A line as text, at most `LINE_CHARACTERS` of it around byte `column`, from 1; and whether that is not all."""
+    """A line as text, at most `LINE_CHARACTERS` around byte `column` (1-based); and whether the line was cut."""
     line = raw.removesuffix(b"\r")
     if len(line) <= 4 * LINE_CHARACTERS:
         text = line.decode("utf-8", errors="replace")
         if len(text) <= LINE_CHARACTERS:
             return text, False
     start = column - 1 - _BEFORE if column > LINE_CHARACTERS - _BEFORE else 0
-    while start and line[start] & 0xC0 == 0x80 and start < column:  # the rest of a character
+    while start and line[start] & 0xC0 == 0x80 and start < column:  # a UTF-8 continuation byte
         start += 1
     text = line[start : start + 4 * LINE_CHARACTERS].decode("utf-8", errors="replace")
     return text[:LINE_CHARACTERS], True

@@ -1,4 +1,4 @@
-"""Use-cases on kept states: snapshot, restore, fork, start from. Each state is a git tree, so each costs what changed.
+"""Use-cases on saved states: snapshot, restore, fork, create from. A state is a git tree, so it costs what changed.
 
 A snapshot is a commit of the working state on the task's head, under `refs/sandbox/<task>/snapshots/<id>` in the cache
 clone. Pushes name one commit and one branch, so these refs never leave this host.
@@ -35,14 +35,14 @@ _COMMITTED = {"head", "base"}
 
 @dataclass(frozen=True)
 class _Kept:
-    """A snapshot with the head it was taken on."""
+    """A snapshot and the task's head when it was taken."""
 
     snapshot: Snapshot
     head: str
 
 
 def take(parts: Parts, task_id: str, label: str = "") -> Snapshot:
-    """Keep the working state. A snapshot that holds it already, under this label if one is given, is returned again."""
+    """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one."""
     clean = _label(label)
     with editing(parts, task_id) as task, looking(parts, task) as opened:
         return keep(parts, opened, clean)
@@ -51,12 +51,12 @@ def take(parts: Parts, task_id: str, label: str = "") -> Snapshot:
 def _label(label: str) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in label).split())
     if len(text) > LABEL_LENGTH:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A label has at most {LABEL_LENGTH} characters")
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A label must have at most {LABEL_LENGTH} characters")
     return text
 
 
 def keep(parts: Parts, opened: OpenTask, label: str) -> Snapshot:
-    """A snapshot of the state that was looked at; one of our own labels asks for none beside one that holds it."""
+    """A snapshot of the state in `opened`. With one of our own labels, any existing snapshot of the state will do."""
     task, git = opened.task, opened.git
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
     for kept in reversed(_kept(git, task.id)):
@@ -81,7 +81,7 @@ def _namespace(task_id: str) -> str:
 
 
 def list_all(parts: Parts, task_id: str) -> tuple[Snapshot, ...]:
-    """Snapshots of a task, oldest first; of a closed one too."""
+    """Snapshots of a task, oldest first; also of a closed task."""
     task = find_task(parts.home, task_id, allow_closed=True)
     return tuple(kept.snapshot for kept in _kept(cache_of(parts, task.repo_id)[1], task.id))
 
@@ -106,25 +106,24 @@ def _snapshot(row: list[str]) -> Snapshot:
 
 
 def newest_on_head(git: Git, task: Task) -> Snapshot | None:
-    """The task's last snapshot, None when there is none since its last commit."""
+    """The task's last snapshot; None if there is none since its last commit."""
     return next((kept.snapshot for kept in reversed(_kept(git, task.id)) if kept.head == task.head_commit), None)
 
 
 def _find(git: Git, task: Task, snapshot_id: str) -> _Kept:
-    """One of the task's own. Raises: `not_found`, for another task's too."""
+    """A snapshot of this task. Raises: `not_found`, also for a snapshot of another task."""
     known = {kept.snapshot.id: kept for kept in _kept(git, task.id)}
     if snapshot_id not in known:
-        raise near(
-            "snapshot", snapshot_id, known, f"`sandbox task snapshots {task.id}` shows all; head, base: its commits."
-        )
+        hint = f"`sandbox task snapshots {task.id}` shows all; `head` and `base` name the task's commits."
+        raise near("snapshot", snapshot_id, known, hint)
     return known[snapshot_id]
 
 
 def restore(parts: Parts, task_id: str, wanted: str) -> Restored:
     """Make the worktree equal to a snapshot of the task, or to its `head` or `base` commit.
 
-    The state before is kept as a snapshot first. Ignored files stay; the branch does not move. Raises: `not_found`;
-    see `workspaces.restore` for what can be in the way: the worktree is then as it was.
+    The current state is saved as a snapshot first. Ignored files stay; the branch does not move. Raises: `not_found`,
+    and the errors of `workspaces.restore`, which leave the worktree unchanged.
     """
     with editing(parts, task_id) as task:
         with looking(parts, task) as opened:
@@ -145,10 +144,10 @@ def _target(git: Git, task: Task, wanted: str) -> str:
 
 
 def fork(parts: Parts, task_id: str, snapshot_id: str | None = None, prompt: str | None = None) -> Task:
-    """A new task that goes on from a snapshot, or from the working state of now.
+    """A new task that continues from a snapshot, or from the current working state.
 
-    Its branch starts at the head the state was on, so its uncommitted changes are the same ones. A running task can
-    be forked from a snapshot; from now only while nothing runs in it (`conflict`).
+    Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
+    in the task, only a snapshot can be forked, not the current state (`conflict`).
     """
     if snapshot_id is not None:
         task = find_task(parts.home, task_id, allow_closed=True)
@@ -160,15 +159,15 @@ def fork(parts: Parts, task_id: str, snapshot_id: str | None = None, prompt: str
 
 
 def create_from(parts: Parts, repo_id: str, snapshot_id: str, prompt: str) -> Task:
-    """A new task of the repository that goes on from a snapshot of any of its tasks, closed ones too.
+    """A new task of the repository that continues from a snapshot of any of its tasks, also of closed ones.
 
-    Raises: `not_found`, for a snapshot of another repository too.
+    Raises: `not_found`, also for a snapshot of another repository.
     """
     git = cache_of(parts, repo_id)[1]
     listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:
-        raise near("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows a task's own.")
+        raise near("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows those of a task.")
     return fork(parts, owners[snapshot_id], snapshot_id, prompt)
 
 

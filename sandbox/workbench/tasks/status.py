@@ -1,4 +1,4 @@
-"""Use-cases on the states of a task: what changed, and commits."""
+"""Use-cases on the working state of a task: status, diff and commit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def status(parts: Parts, task_id: str) -> Status:
 
 
 def status_of(opened: OpenTask) -> Status:
-    """The status as this look at the task found it."""
+    """The status of a task that has been compared already."""
     task = opened.task
     return Status(
         branch=task.branch,
@@ -67,7 +67,7 @@ def _shown(opened: OpenTask) -> tuple[Change, ...]:
 def diff(parts: Parts, task_id: str, against: str) -> Diff:
     """Unified diff of the working state against the task's `base` or `head` commit."""
     if against not in {"base", "head"}:
-        raise SandboxError(ErrorCode.INVALID_INPUT, "A diff is against 'base' or 'head'")
+        raise SandboxError(ErrorCode.INVALID_INPUT, "A diff must be against 'base' or 'head'")
     task = find_task(parts.home, task_id, allow_closed=True)
     with looking(parts, task) as opened:
         git, changes = opened.git, opened.changes
@@ -82,14 +82,14 @@ def diff(parts: Parts, task_id: str, against: str) -> Diff:
 
 
 def committed(parts: Parts, task: Task) -> tuple[DiffFile, ...]:
-    """What the task's commits changed since its base: the files a push sends."""
+    """Files that the task's commits changed since its base: a push sends these."""
     _, git = cache_of(parts, task.repo_id)
     found = compare_trees(git, task.base_commit, task.head_commit)
     return tuple(_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
 
 
 def _compared(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
-    """A commit against the head with changes: when it is the head, the difference also shows what was written."""
+    """Compare a commit with the head plus changes. If the commit is the head, this also verifies the built tree."""
     outline = changes.outline(len(head))
     if before != head:
         after = objects.build_tree(git, head, changes.tree)
@@ -115,7 +115,7 @@ def _diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: 
 
 
 def _hashes(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
-    """Content hashes of what is committed, from one process."""
+    """Content hashes of committed files, all read by one git process."""
     present = [(c.path, c.new_oid) for c in changes if c.new_oid and c.new_mode != GITLINK]
     contents = objects.read_blobs(git, [oid for _, oid in present])
     return {show_path(path): sha256_of(content) for (path, _), content in zip(present, contents, strict=True)}
@@ -126,15 +126,15 @@ def commit(
 ) -> CommitResult:
     """Commit the whole working state on the task's branch.
 
-    `allow`: new files or folders to take in although they look built or are large; `.` is all of them.
-    `expected_tree`: what somebody approved.
-    Raises: `nothing_to_commit`, `invalid_input`, `policy_violation`, `conflict`, all before anything is written.
+    `allow`: new files or folders to include even if they look like build output or are large; `.` includes all.
+    `expected_tree`: the tree that was approved.
+    Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, `conflict`.
     """
     cleaned = _message(message)
     with editing(parts, task_id) as task, looking(parts, task) as opened:
         if not opened.changes.tree:
             raise SandboxError(
-                ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file first; see `status`."
+                ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
             )
         shown = _shown(opened)
         _require_sources(parts, opened, shown, allow)
@@ -152,8 +152,8 @@ def commit(
 
 
 def _move_branch(git: Git, task: Task, commit: str) -> None:
-    """Move the task's branch from where its record says it is, or from a commit on that: whoever made that one was
-    killed before he told anybody. Raises: `conflict` when it is anywhere else.
+    """Move the task's branch from the commit in the task's record, or from a child of it: a controller that was killed
+    after its commit, before it saved the record, leaves such a child. Raises: `conflict` for any other commit.
     """
     branch = f"refs/heads/{task.branch}"
     try:
@@ -179,5 +179,5 @@ def _message(message: str) -> str:
     """A message without control characters. Raises: `invalid_input` for an empty or oversized one."""
     text = "".join(c for c in message.replace("\r\n", "\n") if c in "\n\t" or c.isprintable()).strip()
     if not text or len(text.encode()) > MESSAGE_BYTES:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A commit message has 1 to {MESSAGE_BYTES} bytes of text")
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A commit message must have 1 to {MESSAGE_BYTES} bytes of text")
     return text + "\n"

@@ -1,4 +1,4 @@
-"""Worktrees of tasks and clean rooms: where they lie, making, opening and removing them."""
+"""Worktrees of tasks and clean rooms: their paths, and how to create, mount, open and remove them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def site_of(parts: Parts, repo_id: str, task_id: str) -> Site:
-    """Where a task's worktree lives."""
+    """The directories of a task's worktree."""
     home = parts.home
     return Site(
         root=home.worktree(repo_id, task_id),
@@ -41,7 +41,7 @@ def site_of(parts: Parts, repo_id: str, task_id: str) -> Site:
 
 
 def make_worktree(parts: Parts, repo_id: str, git: Git, tree: str, site: Site) -> None:
-    """A new worktree that holds `tree`, in the layout the settings and this host allow."""
+    """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
     layout = choose(parts.settings.workspaces.worktree, parts.home.repositories)
     if layout.kind == "plain":
         layout.lay_out(git, tree, site)
@@ -52,9 +52,10 @@ def make_worktree(parts: Parts, repo_id: str, git: Git, tree: str, site: Site) -
 
 @contextmanager
 def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
-    """A fresh worktree that holds `tree` and is gone afterwards whatever happens.
+    """A fresh worktree that holds `tree` and is removed afterwards, also after an error.
 
-    The pristine checkout of `near` is shared when it is there; none is made for a tree that may not be seen again.
+    If the pristine checkout of tree `near` exists, it is shared. No pristine checkout is created: `tree` may not be
+    needed again.
     """
     site = _room_site(parts, repo_id)
     try:
@@ -74,7 +75,7 @@ def _room_site(parts: Parts, repo_id: str) -> Site:
 
 
 def _lay_out(parts: Parts, repo_id: str, git: Git, trees: tuple[str, str], site: Site) -> None:
-    """A new worktree over the checkout of one tree that holds another."""
+    """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
     below, wanted = trees
     make_worktree(parts, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
@@ -82,10 +83,10 @@ def _lay_out(parts: Parts, repo_id: str, git: Git, trees: tuple[str, str], site:
 
 
 def renew(parts: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None:
-    """Put a new worktree in the place of a task's: over the checkout of one tree, holding another.
+    """Replace a task's worktree by a new one, over the checkout of the first tree, holding the second.
 
-    The caller holds the task's lock, and nothing runs in it. It is made in a room first, so a kill leaves the old one,
-    the new one, or for a moment none at all.
+    The caller holds the task's lock, and no check runs in it. The new one is created in a room first, so a kill leaves
+    the old one, the new one, or, for a moment, none.
     """
     room, site = _room_site(parts, task.repo_id), site_of(parts, task.repo_id, task.id)
     try:
@@ -101,17 +102,18 @@ def renew(parts: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None:
 
 
 def remove_worktree(site: Site) -> None:
-    """Take a worktree away, with all that lies beside it."""
+    """Remove a worktree and the directories that belong to it."""
     layout_of(site).remove(site)
 
 
 def give_up(site: Site) -> None:
-    """Take a task's worktree away for good. The caller holds the task's lock.
+    """Delete a task's worktree. The caller holds the task's lock.
 
-    Renamed first, so that a kill leaves all of it, or nothing that anybody would take for its files; `gc` removes that.
+    Each directory is renamed first, so a kill leaves a complete directory or one with a name that is not a worktree's;
+    `gc` removes the latter.
     """
     put_away(site)
-    for folder in (site.root, site.layers):  # without layers the mount point would be a worktree of no files
+    for folder in (site.root, site.layers):  # root first: without layers it would be a worktree without files
         if folder.exists():
             aside = folder.with_name(f".{folder.name}.removed-{secrets.token_hex(8)}")
             folder.rename(aside)
@@ -121,14 +123,14 @@ def give_up(site: Site) -> None:
 
 
 def put_away(site: Site) -> None:
-    """Unmount a worktree that nobody works in any more."""
+    """Unmount a worktree that is no longer used."""
     layout_of(site).put_away(site)
 
 
 def collect_unused(parts: Parts, repo_id: str) -> list[str]:
-    """Remove pristine checkouts that no worktree lies above and nobody asked for in days; their names.
+    """Remove pristine checkouts without a worktree above them that were unused for days; return their names.
 
-    Nothing when somebody is making one, or when it cannot be told what lies above: the next time does.
+    Removes none while another process creates one, or when their use cannot be determined; a later call does.
     """
     home, unused_s = parts.home, parts.settings.workspaces.keep_unused_days * 86_400
     try:
@@ -136,19 +138,19 @@ def collect_unused(parts: Parts, repo_id: str) -> list[str]:
             in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
             return collect(home.pristines(repo_id), in_use | _below_rooms(parts), unused_s)
     except SandboxError as error:
-        _log.info("unused checkouts of %s stay for now: %s", repo_id, error)
+        _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)
         return []
 
 
 def pristine_of(parts: Parts, task: Task) -> Path | None:
-    """The immutable checkout below a task's worktree, None where it lies on none."""
+    """The immutable checkout below a task's worktree; None if there is none."""
     site = site_of(parts, task.repo_id, task.id)
     return layout_of(site).pristine(site)
 
 
 def _below_rooms(parts: Parts) -> set[str]:
-    """What lies below clean rooms, of whatever repository. One that is made or taken away right now may have no record:
-    ours are made under the lock that the caller holds.
+    """Trees below the clean rooms of all repositories. A room that is just created or removed may have no record; rooms
+    of our repository are created under the lock that the caller holds.
     """
     found = set()
     for layers in parts.home.room("any").parent.glob("*.layers/"):
@@ -158,27 +160,27 @@ def _below_rooms(parts: Parts) -> set[str]:
 
 
 def has_worktree(site: Site) -> bool:
-    """Whether there is one, mounted or not."""
+    """Whether the worktree exists, mounted or not."""
     return site.root.is_dir() or site.layers.is_dir()
 
 
 def ready(parts: Parts, task: Task) -> Path:
-    """Root of a task's worktree, mounted again if a reboot took the mount away. Raises: `not_found`.
+    """Root of a task's worktree, mounted again if a reboot removed the mount. Raises: `not_found`.
 
-    That of a closed task stays unmounted: what changed in it can be told without.
+    A closed task's worktree stays unmounted: its changes can be read without the mount.
     """
     site = site_of(parts, task.repo_id, task.id)
     _require_worktree(site, task)
     if task.status is not TaskStatus.CLOSED and not layout_of(site).is_ready(site):
         with mounting(parts, task.id):
-            _require_worktree(site, task)  # whoever closed it meanwhile has it taken away
+            _require_worktree(site, task)  # another process may have closed the task and removed it meanwhile
             if find_task(parts.home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
                 layout_of(site).make_ready(site)
     return site.root
 
 
-_KEPT = "Its commits and snapshots are still there"
-_CLOSED = f"The task is closed. {_KEPT}: `sandbox task fork TASK --snapshot S` goes on from one."
+_KEPT = "Its commits and snapshots were kept"
+_CLOSED = f"The task is closed. {_KEPT}: continue from a snapshot with `sandbox task fork TASK --snapshot S`."
 
 
 def _require_worktree(site: Site, task: Task) -> None:
@@ -189,12 +191,12 @@ def _require_worktree(site: Site, task: Task) -> None:
             details=task.id,
             hint=_CLOSED
             if task.status is TaskStatus.CLOSED
-            else f"{_KEPT}: `sandbox task clean {task.id}` makes another.",
+            else f"{_KEPT}: `sandbox task clean {task.id}` creates a new worktree.",
         )
 
 
 def mounting(parts: Parts, task_id: str) -> AbstractContextManager[None]:
-    """Hold the right to mount and unmount a task's worktree, which those who only read need too."""
+    """The lock for mounting and unmounting a task's worktree. Operations that only read need it, too."""
     return parts.home.locked(f"mount-{task_id}")
 
 

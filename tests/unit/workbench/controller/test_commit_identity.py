@@ -174,7 +174,7 @@ def test_the_command_commits_as_the_operator_and_says_so(upstream: Upstream, tmp
 
     assert (unknown.code, known.code) == (0, 0)
     assert f"by   {SANDBOX}\n" in unknown.stdout
-    assert "note: There is no git identity" in unknown.stderr
+    assert "note: git has no identity" in unknown.stderr
     assert f"by   {ALICE}\n" in known.stdout
     assert "note" not in known.stderr
     assert desk.git("log", "-2", "--format=%an", desk.task.branch).split("\n")[:2] == ["Alice Example", "Space Sandbox"]

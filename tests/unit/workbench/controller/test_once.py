@@ -14,12 +14,23 @@ from sandbox.models import Status
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.once import Once
+from sandbox.workbench.controller.services import Parts
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
 THREADS = 16
 DEADLINE_S = 120.0
-FIRST_USES = ("policy", "paths", "commit_policy", "profiles", "credentials", "presence", "turns", "hosts", "instance")
+FIRST_USES: tuple[Callable[[Parts], object], ...] = (
+    lambda parts: parts.policy,
+    lambda parts: parts.paths,
+    lambda parts: parts.commit_policy,
+    lambda parts: parts.profiles,
+    lambda parts: parts.credentials,
+    lambda parts: parts.presence,
+    lambda parts: parts.turns,
+    lambda parts: parts.hosts,
+    lambda parts: parts.instance,
+)
 
 
 def at_once(act: Callable[[int], Any], threads: int = THREADS) -> list[Any]:
@@ -38,7 +49,7 @@ class Slow:
     """`made` counts how often its value was made, and everybody is let in to make it."""
 
     def __init__(self) -> None:
-        self.first_uses = threading.RLock()
+        self.once_lock = threading.RLock()
         self.made = 0
         self._met = threading.Event()
 
@@ -61,7 +72,7 @@ def test_a_value_is_made_once_by_one_thread() -> None:
 
 def test_what_could_not_be_made_is_tried_again() -> None:
     class Failing:
-        first_uses = threading.RLock()
+        once_lock = threading.RLock()
         tries = 0
 
         @Once
@@ -80,10 +91,10 @@ def test_what_could_not_be_made_is_tried_again() -> None:
 def test_sixteen_threads_on_a_fresh_workbench_share_what_it_makes(tmp_path: Path) -> None:
     with Workbench(tmp_path / "home", environ={}) as workbench:
         parts = workbench._parts
-        names = FIRST_USES * 2
-        found = at_once(lambda number: [getattr(parts, name) for name in names[number % len(FIRST_USES) :]] and parts)
+        reads = FIRST_USES * 2
+        found = at_once(lambda number: [read(parts) for read in reads[number % len(FIRST_USES) :]] and parts)
         assert all(each is parts for each in found)
-        shared = at_once(lambda _: [getattr(parts, name) for name in FIRST_USES])
+        shared = at_once(lambda _: [read(parts) for read in FIRST_USES])
         assert all(a is b for row in shared for a, b in zip(row, shared[0], strict=True))
         assert len(list((tmp_path / "home" / "repositories" / "presence").iterdir())) == 1
 

@@ -23,6 +23,7 @@ from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind
 from sandbox.policy.paths import RepoPath
+from sandbox.workbench.tasks import lifecycle
 from sandbox.workspaces import restore
 from tests.unit.conftest import Upstream, initialised, refused
 from tests.unit.desk import BINARY, Desk, on_disk
@@ -174,7 +175,7 @@ def test_nothing_is_snapshot_restored_or_forked_while_something_runs(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = desk.workbench.snapshot(desk.task.id)
-    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.editing.__wrapped__.__defaults__", (0.05,))
+    monkeypatch.setattr(lifecycle.editing.__wrapped__, "__defaults__", (0.05,))  # type: ignore[attr-defined]
     with desk.workbench._parts.home.locked(desk.task.id):  # as a running check holds it
         acts: tuple[Callable[[], object], ...] = (
             lambda: desk.workbench.snapshot(desk.task.id),

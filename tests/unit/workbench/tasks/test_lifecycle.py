@@ -1,0 +1,98 @@
+"""One value carries the facts of a task's base through an operation that compares the task several times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.checks.execute import Place
+from sandbox.errors import ErrorCode
+from sandbox.models import Check, CheckRun, Verdict
+from sandbox.store import records
+from sandbox.store.home import read_json
+from sandbox.workbench import Watch
+from sandbox.workbench.checks import run as running
+from sandbox.workbench.checks import task_checks
+from sandbox.workbench.repositories import commit_facts
+from sandbox.workbench.tasks import lifecycle
+from tests.unit.conftest import Upstream, refused
+from tests.unit.desk import Desk
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a file was read as a record or as facts, by the name of its directory."""
+    counts: Counter[str] = Counter()
+
+    def count(module: Any) -> None:
+        def counted(path: Path) -> Any:
+            counts[path.parent.name] += 1
+            return read_json(path)
+
+        monkeypatch.setattr(module, read_json.__name__, counted)
+
+    count(records)
+    count(commit_facts)
+    return counts
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Desk:
+    upstream.write("Makefile", b"check:\n\ttrue\ntest:\n\ttrue\n")
+    return Desk(upstream, tmp_path / "home")
+
+
+def test_checks_in_a_task_read_its_record_twice_and_its_facts_once(
+    desk: Desk, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the lock, for the profile, and under it. Each check has its own comparison: the first may change files."""
+    places: list[Place] = []
+
+    def run_one(_parts: Any, _recorder: Any, which: tuple[str, Check, Place], _watch: Watch, *, owner: str) -> CheckRun:
+        assert owner == desk.task.id
+        places.append(which[2])
+        (which[2].workspace / "built").write_bytes(b"by the check before")
+        return CheckRun.model_construct(verdict=Verdict.PASSED)  # type: ignore[call-arg]  # the only field that is read
+
+    parts = desk.workbench._parts
+    ids = [check.id for check in desk.workbench.checks(desk.task.id)]
+    assert len(ids) > 1
+    monkeypatch.setattr(running, running.task_recorder.__name__, lambda *_: None)
+    monkeypatch.setattr(running, running.run_one.__name__, run_one)
+    reads.clear()
+    task_checks.run_checks(parts, desk.task.id, ids, Watch())
+
+    facts = parts.home.facts(desk.repo_id, desk.task.base_commit).parent.name
+    assert (reads[parts.home.task(desk.task.id).parent.name], reads[facts]) == (2, 1)
+    assert {place.workspace for place in places} == {desk.root}
+    assert places[0].tree != places[1].tree
+
+
+def test_a_comparison_with_a_given_base_is_the_same(desk: Desk) -> None:
+    parts = desk.workbench._parts
+    desk.write("new", b"text")
+    task = desk.workbench.task(desk.task.id)
+    base = lifecycle.read_base(parts, task)
+    with lifecycle.looking(parts, task) as read, lifecycle.looking(parts, task, ("new",)) as without:
+        pass
+    with lifecycle.looking(parts, task, task_base=base) as given:
+        assert (given.changes, given.root) == (read.changes, desk.root)
+    with lifecycle.looking(parts, task, ("new",), base) as given:
+        assert given.changes == without.changes
+    assert without.changes != read.changes
+
+
+def test_a_task_is_locked_by_its_id_or_by_its_record(desk: Desk) -> None:
+    """Its record is read again under the lock: it may have been closed since."""
+    parts = desk.workbench._parts
+    task = desk.workbench.task(desk.task.id)
+    with lifecycle.editing(parts, task) as locked:
+        assert locked == task
+    with lifecycle.editing(parts, task.id) as locked:
+        assert locked == task
+    desk.workbench.close_task(task.id)
+    with refused(ErrorCode.CONFLICT), lifecycle.editing(parts, task):
+        pass
