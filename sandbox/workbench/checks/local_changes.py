@@ -1,4 +1,4 @@
-"""What `run DIR` did not verify: the working directory may hold more than the commit that is checked out in it."""
+"""What `run DIR` did not verify: the working directory may differ from the commit that is checked out in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.workspaces.operator_directory import find_uncommitted
 
 
 def uncommitted_in(parts: Parts, found: Registered, commit: str) -> Uncommitted | None:
-    """None for a remote on the network, a bare repository, and a commit that is not the one checked out there."""
+    """Changes of the working directory; None for a remote on the network, a bare repository, or another commit."""
     root = path_of(parts.remote(found.repository.remote_url))
     if root is None or not (root / ".git").exists() or commit != found.head.commit:
         return None

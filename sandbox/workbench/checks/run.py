@@ -1,4 +1,4 @@
-"""How checks are run, in a task as in a clean room: which ones, what with, where they report, what is kept."""
+"""Run one check, in a task or in a clean room: order of checks, guest, report directory, stored record."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from sandbox.workbench.controller.services import Parts
 
 
 def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
-    """One check in its turn, announced, its record kept under `owner`: a task or a repository.
+    """Wait for a turn, announce and run one check, and save its record under `owner`: a task or a repository.
 
-    One that is cancelled, or interrupted in the main thread, has a record too; the interrupt passes on afterwards.
+    A check that is cancelled, or interrupted in the main thread, has a record too; the interrupt is raised afterwards.
+    Raises: `conflict` when a stopped process blocks the run queue; `quota_exceeded` for a full disk; errors of the
+    engine.
     """
     run_id, check, place = which
     with interrupts_deferred() as interrupted:
@@ -47,26 +49,26 @@ def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], w
 
 
 def task_report(parts: Parts, task_id: str) -> Path:
-    """The task's own report directory, which its container has mounted, without what was left in it. The caller holds
-    the task's lock, and nothing runs in it.
+    """Empty the task's report directory, which its container has mounted, and return it. The caller holds the task's
+    lock, and no check runs in the task.
     """
     folder = parts.home.report(task_id)
     folder.mkdir(mode=0o755, exist_ok=True)
     empty_tree(folder)
-    folder.chmod(0o755)  # ours, below a folder that nobody else can enter: no link
+    folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
     if parts.file_owner is not None:
         os.chown(folder, *parts.file_owner)
     return folder
 
 
 def new_run_id(parts: Parts) -> str:
-    """An id that no other run has."""
+    """A new, unique run id."""
     return f"run-{parts.presence.new_id()}"
 
 
 @contextmanager
 def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
-    """A run id and an empty directory that the guest may write its report into."""
+    """A new run id and an empty directory for the guest's report; the directory is removed at the end."""
     run_id = new_run_id(parts)
     folder = parts.home.room(run_id)
     try:
@@ -79,7 +81,7 @@ def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
 
 
 def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
-    """For clean rooms: each check has a new guest that is gone afterwards."""
+    """For clean rooms: each check has a new guest that is removed afterwards."""
     guest = _guest(parts, profile)
     return Recorder(FreshContainer(parts.guest_engine, parts.policy, guest), guest, parts.home.logs(owner))
 
@@ -114,7 +116,9 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
 
 
 def _supervisor(parts: Parts, runtime: str) -> Path:
-    """PID 1's binary: one for the life of a controller, whatever is built meanwhile, so the engine is asked once."""
+    """The binary of PID 1. It stays the same for the life of a controller, so the engine is asked once, even if
+    another one is built in between.
+    """
     known = parts.supervisors.get(runtime)
     if known is None or not is_usable(known):
         courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
@@ -123,19 +127,19 @@ def _supervisor(parts: Parts, runtime: str) -> Path:
 
 
 def image_of(parts: Parts, profile: Profile) -> str:
-    """Digest of the image that a profile's checks run in now. Raises: as `sandbox.images.resolve`."""
+    """Digest of the image that a profile's checks run in at this time. Raises: as `sandbox.images.resolve`."""
     return resolve(parts.image_site, image_reference(parts, profile))
 
 
 def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
-    """The checks wanted and what they require, required ones first.
+    """The requested checks and their requirements, required ones first.
 
-    Raises: `not_found` for an unknown check, `invalid_input` when there is nothing to run.
+    Raises: `not_found` for an unknown check, `invalid_input` when there is no check to run.
     """
     known = [c.id for c in profile.checks]
     for name in wanted:
         if name not in known:
-            raise near("check", name, known, f"The profile '{profile.name}' decides which checks there are.")
+            raise near("check", name, known, f"The checks are defined by the profile '{profile.name}'.")
     if not wanted and known:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
@@ -143,14 +147,14 @@ def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
     if not wanted:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"There is nothing to run: the profile '{profile.name}' has no checks",
-            hint="Give it checks (docs/profiles.md), or use another one: `run` has --profile.",
+            f"The profile '{profile.name}' has no checks to run",
+            hint="Add checks to the profile (docs/profiles.md), or use another one: `run` has --profile.",
         )
     return tuple(_fitted(c) for c in profile.in_order(wanted))
 
 
 def _fitted(check: Check) -> Check:
-    """No more CPUs than there are: the engine refuses to promise them. As many jobs at once as these allow."""
+    """Limit the CPUs to those of the host, since the engine refuses more; set the number of jobs accordingly."""
     limits = check.limits
     fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
     return with_jobs(check.model_copy(update={"limits": fitted}))

@@ -1,4 +1,4 @@
-"""What a clean room is asked: all that the verdicts of a tree's checks are bound to, as it is now."""
+"""The keys of cached verdicts: everything that the verdicts of a tree's checks are bound to."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 @dataclass(frozen=True)
 class Made:
-    """What the guests of a profile are made of."""
+    """Image and runtime of a profile's guests."""
 
     image_digest: str
     runtime: str
 
 
 def made_of(parts: Parts, profile: Profile) -> Made:
-    """Asks the engine: a tag can have moved. Raises: `image_missing`, `engine_unavailable`, `policy_violation`."""
+    """Asks the engine each time: a tag can have moved. Raises: `image_missing`, `engine_unavailable`,
+    `policy_violation`.
+    """
     return Made(run.image_of(parts, profile), runtime_of(parts, profile.name))
 
 
 def bindings(parts: Parts, made: Made, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
-    """What the verdicts of a chain are bound to, by check. Looks at nothing but the policy."""
+    """What the verdicts of a chain are bound to, by check. Does no I/O."""
     found: dict[str, Binding] = {}
     policy, after = _policy_digest(parts), ""
     for check in chain:

@@ -22,7 +22,10 @@ from sandbox.workbench.repositories.profile_checks import task_profile
 
 
 def verify(parts: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
-    """Run all checks of the profile in clean rooms over the exact tree of the task's last commit."""
+    """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
+
+    Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
+    """
     task = find_task(parts.home, task_id)
     _, git = cache_of(parts, task.repo_id)
     profile = task_profile(parts, task)
@@ -42,7 +45,10 @@ def run_url(
     watch: Watch,
     options: VerifyOptions,
 ) -> RunSummary:
-    """The main job: clone the URL of `place`, check its ref out, verify it in clean rooms."""
+    """The main use-case: clone the URL of `place`, check out its ref, and verify it in clean rooms.
+
+    Raises: as `register`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
+    """
     url, ref = place
     chosen = named_profile(parts, profile_name) if profile_name else None
     found = register(parts, url)
