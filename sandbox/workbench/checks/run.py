@@ -41,8 +41,9 @@ def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], w
         with parts.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
             require_space(parts)
             disk = watch_disk(parts, place, check.limits)
-            why_stop = lasting(first_reason(turn.here, wish, disk))
-            run = with_disk_use(recorder.run(run_id, check, place, watch.follow, why_stop), disk)
+            why_stop = lasting(first_reason(wish, disk))
+            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.here)
+            run = with_disk_use(run, disk)
         save_run(parts.home, owner, run)
         watch.announce(check, run)
     return run
