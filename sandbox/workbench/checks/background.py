@@ -149,7 +149,14 @@ class _Tracker:
 
     def fail(self, error: SandboxError) -> None:
         """Record that the run ended with an error instead of a result."""
-        failure = Failure(code=error.code, brief=error.brief, details=error.details, hint=error.hint)
+        failure = Failure(
+            code=error.code,
+            brief=error.brief,
+            details=error.details,
+            hint=error.hint,
+            reason=error.reason,
+            data=None if error.data is None else dict(error.data),
+        )
         self._end(state="failed", failure=failure)
 
     def _end(self, **changes: Any) -> None:
@@ -219,9 +226,11 @@ def stop(parts: Parts, run_id: str) -> BackgroundRun:
 
 
 def _look(parts: Parts, run_id: str) -> BackgroundRun:
-    alive = _is_alive(parts, find_record(parts.home, run_id))
-    record = find_record(parts.home, run_id)  # read again: the run may have ended in between
-    if record.state == "running" and not alive:
+    record = find_record(parts.home, run_id)
+    if record.state != "running" or _is_alive(parts, record):
+        return _answer(record)
+    record = find_record(parts.home, run_id)  # read again: the run may have ended before its lock was free
+    if record.state == "running":
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"{run_id} has no result: the process that ran it was killed",
@@ -239,7 +248,14 @@ def _answer(record: RunRecord) -> BackgroundRun:
     """Raises: the error that ended the run."""
     if record.failure is not None:
         failed = record.failure
-        raise SandboxError(failed.code, failed.brief, details=failed.details, hint=failed.hint)
+        raise SandboxError(
+            failed.code,
+            failed.brief,
+            details=failed.details,
+            hint=failed.hint,
+            reason=failed.reason,
+            data=failed.data,
+        )
     running = record.state == "running"
     elapsed_s = max(0.0, (datetime.now(UTC) - record.started_at).total_seconds())
     return BackgroundRun(
