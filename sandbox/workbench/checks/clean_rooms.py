@@ -24,7 +24,8 @@ from sandbox.store.verdicts import Binding, find_verdict, keep_verdict
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, ask, chains_of
-from sandbox.workbench.checks.verdict_keys import Made, bindings, made_of
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.verdict_keys import bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.tasks.worktrees import clean_room
@@ -62,7 +63,7 @@ def run_in_rooms(
     Raises: as `resolve_guest_setup` and `build_room_recorder`; `quota_exceeded` for a tree past the limits of a
     checkout or a full disk.
     """
-    rooms = _Rooms(parts, source, wanted, made_of(parts, wanted.profile), options)
+    rooms = _Rooms(parts, source, wanted, resolve_guest_setup(parts, wanted.profile), options)
     chains = chains_of(wanted.checks)
     if options.jobs > 1 and len(chains) > 1:
         return _at_once(chains, rooms.runs_of, watch, options)
@@ -121,13 +122,13 @@ class _Rooms:
     parts: Parts
     source: Source
     wanted: Wanted
-    made: Made
+    made: GuestSetup
     options: VerifyOptions
 
     @cached_property
     def recorder(self) -> Recorder:
         """Built only when a check runs: cached verdicts need no guest."""
-        return running.recorder(self.parts, self.wanted.profile, self.wanted.owner)
+        return running.recorder(self.parts, self.made, self.wanted.owner)
 
     def runs_of(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         """Answer a whole chain from the cache, or run all of it: each check needs the output of those before it."""

@@ -15,7 +15,8 @@ from sandbox.store import journal
 from sandbox.store.verdicts import find_verdict
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import chains_of
-from sandbox.workbench.checks.verdict_keys import Made, bindings, made_of
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.verdict_keys import bindings
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.clone import cache_of
 from sandbox.workbench.repositories.profile_checks import task_profile
@@ -87,7 +88,7 @@ class Known:
 
     said: Mapping[str, CheckRun | None]
     unknown: str = ""
-    made: Made | None = None
+    made: GuestSetup | None = None
 
     @property
     def unverified(self) -> tuple[str, ...]:
@@ -104,10 +105,10 @@ def known(parts: Parts, profile: Profile, tree: str) -> Known:
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return Known({})
-    made = made_of(parts, profile)
+    setup = resolve_guest_setup(parts, profile)
     chains = chains_of(running.in_order(profile, [check.id for check in profile.checks]))
-    asked = {name: b for chain in chains for name, b in bindings(parts, made, tree, chain).items()}
-    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()}, made=made)
+    asked = {name: b for chain in chains for name, b in bindings(parts, setup, tree, chain).items()}
+    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()}, made=setup)
 
 
 def known_if_any(parts: Parts, profile: Profile, tree: str) -> Known:

@@ -14,15 +14,13 @@ from sandbox.checks.jobs import with_jobs
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
-from sandbox.images import resolve
 from sandbox.images.supervisor import Courier, is_usable, supervisor
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile
 from sandbox.store.records import near, save_run
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.controller.disk_space import require_space, watch_disk, with_disk_use
-from sandbox.workbench.controller.profile_images import image_reference
-from sandbox.workbench.controller.runtimes import runtime_of
 from sandbox.workbench.controller.services import Parts
 
 
@@ -81,20 +79,28 @@ def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
         remove_tree(folder)
 
 
-def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
-    """For clean rooms: each check has a new guest that is removed afterwards."""
-    guest = _guest(parts, profile)
+def recorder(parts: Parts, setup: GuestSetup, owner: str) -> Recorder:
+    """For clean rooms: each check has a new guest that is removed afterwards.
+
+    Raises: `quota_exceeded` for a full disk; `engine_unavailable`, `image_missing`, `policy_violation`.
+    """
+    _require_ready(parts)
+    guest = _guest(parts, setup)
     return Recorder(FreshContainer(parts.guest_engine, parts.policy, guest), guest, parts.home.logs(owner))
 
 
 def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
-    """For checks in a task's own worktree: their guest is kept."""
-    guest = _guest(parts, profile)
+    """For checks in a task's own worktree: their guest is kept.
+
+    Raises: as `build_room_recorder`.
+    """
+    _require_ready(parts)
+    guest = _guest(parts, resolve_guest_setup(parts, profile))
     executor = TaskContainer(parts.guest_engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
     return Recorder(executor, guest, parts.home.logs(task_id))
 
 
-def _guest(parts: Parts, profile: Profile) -> Guest:
+def _require_ready(parts: Parts) -> None:
     require_space(parts)
     if not parts.guest_engine.local:
         raise SandboxError(
@@ -103,16 +109,18 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
             details=parts.engine.endpoint.url,
             hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
         )
-    runtime = runtime_of(parts, profile.name)
+
+
+def _guest(parts: Parts, setup: GuestSetup) -> Guest:
     return Guest(
-        image_digest=image_of(parts, profile),
-        runtime=runtime,
+        image_digest=setup.image_digest,
+        runtime=setup.runtime,
         user=parts.guest_user,
         git_mask=parts.home.git_mask,
         hosts=parts.hosts,
         instance=parts.instance,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(_supervisor(parts, runtime), parts.settings.container.idle_s),
+        supervisor=Supervisor(_supervisor(parts, setup.runtime), parts.settings.container.idle_s),
     )
 
 
@@ -125,11 +133,6 @@ def _supervisor(parts: Parts, runtime: str) -> Path:
         courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
         known = parts.supervisors[runtime] = supervisor(parts.image_site, parts.policy, courier)
     return known
-
-
-def image_of(parts: Parts, profile: Profile) -> str:
-    """Digest of the image that a profile's checks run in at this time. Raises: as `sandbox.images.resolve`."""
-    return resolve(parts.image_site, image_reference(parts, profile))
 
 
 def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:

@@ -15,7 +15,7 @@ from sandbox.models import DiffFile, Task
 from sandbox.profiles import Profile
 from sandbox.version import __version__
 from sandbox.workbench.checks import gate
-from sandbox.workbench.checks.verdict_keys import Made
+from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.controller.profile_images import image_reference
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.delivery.intermediate_files import passing
@@ -55,7 +55,7 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
     )
 
 
-def _provenance(parts: Parts, task: Task, profile: Profile, made: Made | None) -> Provenance:
+def _provenance(parts: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> Provenance:
     return Provenance(
         image=image_reference(parts, profile) if made else "",
         image_digest=made.image_digest if made else "",
@@ -66,7 +66,7 @@ def _provenance(parts: Parts, task: Task, profile: Profile, made: Made | None) -
     )
 
 
-def _wheelhouse(parts: Parts, made: Made | None) -> str:
+def _wheelhouse(parts: Parts, made: GuestSetup | None) -> str:
     """Digest of the wheelhouse; empty when there is none, or when the engine does not answer any more."""
     try:
         return images.wheelhouse_of(parts.image_site, made.image_digest) if made else ""
@@ -74,7 +74,7 @@ def _wheelhouse(parts: Parts, made: Made | None) -> str:
         return ""
 
 
-def _again(parts: Parts, task: Task, profile: Profile, made: Made | None) -> tuple[str, ...]:
+def _again(parts: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> tuple[str, ...]:
     """The command with which a reviewer gets the same verdicts on their own host.
 
     It names the profile if the commit alone would select another one: a task keeps the profile of its base.
