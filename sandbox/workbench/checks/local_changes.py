@@ -6,7 +6,6 @@ from sandbox.git.local_remotes import path_of
 from sandbox.models import Uncommitted
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.clone import Registered
-from sandbox.workbench.repositories.commit_facts import facts_of_listing
 from sandbox.workspaces.operator_directory import find_uncommitted
 
 
@@ -15,5 +14,4 @@ def uncommitted_in(parts: Parts, found: Registered, commit: str) -> Uncommitted 
     root = path_of(parts.remote(found.repository.remote_url))
     if root is None or not (root / ".git").exists() or commit != found.head.commit:
         return None
-    facts = facts_of_listing(parts, found.repository.id, found.git, found.head)
-    return find_uncommitted(root, found.head.entries, facts.ignore)
+    return find_uncommitted(root, found.head.entries, found.facts.ignore)

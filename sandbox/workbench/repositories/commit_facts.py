@@ -44,7 +44,11 @@ def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
     """The profile whose markers a commit carries, with what the commit suggests where the operator trusts it, and what
     the operator sets for this repository.
     """
-    facts = facts_of(parts, repo_id, git, commit)
+    return profile_from_facts(parts, repo_id, facts_of(parts, repo_id, git, commit))
+
+
+def profile_from_facts(parts: Parts, repo_id: str, facts: BaseFacts) -> Profile:
+    """As `profile_of`, for a commit whose facts are known."""
     profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is not None and is_trusted(parts.home, repo_id, sha256_of(suggested)):
         profile = with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
