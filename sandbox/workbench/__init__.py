@@ -268,8 +268,8 @@ class Workbench:
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
-                    "A snapshot says what its base branch is",
-                    hint="Give either the base branch or the snapshot.",
+                    "The snapshot already determines the base branch",
+                    hint="Give either a base branch or a snapshot.",
                 )
             return done(use.snapshots.create_from(self._parts, repo_id, from_snapshot, prompt))
 
