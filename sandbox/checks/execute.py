@@ -49,6 +49,10 @@ class Guest:
     supervisor: Supervisor
 
 
+Heartbeat = Callable[[], None]
+"""Called about as often as a stop condition, while a check runs: says that its controller is at work."""
+
+
 class Executor(Protocol):
     """Runs a check's command once, to its end, its deadline or a reason to stop it, and leaves nothing running."""
 
@@ -73,6 +77,20 @@ def past_output(limit: int, *spools: Spool) -> WhyStop:
     return lambda: Verdict.OUTPUT_LIMIT if sum(spool.total_bytes for spool in spools) > limit else None
 
 
+def with_heartbeat(why_stop: WhyStop, heartbeat: Heartbeat) -> WhyStop:
+    """A stop condition that also sends a heartbeat: the loop of an executor calls its stop condition regularly."""
+
+    def beat_and_ask() -> Verdict | None:
+        heartbeat()
+        return why_stop()
+
+    return beat_and_ask
+
+
+def no_heartbeat() -> None:
+    """The heartbeat of a check that needs none."""
+
+
 def never_started(reason: Verdict) -> Ending:
     """Of a check that was stopped before its guest was."""
     return Ending(None, False, False, datetime.now(UTC), 0.0, Counters(), stopped=reason)
@@ -93,6 +111,8 @@ class Recorder:
         place: Place,
         follow: Follow | None = None,
         why_stop: WhyStop = nothing_stops,
+        *,
+        heartbeat: Heartbeat = no_heartbeat,
     ) -> CheckRun:
         """One check, at most once. Raises only for what failed on our side."""
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,10 +124,9 @@ class Recorder:
             streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
             flooded = past_output(check.limits.output_total_bytes, out, err)
             reason = why_stop()
+            stop = with_heartbeat(first_reason(why_stop, flooded), heartbeat)
             ending = (
-                self.executor.execute(run_id, check, place, streams, first_reason(why_stop, flooded))
-                if reason is None
-                else never_started(reason)
+                self.executor.execute(run_id, check, place, streams, stop) if reason is None else never_started(reason)
             )
         return self._record(run_id, check, place, ending, (out, err))
 

@@ -35,6 +35,8 @@ class Failure(Model):
     brief: str
     details: str = ""
     hint: str = ""
+    reason: str | None = None
+    data: dict[str, Any] | None = None
 
 
 class RunRecord(Model):

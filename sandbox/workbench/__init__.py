@@ -88,7 +88,12 @@ __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
 @typed
 class Workbench:
-    """One controller on one home directory. Every method raises `SandboxError` with a stable code.
+    """One controller on one home directory. Each method raises `SandboxError` with a stable code.
+
+    `Raises` lists the codes that are specific to a method. Each method can also raise `invalid_input` (an argument of
+    the wrong type, a mistake in the configuration or in an operator's file), `policy_violation` (a shipped policy that
+    cannot be used), `quota_exceeded` (this host is out of disk space, memory or open files), `timeout` (a local git
+    command or the engine is too slow) and `internal` (a damaged state file, a journal that cannot be written).
 
     Example::
 
@@ -107,10 +112,11 @@ class Workbench:
         progress: Callable[[str], None] | None = None,
         actor: Actor = Actor.PYTHON,
     ) -> None:
-        """`home`: default as the command's. `settings`: overrides in the shape of config.toml.
+        """`home`: the default is that of the command line. `settings`: overrides, in the structure of config.toml.
 
-        `allow_file`: local paths may be remotes. `progress` hears lines about long transfers, text of the remote among
-        them, from another thread. `actor`: who the journal says asked.
+        `allow_file`: local paths may be remotes. `progress`: called from another thread with lines about long
+        transfers, which contain text of the remote. `actor`: who the journal names as the caller. Raises:
+        `invalid_input` for an unusable home; `policy_violation` on a kernel without openat2.
         """
         found = os.environ if environ is None else environ
         self._parts = build_parts(
@@ -130,18 +136,24 @@ class Workbench:
         self._parts.close()
 
     def acting(self, client: Caller | None = None, allowed: Permission | None = None) -> Workbench:
-        """This controller, for one call of a client: the journal says who it was, and how the call was allowed."""
+        """This controller, for one call of a client: the journal names the client, and how the call was allowed.
+
+        Raises: no specific code.
+        """
         twin = copy.copy(self)
         twin._parts = self._parts.acting(client, allowed)
         return twin
 
     @property
     def caller(self) -> Caller:
-        """For whom this controller works: the user of this process, or who `acting` named."""
+        """The caller this controller works for: the user of this process, or the client given to `acting`."""
         return self._parts.caller
 
     def end_network(self) -> None:
-        """Stop what git does over the network in other threads, for good; each raises `timeout`. For who ends soon."""
+        """Abort all network git commands of this controller, now and in future; each raises `timeout`.
+
+        Call it before shutting down. Raises: no specific code.
+        """
         self._parts.ending.come()
 
     @property
@@ -151,37 +163,51 @@ class Workbench:
 
     @property
     def settings(self) -> Settings:
-        """What this controller was configured with."""
+        """The configuration of this controller."""
         return self._parts.settings
 
     def clone(self, url: str, *, partial: bool = False) -> CloneResult:
-        """Clone a remote into the cache, or fetch what is new, and describe it.
+        """Clone a remote into the cache, or fetch new commits of it, and describe it.
 
-        `partial`: a new clone leaves out the contents of files until a task, fetch or run needs them.
+        `partial`: a new clone omits file contents until a task, fetch or run needs them. Raises: `invalid_input` for
+        the URL; `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `unsafe_repository`, `origin_mismatch`;
+        `quota_exceeded`; `conflict` while another process holds the repository.
         """
         return home_operations.clone(self._parts, url, partial=partial)
 
     def locate(self, url: str) -> str:
-        """The URL of the repository that a directory of this host lies in, looking upwards; any other URL as it is.
+        """The URL of the repository that contains a directory of this host, searched upwards; any other URL unchanged.
 
-        For a path that a person gave: `clone`, `fetch` and `run` take exactly the repository that is given.
+        For a path given by a user: `clone`, `fetch` and `run` take exactly the given repository. Raises:
+        `invalid_input`.
         """
         return use.clone.locate(self._parts, url)
 
     def materialize(self, repo_id: str) -> Repository:
-        """Bring everything that a partial clone left out."""
+        """Fetch everything that a partial clone omitted.
+
+        Raises: `not_found`; `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `quota_exceeded`; `conflict`
+        while another process holds the repository.
+        """
         return home_operations.materialize(self._parts, repo_id)
 
     def fetch(self, url: str, ref: str = "HEAD", subpath: str | None = None) -> FetchResult:
-        """An immutable checkout of a ref, or of one directory of it, with its envelope."""
+        """An immutable checkout of a ref, or of one directory of it, with its description.
+
+        Raises: as `clone`; `not_found` for an unknown ref or directory; `unsafe_path` for `subpath`.
+        """
         return home_operations.fetch(self._parts, url, ref, subpath)
 
     def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
-        """The symbols that matter most in a repository or a task's last commit."""
+        """The most relevant symbols of a repository, or of a task's last commit. ctags runs in a container.
+
+        Raises: `not_found`; `invalid_input`; `conflict` for a closed task; `unsafe_repository`; `quota_exceeded`;
+        `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`.
+        """
         return use.map.map_symbols(self._parts, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
-        """All registered repositories."""
+        """All registered repositories. Raises: no specific code."""
         return records.list_repositories(self._parts.home)
 
     def repository(self, repo_id: str) -> Repository:
@@ -189,36 +215,51 @@ class Workbench:
         return records.find_repository(self._parts.home, repo_id)
 
     def remove_repository(self, repo_id: str, *, discard: bool = False) -> RepositoryRemoval:
-        """Forget a repository and delete its cache clone; with `discard` also work that exists nowhere else."""
+        """Remove a repository and its cache clone; with `discard` also work that exists nowhere else.
+
+        Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` for unpushed or uncommitted work,
+        unless `discard`; `engine_unavailable` when a guest of a task may still run.
+        """
         return home_operations.remove(self._parts, repo_id, discard=discard)
 
     def profiles(self) -> tuple[Profile, ...]:
-        """All profiles, by name; one whose file has a mistake has a `problem`."""
+        """All profiles, by name; a profile with a mistake in its file has a `problem`. Raises: no specific code."""
         return tuple(p for _, p in sorted(self._parts.profiles.items()))
 
     def profile(self, name: str) -> Profile:
-        """One profile. Raises: `not_found`, `invalid_input` when its file has a mistake."""
+        """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
         return use.clone.named_profile(self._parts, name)
 
     def suggestion(self, repo_id: str) -> Suggestion:
-        """The checks that a repository suggests, and whether they are used."""
+        """The checks that a repository suggests, and whether they are used.
+
+        Raises: `not_found`; `invalid_input` for a suggestion file that cannot be used; `quota_exceeded`.
+        """
         return use.trust.suggestion(self._parts, repo_id)
 
     def trust(self, repo_id: str, sha256: str, *, by: str) -> Suggestion:
-        """Use the suggested checks whose file has this hash. Raises: `stale_hash` when it is another by now."""
+        """Use the suggested checks of the file with this hash.
+
+        Raises: `not_found`; `stale_hash` when the file has changed; `invalid_input`; `quota_exceeded`.
+        """
         return home_operations.trust(self._parts, repo_id, sha256, by)
 
     def distrust(self, repo_id: str) -> Suggestion:
-        """Use nothing that a repository suggests."""
+        """Stop using the checks that a repository suggests.
+
+        Raises: `not_found`; `invalid_input`; `quota_exceeded`.
+        """
         return home_operations.distrust(self._parts, repo_id)
 
     def create_task(
         self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
     ) -> Task:
-        """A new task with its own branch and worktree; with `from_snapshot` it goes on from that state.
+        """A new task with its own branch and worktree; with `from_snapshot` it continues from that state.
 
-        `from_snapshot`: the id of a snapshot of any task of the repository, which says the base branch too. Raises:
-        `invalid_input` when both are given.
+        `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch. Raises:
+        `invalid_input`, also when both are given; `not_found` for the repository, branch or snapshot; `quota_exceeded`;
+        `unsafe_repository`; in a partial clone also `auth_failed`, `remote_not_found`, `network_error`, `timeout`;
+        `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
         with use.journaling.recorded(self._parts, None, "create", arguments, names=[from_snapshot or ""]) as done:
@@ -227,25 +268,28 @@ class Workbench:
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
-                    "A snapshot says what its base branch is",
-                    hint="Give either the base branch or the snapshot.",
+                    "The snapshot already determines the base branch",
+                    hint="Give either a base branch or a snapshot.",
                 )
             return done(use.snapshots.create_from(self._parts, repo_id, from_snapshot, prompt))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
-        """All tasks, of one repository if named."""
+        """All tasks, or those of one repository. Raises: `not_found` for the repository."""
         if repo_id is not None:
             records.find_repository(self._parts.home, repo_id)
         return records.list_tasks(self._parts.home, repo_id)
 
     def task_lines(self, repo_id: str | None = None) -> tuple[TaskLine, ...]:
-        """What a table shows of all tasks, of one repository if named: as `tasks`, several times faster."""
+        """The fields of tasks that a table shows: as `tasks`, several times faster.
+
+        Raises: `not_found` for the repository.
+        """
         if repo_id is not None:
             records.find_repository(self._parts.home, repo_id)
         return task_table.task_lines(self._parts.home, repo_id)
 
     def task(self, task_id: str) -> Task:
-        """One task, closed ones too. Raises: `not_found`."""
+        """One task, also a closed one. Raises: `not_found`."""
         return records.find_task(self._parts.home, task_id, allow_closed=True)
 
     def read_file(
@@ -257,15 +301,27 @@ class Workbench:
         *,
         max_bytes: int = 10 * 1024**2,
     ) -> FileContent:
-        """A file of the task, or a range of its lines; at most `max_bytes` of them, then `truncated`."""
+        """A file of the task, or a range of its lines; at most `max_bytes` of them, then `truncated`.
+
+        Raises: `not_found`; `conflict` for a closed task; `unsafe_path`; `invalid_input` for the range;
+        `quota_exceeded` for a file that is too large to read.
+        """
         return use.read.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
 
     def search(self, task_id: str, query: SearchQuery) -> SearchResult:
-        """Lines of the task's files that match, or paths for a glob alone."""
+        """Matching lines of the task's files, or paths for a glob alone. Reaching a limit is not an error.
+
+        Raises: `not_found`; `conflict` for a closed task; `invalid_input` for the query; `quota_exceeded`.
+        """
         return use.search.search(self._parts, task_id, query)
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
-        """Apply a unified diff; every file it touches needs the hash it was read with, None for a new file."""
+        """Apply a unified diff; each file it changes needs the hash it was read with, None for a new file.
+
+        Raises: `not_found`; `stale_hash`; `patch_rejected`; `unsafe_path`; `policy_violation`; `invalid_input`;
+        `quota_exceeded`; `conflict` for a closed task or while another operation holds it; `engine_unavailable` when a
+        guest of a killed process may still run.
+        """
         arguments = {"patch": patch, "expected_hashes": dict(expected_hashes)}
         with use.journaling.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
             return done(use.edit.patch(self._parts, task_id, patch, expected_hashes))
@@ -273,7 +329,11 @@ class Workbench:
     def edit_file(
         self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
     ) -> PatchResult:
-        """Replace the one occurrence of `old`, exact bytes (text is UTF-8); none or several are `patch_rejected`."""
+        """Replace the only occurrence of `old`, exact bytes (text is UTF-8); no or several occurrences are
+        `patch_rejected`.
+
+        Raises: as `apply_patch`.
+        """
         arguments = {"path": path, "old": old, "new": new, "expected_sha256": expected_sha256}
         with use.journaling.recorded(self._parts, task_id, "edit", arguments, names=[path]) as done:
             return done(use.edit.edit_file(self._parts, task_id, path, old, new, expected_sha256))
@@ -287,33 +347,52 @@ class Workbench:
         *,
         executable: bool | None = None,
     ) -> PatchResult:
-        """Replace a whole file; with no expected hash make a new one. `executable` None: as it was."""
+        """Replace a whole file; without an expected hash, create a new one. `executable` None: unchanged.
+
+        Raises: as `apply_patch`, except `patch_rejected`.
+        """
         arguments = {"path": path, "content": content, "expected_sha256": expected_sha256, "executable": executable}
         with use.journaling.recorded(self._parts, task_id, "write", arguments, names=[path]) as done:
             return done(use.edit.write_file(self._parts, task_id, path, content, expected_sha256, executable))
 
     def base_hash(self, task_id: str, path: str) -> str | None:
-        """Hash a file had in the task's last commit, None when it was not there; the worktree is not read."""
+        """Hash of a file in the task's last commit, None if the commit does not have it; the worktree is not read.
+
+        Raises: `not_found`; `conflict` for a closed task; `unsafe_path`; `quota_exceeded`.
+        """
         return use.edit.base_hash(self._parts, task_id, path)
 
     def status(self, task_id: str) -> Status:
-        """What the task changed since its last commit."""
+        """The changes of the task since its last commit.
+
+        Raises: `not_found`; `conflict` for a closed task; `quota_exceeded`.
+        """
         return use.status.status(self._parts, task_id)
 
     def diff(self, task_id: str, against: str = "base") -> Diff:
-        """The working state against the task's `base` or `head` commit."""
+        """The working state compared with the task's `base` or `head` commit.
+
+        Raises: `not_found`; `invalid_input` for `against`; `conflict` for a closed task; `quota_exceeded`.
+        """
         return use.status.diff(self._parts, task_id, against)
 
     def checks(self, owner_id: str) -> tuple[Check, ...]:
-        """Checks of a task or a repository."""
+        """Checks of a task or a repository.
+
+        Raises: `not_found`; `conflict` for a closed task; `invalid_input` for a profile with a mistake;
+        `quota_exceeded`.
+        """
         return use.profile_checks.list_checks(self._parts, owner_id)
 
     def run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
     ) -> tuple[CheckRun, ...]:
-        """Run checks in the task's worktree, with what they require before them.
+        """Run checks in the task's worktree, after the checks they require.
 
-        `runtime`: engine runtime instead of the profile's and the settings'.
+        `runtime`: engine runtime, instead of the profile's and the settings'. Raises: `not_found` for the task or a
+        check; `invalid_input` when there is no check to run; `conflict` for a closed task or while another operation
+        holds it; `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's
+        directory; `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
         """
         with use.stop.stoppable(self._parts, task_id, watch or Watch()) as heard:
             return self._run_checks(task_id, check_ids, heard, runtime)
@@ -328,10 +407,11 @@ class Workbench:
     def start_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
     ) -> BackgroundRun:
-        """As `run_checks`, without waiting: the answer names the run for `wait_run` and `stop_run`.
+        """As `run_checks`, without waiting: the answer has the run id for `wait_run` and `stop_run`.
 
-        If the same checks run in the task already, that run is meant. `watch` is called from another thread. Leaving
-        the `with` block of this workbench stops what still runs, unless `wait_for_runs` is called first.
+        If the same checks already run in the task, that run is returned. `watch` is called from another thread. Leaving
+        the `with` block of this workbench stops runs in progress, unless `wait_for_runs` is called first. Raises:
+        `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `run_checks`.
         """
         question = use.background.Question("check", task_id, tuple(check_ids), {"runtime": runtime})
         return use.background.start(
@@ -344,7 +424,10 @@ class Workbench:
     def start_verify(
         self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
     ) -> BackgroundRun:
-        """As `verify`, without waiting; otherwise as `start_checks`."""
+        """As `verify`, without waiting; otherwise as `start_checks`.
+
+        Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `verify`.
+        """
         how = options or VerifyOptions()
         question = use.background.Question("verify", task_id, (), asdict(how))
         return use.background.start(
@@ -354,33 +437,46 @@ class Workbench:
     def wait_run(
         self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
     ) -> BackgroundRun:
-        """A background run once it has ended, or as it is after `wait_s` seconds; None waits however long it takes.
+        """A background run once it has ended, or its state after `wait_s` seconds; None waits without limit.
 
-        It may be of another process or an earlier session. `cancelled`: asked four times a second, ends the wait.
-        Raises: `not_found`, also when the process that ran it was killed; the error that ended the run.
+        The run may belong to another process or an earlier session. `cancelled`: called four times a second, true ends
+        the wait. Raises: `not_found`, also when the process of the run was killed; the error that ended the run.
         """
         return use.background.wait(self._parts, run_id, wait_s, cancelled)
 
     def stop_run(self, run_id: str) -> BackgroundRun:
-        """End a background run: its checks are recorded as `killed`. One that has ended is left as it is.
+        """Stop a background run: its checks are recorded as `killed`. A run that has ended does not change.
 
-        Raises: `not_found`, and as `stop_checks`.
+        Raises: `not_found`; as `stop_checks`; the error that ended the run.
         """
         task_id = use.background.task_of(self._parts, run_id)
         with use.journaling.recorded(self._parts, task_id, "stop", {"run_id": run_id}, names=[run_id]) as done:
             return done(use.background.stop(self._parts, run_id))
 
     def wait_for_runs(self) -> None:
-        """Wait until all background runs that this workbench started have ended, at their deadlines at the latest."""
+        """Wait until all background runs that this workbench started have ended, at their deadlines at the latest.
+
+        Raises: no specific code.
+        """
         self._parts.threads.wait_for_all()
 
     def stop_checks(self, task_id: str) -> Stopped:
-        """Stop what runs or waits in a task, clean rooms too, whoever runs it; says what it was, also when nothing."""
+        """Stop all checks that run or wait in a task, also in clean rooms and in other processes; returns the stopped
+        checks.
+
+        Raises: `not_found`; `timeout` when a process does not stop its checks; `engine_unavailable` when a guest of a
+        dead process may still run; `conflict` while another operation holds the task.
+        """
         with use.journaling.recorded(self._parts, task_id, "stop", {}) as done:
             return done(use.stop.stop_checks(self._parts, task_id))
 
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
-        """Run all checks over the exact committed tree in clean rooms, or answer what they said of it before."""
+        """Run all checks over the exact committed tree in clean rooms, or answer from cached verdicts.
+
+        Raises: `not_found`; `conflict` for a closed task; `invalid_input` when there is no check to run;
+        `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory;
+        `unsafe_repository`; `quota_exceeded`.
+        """
         with use.stop.stoppable(self._parts, task_id, watch or Watch()) as heard:
             return self._verify(task_id, heard, options or VerifyOptions())
 
@@ -397,41 +493,50 @@ class Workbench:
         watch: Watch | None = None,
         options: VerifyOptions | None = None,
     ) -> RunSummary:
-        """The main job: clone, check out, verify in clean rooms."""
+        """The main use-case: clone, check out, verify in clean rooms.
+
+        Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile.
+        """
         how = options or VerifyOptions()
         parts = self._parts.under(how.runtime)
         return home_operations.run(parts, (url, ref), check_ids, profile, watch or Watch(), how)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
-        """The last runs of a task's checks, or of a repository's (`run`), newest first."""
+        """The last runs of a task's checks, or of a repository's (`run`), newest first; at most `most`.
+
+        Raises: `not_found`; `invalid_input` for `most`.
+        """
         return use.history.list_runs(self._parts, owner_id, most)
 
     def run_log(
         self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
     ) -> RunLog:
-        """What a run wrote to one stream, safe to show or `raw` as base64; without an id the newest run's.
+        """The output of a run on one stream, safe to show, or `raw` as base64; without `run_id`, of the newest run.
 
-        The id of a run may stand in place of `owner_id`.
+        `owner_id` may be the id of a run. Raises: `not_found`; `invalid_input` for `stream`.
         """
         return use.history.read_log(self._parts, owner_id, run_id, stream, raw=raw)
 
     def find_run(self, owner_id: str, run_id: str | None = None) -> str:
-        """Id of a run: the newest one of a task or a repository if none is named. Raises: `not_found`."""
+        """Id of a run; without `run_id`, of the newest run of a task or a repository. Raises: `not_found`."""
         return use.history.find_run_id(self._parts, owner_id, run_id)
 
     def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
-        """Lines of one stream of a run, by number or by a pattern; the last ones by default. Also while it runs.
+        """Lines of one stream of a run, by number or by a pattern; by default the last ones. Also while it runs.
 
-        Raises: `not_found`, `invalid_input`.
+        Raises: `not_found`; `invalid_input` for the query.
         """
         return use.log_lines.read_lines(self._parts, run_id, query)
 
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
     ) -> CommitResult:
-        """Commit the working state on the task's branch. `allow`: new files or folders that look built.
+        """Commit the working state on the task's branch. `allow`: new files or folders that look like build output.
 
-        `expected_tree`: refuse to commit another.
+        `expected_tree`: refuse to commit a different tree. Raises: `not_found`; `nothing_to_commit`; `invalid_input`
+        for the message; `policy_violation` for files that must not be committed; `unsafe_path`; `conflict` for another
+        tree, a closed task or while another operation holds it; `engine_unavailable` when a guest of a killed process
+        may still run; `quota_exceeded`.
         """
         with use.journaling.recorded(
             self._parts, task_id, "commit", {"message": message, "allow": list(allow)}
@@ -439,49 +544,70 @@ class Workbench:
             return done(use.status.commit(self._parts, task_id, message, allow, expected_tree))
 
     def snapshot(self, task_id: str, label: str = "") -> Snapshot:
-        """Keep the working state; a snapshot that holds it already is returned again."""
+        """Save the working state; if a snapshot of the same state exists, it is returned.
+
+        Raises: `not_found`; `invalid_input` for the label; `conflict` for a closed task or while another operation
+        holds it; `engine_unavailable` when a guest of a killed process may still run; `quota_exceeded`.
+        """
         with use.journaling.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
             return done(use.snapshots.take(self._parts, task_id, label))
 
     def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
-        """The task's snapshots, oldest first."""
+        """The task's snapshots, oldest first. Raises: `not_found`."""
         return use.snapshots.list_all(self._parts, task_id)
 
     def restore(self, task_id: str, snapshot: str) -> Restored:
-        """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the state before is kept."""
+        """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the previous state is saved.
+
+        Raises: as `snapshot`; `not_found` for the snapshot; `unsafe_path` for a path that cannot be written.
+        """
         with use.journaling.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
             return done(use.snapshots.restore(self._parts, task_id, snapshot))
 
     def clean_task(self, task_id: str, without: Sequence[str] = (), *, discard: bool = False) -> Cleaned:
-        """Take away all that no commit would hold: build output, ignored files. Uncommitted changes stay.
+        """Delete everything that a commit would not include: build output, ignored files. Uncommitted changes are kept.
 
-        `without`: new files or folders to lose as well. `discard`: lose all uncommitted changes.
+        `without`: new files or folders to delete as well. `discard`: delete all uncommitted changes. Raises:
+        `not_found`; `invalid_input` for `without`, also beside `discard`; `unsafe_path`; `quota_exceeded` when the
+        changes cannot be saved; `conflict` for a closed task or while another operation holds it; `engine_unavailable`
+        when the guest cannot be ended.
         """
         arguments = {"without": list(without), "discard": discard}
         with use.journaling.recorded(self._parts, task_id, "clean", arguments, names=without) as done:
             return done(use.clean.clean(self._parts, task_id, without, discard=discard))
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
-        """A new task that goes on from a snapshot, or from the working state of now."""
+        """A new task that continues from a snapshot, or from the current working state.
+
+        Raises: as `create_task` and `snapshot`; `not_found` for the snapshot.
+        """
         arguments = {"snapshot": snapshot, "prompt": prompt}
         with use.journaling.recorded(self._parts, task_id, "fork", arguments, names=[snapshot or ""]) as done:
             return done(use.snapshots.fork(self._parts, task_id, snapshot, prompt))
 
     def log(self, task_id: str) -> tuple[JournalEntry, ...]:
-        """What was done to the task, oldest first, refused operations too."""
+        """The journal of a task, oldest first, with refused operations. Raises: `not_found`."""
         return use.journaling.log(self._parts, task_id)
 
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
-        """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push another."""
+        """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push a different commit.
+
+        Raises: `not_found`; `nothing_to_commit`; `gate_closed`; `policy_violation` for the branch; `conflict` for
+        another commit, a closed task or while another operation holds it; `push_rejected`, `auth_failed`,
+        `remote_not_found`, `network_error`, `timeout`; where the gate needs a verified tree also `engine_unavailable`,
+        `image_missing`.
+        """
         with use.journaling.recorded(self._parts, task_id, "push", {}) as done:
             return done(use.push.push(self._parts, task_id, expected_commit, done.send))
 
     def open_pull_request(
         self, task_id: str, title: str = "", body: str = "", *, draft: bool = True, expected_commit: str | None = None
     ) -> PullRequest:
-        """Push the task's commit and open a pull request for it, or bring the one that is there up to date.
+        """Push the task's commit and open a pull request for it, or update the existing one.
 
-        `title`: empty for the first commit's. `body`: goes before the task's record. `expected_commit`: as for a push.
+        `title`: if empty, that of the first commit. `body`: placed before the task's record. `expected_commit`: as for
+        a push. Raises: as `push`; `forge_unsupported`, `forge_error`; `invalid_input` for a base that is not a branch
+        or a text that is too long; `policy_violation` for a text with a secret.
         """
         arguments = {"title": title, "body": body, "draft": draft}
         with use.journaling.recorded(self._parts, task_id, "pr-open", arguments) as done:
@@ -489,39 +615,62 @@ class Workbench:
             return done(use.pull_requests.open_pull(self._parts, task_id, wanted, expected_commit, done.send))
 
     def pull_request_status(self, task_id: str) -> PullRequestStatus:
-        """The task's pull request and the verdict of its checks upstream; the task's status follows."""
+        """The task's pull request and the verdict of its checks upstream; the task's record is updated.
+
+        Raises: `not_found`; `forge_unsupported`, `forge_error`; `auth_failed`, `network_error`, `timeout`.
+        """
         return use.pull_requests.status(self._parts, task_id)
 
     def follow_pull_request(
         self, task_id: str, announce: Callable[[PullRequestStatus], None] | None = None, timeout_s: float = 3600.0
     ) -> PullRequestStatus:
-        """The status once it has a verdict. `announce`: hears each change. Raises: `timeout`, after 30 days at most."""
+        """The status once it has a verdict. `announce`: called with each changed status. `timeout_s`: at most 30 days.
+
+        Raises: `timeout`; `invalid_input` for `timeout_s`; as `pull_request_status`.
+        """
         follower = use.follow.Follower(announce or use.follow.unheard, timeout_s)
         return use.follow.follow(self._parts, task_id, follower)
 
     def approval_decision(self, tool: str, risk: Risk) -> Decision:
-        """What the approval policy says about an agent's tool."""
+        """The decision of the approval policy on an agent's tool. Raises: no specific code."""
         return self._parts.approval_policy.decide(tool, risk)
 
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
-        """An agent's call with the state it would act on; `arguments` are JSON values, validated."""
+        """An agent's call with the state it would act on; `arguments` are validated JSON values.
+
+        Raises: `not_found` for the task or repository; `invalid_input` for a URL; `quota_exceeded`.
+        """
         return use.requests.call_of(self._parts, tool, arguments)
 
     def use_approval(self, call: Call) -> bool:
-        """Whether a person's approval covers the call; one for a single call is used up by asking."""
+        """Whether a person's approval covers the call; an approval for a single call is used up by this.
+
+        Raises: `conflict` while another process holds the approvals.
+        """
         return self.take_approval(call) is not None
 
     def take_approval(self, call: Call) -> Approval | None:
-        """As `use_approval`; gives the approval that covers the call."""
+        """As `use_approval`, but returns the approval that covers the call, or None.
+
+        Raises: `conflict` while another process holds the approvals.
+        """
         return use.requests.take(self._parts, call)
 
     def request_approval(self, call: Call) -> Approval:
-        """Put the question to a person, who answers with `sandbox approvals approve ID`."""
+        """Ask a person about a call; the answer is given with `sandbox approvals approve ID`.
+
+        Raises: `approval_denied`; `quota_exceeded` for too many or too long questions; `not_found`; for a push or pull
+        request also `nothing_to_commit`, `gate_closed`, `engine_unavailable`, `image_missing`; `conflict` for a closed
+        task.
+        """
         with use.journaling.recorded(self._parts, call.task_id, "ask", dict(call.arguments), names=[call.tool]) as done:
             return done(use.requests.ask(self._parts, call))
 
     def approvals(self, *, everything: bool = False) -> tuple[Approval, ...]:
-        """Open questions and approvals in force; with `everything` also those that are over."""
+        """Open questions and approvals in force; with `everything` also those that are over.
+
+        Raises: no specific code.
+        """
         return use.requests.list_all(self._parts, everything=everything)
 
     def approval(self, approval_id: str) -> Approval:
@@ -531,14 +680,21 @@ class Workbench:
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
     ) -> Approval:
-        """A person's decision; `by`: who, and how. Raises: `conflict` when it is decided or expired."""
+        """Store a person's decision; `by`: who decided, and how.
+
+        Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input` for a scope that the call does not
+        have.
+        """
         found = use.requests.find(self._parts, approval_id)
         operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
         with use.journaling.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
             return done(use.requests.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
 
     def deny_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
-        """Refuse every open question, of one tool if named."""
+        """Deny all open questions, or those of one tool.
+
+        Raises: no specific code; questions that are answered in between are skipped.
+        """
         return use.requests.end_all(
             self._parts,
             {ApprovalState.PENDING},
@@ -547,21 +703,29 @@ class Workbench:
         )
 
     def revoke_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
-        """Take back every approval in force and every open question, of one tool if named."""
+        """Revoke all approvals in force and all open questions, or those of one tool.
+
+        Raises: no specific code; approvals that end in between are skipped.
+        """
         states = {ApprovalState.PENDING, ApprovalState.APPROVED}
         return use.requests.end_all(
             self._parts, states, tool, lambda approval_id: self.revoke_approval(approval_id, by=by)
         )
 
     def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
-        """Take an approval or a question back."""
+        """Revoke an approval or a question. Raises: `not_found`; `conflict` if it is already over."""
         found = use.requests.find(self._parts, approval_id)
         arguments, names = {"id": approval_id, "by": by}, [found.tool, by]
         with use.journaling.recorded(self._parts, found.task_id, "revoke", arguments, names=names) as done:
             return done(use.requests.revoke(self._parts, approval_id, by))
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
-        """End a task; its remote branch is kept. Checks that run in it are stopped first."""
+        """End a task; its remote branch is kept. Checks that run in it are stopped first.
+
+        `delete_worktree`: also delete the worktree; `discard`: even with uncommitted changes. Raises: `not_found`;
+        `dirty_workspace` for uncommitted changes, unless `discard`; `timeout` and `engine_unavailable` as
+        `stop_checks`; `conflict` while another operation holds the task.
+        """
         arguments = {"delete": delete_worktree, "discard": discard}
         with use.journaling.recorded(self._parts, task_id, "close", arguments) as done:
             use.stop.stop_checks(self._parts, task_id)
@@ -576,20 +740,27 @@ class Workbench:
         ssh_key: Path | None = None,
         ca_file: Path | None = None,
     ) -> CredentialInfo:
-        """Store how to authenticate to `host`; see docs/credentials.md."""
+        """Store how to authenticate to `host`; see docs/credentials.md.
+
+        Raises: `invalid_input`; `auth_failed` when the keyring refuses; `conflict` while another process holds the
+        file.
+        """
         fields = {"username": username, "secret": secret, "ssh_key": ssh_key, "ca_file": ca_file}
         return home_operations.set_credential(self._parts, host, **fields)
 
     def credentials(self) -> tuple[CredentialInfo, ...]:
-        """Stored credentials, without their secrets."""
+        """Stored credentials, without their secrets. Raises: `invalid_input` for an unusable file."""
         return use.credentials.list_all(self._parts)
 
     def remove_credential(self, host: str) -> CredentialInfo:
-        """Forget a stored credential. Raises: `not_found`."""
+        """Delete a stored credential.
+
+        Raises: `not_found`; `auth_failed` when the keyring refuses; `conflict` while another process holds the file.
+        """
         return home_operations.remove_credential(self._parts, host)
 
     def images(self) -> tuple[ImageInfo, ...]:
-        """Our images, and whether the engine has them."""
+        """Our images, and whether the engine has them. Raises: `engine_unavailable`."""
         return use.doctor.list_images(self._parts)
 
     def build_image(
@@ -601,37 +772,53 @@ class Workbench:
         wheelhouse: Path | None = None,
         name_as: str | None = None,
     ) -> ImageInfo:
-        """Build an image and its parents where missing or stale; see `sandbox.images.build`."""
+        """Build an image and its parents if missing or stale; see `sandbox.images.build`.
+
+        Raises: `not_found`; `invalid_input`; `image_missing`, `network_error`, `timeout`; `engine_unavailable`;
+        `conflict` while another process builds.
+        """
         site = self._parts.image_site
         return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
-        """Do away with what killed controllers left; with `dry_run` only tell. Work is kept under a ref first."""
+        """Remove what killed controllers left; with `dry_run` only report it. Work is saved under a ref first.
+
+        Raises: `conflict` when another reconciliation takes longer than a minute.
+        """
         return home_operations.collect(self._parts, dry_run=dry_run)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
-        """Delete rescued work and snapshots of tasks without a record, by the refs that `collect` names, for good."""
+        """Permanently delete rescued work and snapshots of tasks without a record, by the refs that `collect` lists.
+
+        Raises: `not_found` before any is deleted; `conflict` when another reconciliation takes longer than a minute.
+        """
         return home_operations.forget(self._parts, refs)
 
     def policy(self, name: str | None = None) -> tuple[PolicyRule, ...]:
-        """Every rule in force and where it comes from, of one policy if named. Raises: `not_found`.
+        """Every rule in force and its source, or those of one policy.
 
-        Policies: container, commit, paths, approvals, and settings.
+        Policies: container, commit, paths, approvals, and settings. Raises: `not_found`.
         """
         return use.rules.rules(self._parts, name)
 
     def audit_verify(self) -> AuditReport:
-        """Follow the chains of all journals, and name the first entry of each that is not what was written."""
+        """Verify the hash chains of all journals; the report names the first changed entry of each.
+
+        Raises: no specific code.
+        """
         return use.audit.verify(self._parts)
 
     def audit_export(self, *, since: datetime | None = None, task_id: str | None = None) -> Iterator[AuditRecord]:
-        """Every entry of every journal, and every decided approval, by time; from `since` on, or of one task."""
+        """Every entry of every journal, and every decided approval, by time; from `since` on, or of one task.
+
+        Raises: `not_found` for the task.
+        """
         return use.audit.export(self._parts, since, task_id)
 
     def record_attacks(self, report: AttackReport) -> None:
-        """Write into the home's journal how `sandbox.attack.attack` ended on this host."""
+        """Write the result of `sandbox.attack.attack` into the home's journal. Raises: no specific code."""
         home_operations.note_attacks(self._parts, report)
 
     def doctor(self) -> tuple[Probe, ...]:
-        """What this host offers and lacks. Never raises."""
+        """Capabilities and problems of this host. Raises: no code, also not the general ones."""
         return home_operations.doctor(self._parts)

@@ -1,4 +1,4 @@
-"""What happens outside tasks, each written into the home's journal: which remote, host or file, never a secret."""
+"""Operations outside tasks. Each is written into the home's journal: the remote, host or file, never a secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
 
 
 def clone(parts: Parts, url: str, *, partial: bool) -> CloneResult:
-    """As `repositories.clone`."""
+    """As `repositories.clone.clone`."""
     remote = _remote(parts, url)
     with recorded_at_home(parts, "clone", {"url": remote, "partial": partial}, facts={"remote": remote}) as operation:
         result = use.clone.clone(parts, url, partial=partial)
@@ -39,7 +39,7 @@ def clone(parts: Parts, url: str, *, partial: bool) -> CloneResult:
 
 
 def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
-    """As `repositories.fetch`."""
+    """As `repositories.clone.fetch`."""
     remote = _remote(parts, url)
     arguments = {"url": remote, "ref": ref, "subpath": subpath}
     with recorded_at_home(parts, "fetch", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
@@ -49,13 +49,13 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
 
 
 def materialize(parts: Parts, repo_id: str) -> Repository:
-    """As `repositories.materialize`."""
+    """As `repositories.clone.materialize`."""
     with recorded_at_home(parts, "materialize", {"repo_id": repo_id}, names=[repo_id]):
         return use.clone.materialize(parts, repo_id)
 
 
 def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
-    """As `removal.remove`."""
+    """As `remove_repository.remove`."""
     arguments = {"repo_id": repo_id, "discard": discard}
     facts = {"discard": _word(discard)}
     with recorded_at_home(parts, "remove", arguments, names=[repo_id], facts=facts) as operation:
@@ -65,20 +65,20 @@ def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
 
 
 def trust(parts: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
-    """As `trusting.trust`."""
+    """As `repositories.trust.trust`."""
     arguments = {"repo_id": repo_id, "sha256": sha256, "by": by}
     with recorded_at_home(parts, "trust", arguments, names=[repo_id, sha256, by]):
         return use.trust.trust(parts, repo_id, sha256, by)
 
 
 def distrust(parts: Parts, repo_id: str) -> Suggestion:
-    """As `trusting.distrust`."""
+    """As `repositories.trust.distrust`."""
     with recorded_at_home(parts, "distrust", {"repo_id": repo_id}, names=[repo_id]):
         return use.trust.distrust(parts, repo_id)
 
 
 def set_credential(parts: Parts, host: str, **fields: object) -> CredentialInfo:
-    """As `keys.put`. Not even a digest of the secret is written."""
+    """As `credentials.put`. The journal does not even contain a digest of the secret."""
     name = _host_only(host)
     with recorded_at_home(parts, "credential-set", {"host": name}, names=[name]) as operation:
         result = use.credentials.put(parts, host=host, **fields)
@@ -87,7 +87,7 @@ def set_credential(parts: Parts, host: str, **fields: object) -> CredentialInfo:
 
 
 def remove_credential(parts: Parts, host: str) -> CredentialInfo:
-    """As `keys.remove`."""
+    """As `credentials.remove`."""
     name = _host_only(host)
     with recorded_at_home(parts, "credential-remove", {"host": name}, names=[name]):
         return use.credentials.remove(parts, host)
@@ -101,7 +101,7 @@ def run(
     watch: Watch,
     options: VerifyOptions,
 ) -> RunSummary:
-    """As `verifying.run_url`."""
+    """As `verify.run_url`."""
     (url, ref), remote = place, _remote(parts, place[0])
     arguments = {"url": remote, "ref": ref, "checks": list(wanted), "profile": profile_name}
     with recorded_at_home(parts, "run", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
@@ -112,7 +112,7 @@ def run(
 
 
 def collect(parts: Parts, *, dry_run: bool) -> Reconciliation:
-    """As `reconciling.collect`; a dry run changes nothing, and is not written."""
+    """As `reconciling.collect`. A dry run has no effect and is not journaled."""
     if dry_run:
         return use.reconciling.collect(parts, dry_run=True)
     with recorded_at_home(parts, "gc", {}) as operation:
@@ -130,7 +130,7 @@ def forget(parts: Parts, refs: Sequence[str]) -> Reconciliation:
 
 
 def doctor(parts: Parts) -> tuple[Probe, ...]:
-    """As `diagnosing.doctor`; never raises, also where the home cannot be written."""
+    """As `controller.doctor.doctor`. Never raises, even if the home cannot be written."""
     probes = use.doctor.doctor(parts)
     facts = {probe.name: probe.level.value for probe in probes}
     with suppress(SandboxError, OSError), recorded_at_home(parts, "doctor", {}, facts=facts):
@@ -139,7 +139,7 @@ def doctor(parts: Parts) -> tuple[Probe, ...]:
 
 
 def note_attacks(parts: Parts, report: AttackReport) -> None:
-    """Write down how the attacks on this host ended: how many held, and each that did not."""
+    """Record the results of the attacks on this host: the counts, and each attack that was not held off."""
     counts = {"safe": _word(report.safe), "held": str(report.held), "got_through": str(report.got_through)}
     others = {result.id: result.outcome.value for result in report.results if result.outcome.value != "held"}
     with recorded_at_home(parts, "doctor-attack", {}, facts={**counts, **others}):
@@ -147,7 +147,7 @@ def note_attacks(parts: Parts, report: AttackReport) -> None:
 
 
 def _remote(parts: Parts, url: str) -> str:
-    """The URL without credentials; nothing of one that is refused, which may hold some."""
+    """The URL without credentials; empty for a refused URL, which may contain some."""
     try:
         return clipped(parts.remote(url).url)
     except SandboxError:
@@ -155,12 +155,12 @@ def _remote(parts: Parts, url: str) -> str:
 
 
 def _host_only(host: str) -> str:
-    """What is left of a URL that was given where only a host belongs."""
+    """The host without a user name and password, if a URL was given instead of a host."""
     return host.rpartition("@")[2]
 
 
 def _leftovers(result: Reconciliation) -> dict[str, str]:
-    """What was done about each, by number."""
+    """The action for each leftover, by number."""
     done = (f"{left.action.value} {left.kind} {clipped(left.name)}" for left in result.leftovers)
     return {str(number): text for number, text in enumerate(done, start=1)}
 

@@ -1,4 +1,4 @@
-"""The use-cases by name, each module loaded at its first use: a command pays for what it needs (docs/adr/0003)."""
+"""The use-cases by name. Each module is loaded at its first use, so a command loads only those (docs/adr/0003)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a new use-case module is a name here and one in `_ROOMS`
+if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import background as background

@@ -63,7 +63,8 @@ def test_an_error_after_progress_begins_a_line(home: Path, project: Upstream) ->
 
     assert "[new branch]" in seen.raw
     assert seen.code == 2
-    assert seen.screen[1].startswith("error [invalid_input] There is nothing to run")
+    assert seen.screen[1].startswith("error [invalid_input] The profile '")
+    assert "has no checks to run" in seen.screen[1]
 
 
 @pytest.mark.parametrize("environ", [{"CI": "true"}, {"TERM": "dumb"}], ids=["ci", "dumb"])

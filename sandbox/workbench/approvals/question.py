@@ -1,4 +1,4 @@
-"""What a person is told before they decide about an agent's call."""
+"""The question that is shown to a person who decides about an agent's call."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from sandbox.workbench.tasks import status
 from sandbox.workbench.tasks.lifecycle import looking
 
 MOST_LINES = 2000
-"""A longer question cannot be approved: nobody would have read it."""
+"""A longer question is refused: a person would not read it."""
 
 MOST_CHARS = 256 * 1024
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
 SENDING = frozenset({PUSHING, OPENING})
-"""Tools whose call lets the last commit leave this host."""
+"""Tools that send the last commit to the remote."""
 
 _CLEANED = (
-    "loses for good: all that git ignores here, whoever made it (build output, local settings); what no commit can",
-    "  hold (nested repositories, sockets); each path that it names under `without`",
+    "deletes permanently: all files that git ignores here, of any origin (build output, local settings); files that",
+    "  cannot be committed (nested repositories, sockets); each path listed under `without`",
     "keeps: other uncommitted changes, also as a snapshot",
 )
 
 
 def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
-    """The git object that a call acts on: the commit for what leaves this host or cleans, else the working tree.
+    """The git object that a call acts on: the commit for tools that send or clean, else the working tree.
 
-    What a clean is called for may be too much to look at, or gone.
+    A clean does not use the working tree, because that may be too large to read, or missing.
     """
     if task_id is None:
         return ""
@@ -52,7 +52,10 @@ def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
 
 
 def require_worth_asking(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
-    """A person is not asked about what would be refused. Raises: `nothing_to_commit`, and as the gate."""
+    """Do not ask a person about a call that would be refused anyway.
+
+    Raises: `nothing_to_commit`; as `gate.require_open_gate`.
+    """
     if tool not in SENDING or task_id is None:
         return
     task = find_task(parts.home, task_id)
@@ -62,7 +65,7 @@ def require_worth_asking(parts: Parts, tool: str, arguments: Mapping[str, Any], 
 
 
 def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
-    """Lines for a person, whole. Raises: `quota_exceeded` when there would be more than anybody reads."""
+    """The complete question, as lines. Raises: `quota_exceeded` when it is too long to be read by a person."""
     lines = [f"An agent wants to call {tool}"]
     lines += [line for name, value in arguments.items() if value is not None for line in _argument(name, value)]
     if task_id is not None:
@@ -71,9 +74,9 @@ def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
-            f"The question would have {len(lines)} lines, {size} characters: more than anybody reads",
-            details=f"at most {MOST_LINES} lines and {MOST_CHARS} characters are asked",
-            hint="Split the work: fewer files at once, or let the person run the command.",
+            f"The question would have {len(lines)} lines, {size} characters: too long to be read by a person",
+            details=f"at most {MOST_LINES} lines and {MOST_CHARS} characters",
+            hint="Split the work into calls with fewer files, or let a person run the command.",
         )
     return tuple(lines)
 
@@ -97,7 +100,7 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
 
 
 def _verified(parts: Parts, task: Task) -> str:
-    """Whether clean rooms have passed what is sent."""
+    """Whether all checks passed on the commit in clean rooms."""
     profile = task_profile(parts, task)
     if not profile.checks:
         return f"verified: no, the profile '{profile.name}' has no checks"
@@ -105,7 +108,7 @@ def _verified(parts: Parts, task: Task) -> str:
     if known.unknown:
         return f"verified: unknown ({known.unknown})"
     missing = ", ".join(known.unverified)
-    return f"verified: NO, nothing has passed {missing}" if missing else "verified: yes, every check passed"
+    return f"verified: NO, not passed: {missing}" if missing else "verified: yes, every check passed"
 
 
 def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
@@ -113,7 +116,7 @@ def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
 
 
 def _passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> list[str]:
-    """Files of earlier commits, which anybody can read there once they are sent."""
+    """Files of earlier commits: once sent, they can be read in the history."""
     paths = passing(parts, task, sent)
     if not paths:
         return []
@@ -124,7 +127,7 @@ def _passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> list[str]:
 
 
 def _named(file: Change | DiffFile) -> str:
-    """Both names of a rename: what is no longer there matters as much."""
+    """Both names of a rename: the removed path matters as much."""
     return f"{_told(file.old_path)} -> {_told(file.path)}" if file.old_path else _told(file.path)
 
 
@@ -133,7 +136,7 @@ def _flags(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> list
 
 
 def _argument(name: str, value: Any) -> list[str]:
-    """All of it: nobody approves what they were not shown."""
+    """The complete value: a person can only approve what is shown."""
     lines = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split("\n")
     return (
         [f"  {name}: {_told(lines[0])}"] if len(lines) == 1 else [f"  {name}:", *(f"    | {_told(x)}" for x in lines)]
@@ -141,5 +144,5 @@ def _argument(name: str, value: Any) -> list[str]:
 
 
 def _told(text: str) -> str:
-    """Whole, and with a word where letters may not be the ones they look like."""
+    """The complete text, with a note if it has non-ASCII letters that may look like others."""
     return spelled_out(text) + ("" if text.isascii() else "  [not all ASCII]")

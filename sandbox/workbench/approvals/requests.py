@@ -1,4 +1,4 @@
-"""Use-cases on approvals: ask, answer, use, revoke. Each decision is journaled with its task."""
+"""Use-cases on approvals: ask, answer, use, revoke. Each decision is written to the journal of its task."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from sandbox.workbench.controller.services import Parts
 
 LOCK = "approvals"
 MOST_OF_ONE = 20
-"""Open questions about one task, else one repository, else of one tool: whoever loops gets in nobody else's way."""
+"""Open questions about one task, else one repository, else one tool: an agent that loops does not block the others."""
 
 MOST_OF_REPOSITORY = 100
-"""Open questions about all tasks of one repository: an agent makes as many tasks as it likes."""
+"""Open questions about all tasks of one repository: an agent can create any number of tasks."""
 
 MOST_PENDING = 500
-"""Open questions at once, about whatever."""
+"""Open questions in total."""
 
 
 def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
-    """The call as approvals see it. `arguments`: validated.
+    """The call that an approval is bound to. `arguments`: validated.
 
-    Raises: `not_found` for a task or repository, and what a remote that would be refused raises.
+    Raises: `not_found` for a task or repository; the error for a URL that would be refused.
     """
     task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
     if (url := arguments.get("url")) is not None:
-        parts.remote(url)  # nobody is asked about what would be refused
+        parts.remote(url)  # a person is not asked about a URL that would be refused
     if task_id is not None:
         repo_id = find_task(parts.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
@@ -46,21 +46,21 @@ def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
 
 
 def take(parts: Parts, call: Call) -> Approval | None:
-    """The approval that covers the call. One for one call is used up by this, whoever else tries at the same time."""
+    """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)
         found = [a for a in _live(parts, now) if approvals.covers(a, call, now)]
-        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # what is not used up first
+        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
         if found and found[0].scope is ApprovalScope.ONCE:
             return store.save(parts.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
         return found[0] if found else None
 
 
 def ask(parts: Parts, call: Call) -> Approval:
-    """Put the question about a call; the same one again while it is open.
+    """Ask a person about a call. While a question is open, it is returned again.
 
-    Raises: `approval_denied` when it was refused already, until that expires; `quota_exceeded`; what sending the
-    task's commit would raise anyway.
+    Raises: `approval_denied` when the call was denied and the denial has not expired; `quota_exceeded` for too many or
+    too long questions; as `require_sendable`.
     """
     question.require_worth_asking(parts, call.tool, call.arguments, call.task_id)
     lines = question.question(parts, call.tool, call.arguments, call.task_id)
@@ -97,22 +97,22 @@ def _require_room(known: Iterable[Approval], call: Call) -> None:
     shares = (
         (asker, [a for a in pending if approvals.asker(a) == asker], MOST_OF_ONE),
         (call.repo_id, [a for a in pending if call.repo_id and a.repo_id == call.repo_id], MOST_OF_REPOSITORY),
-        ("whatever", pending, MOST_PENDING),
+        ("all calls", pending, MOST_PENDING),
     )
     for about, found, most in shares:
         if len(found) >= most:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
-                f"{len(found)} questions about {about} are waiting for an answer already",
+                f"{len(found)} questions about {about} are already waiting for an answer",
                 details=f"at most {MOST_OF_ONE} of a task, {MOST_OF_REPOSITORY} of a repository, {MOST_PENDING} in all",
-                hint="A person answers: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
+                hint="Answer them: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
             )
 
 
 def answer(
     parts: Parts, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
 ) -> Approval:
-    """A person's decision. Raises: `not_found`, `conflict` when it is decided or expired, `invalid_input`."""
+    """Store a person's decision. Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`."""
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)
         found = approvals.current(_find(parts, approval_id), now)
@@ -120,7 +120,7 @@ def answer(
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"{approval_id} is {found.state.value} already",
-                hint="The agent asks again when it needs to; `sandbox approvals list` shows what is open.",
+                hint="The agent asks again if needed; `sandbox approvals list` shows open questions.",
             )
         _require_scope(found, scope)
         always = parts.approval_policy.always_expires_s
@@ -131,7 +131,7 @@ def answer(
 
 
 def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
-    """Take an approval or an open question back. Raises: `not_found`, `conflict` when it is over already."""
+    """Revoke an approval or an open question. Raises: `not_found`; `conflict` if it is already over."""
     with parts.home.locked(LOCK):
         now = datetime.now(UTC)
         found = approvals.current(_find(parts, approval_id), now)
@@ -139,7 +139,7 @@ def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"{approval_id} is {found.state.value} already",
-                hint="Nothing is left to take back.",
+                hint="`sandbox approvals list` shows approvals that can be revoked.",
             )
         update = {"state": ApprovalState.REVOKED, **_decision(parts, now, by)}
         return store.save(parts.home, found.model_copy(update=update))
@@ -151,7 +151,7 @@ def _decision(parts: Parts, now: datetime, by: str) -> dict[str, object]:
 
 
 def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
-    """What is open or in force; with `everything` also what is over."""
+    """Open questions and approvals in force; with `everything` also those that are over."""
     now, alive = datetime.now(UTC), {ApprovalState.PENDING, ApprovalState.APPROVED}
     if everything:
         return tuple(approvals.current(a, now) for a in store.list_all(parts.home))
@@ -162,7 +162,7 @@ def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
 def end_all(
     parts: Parts, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
 ) -> tuple[Approval, ...]:
-    """End each that is in one of the states, of one tool if named; what is ended or removed meanwhile is left out."""
+    """Call `end` for each approval in one of the states, of one tool if given. Skips those that ended in between."""
     found = [a for a in list_all(parts) if a.state in states and tool in {None, a.tool}]
     ended = []
     for approval in found:
@@ -184,17 +184,17 @@ def _undenied(approval: Approval) -> Approval:
         raise SandboxError(
             ErrorCode.APPROVAL_DENIED,
             f"{approval.tool} was not approved",
-            details=f"{approval.id}: {approval.decided_by} said no to exactly this call",
-            hint="Go on without it, or change what the person objects to.",
+            details=f"{approval.id}: {approval.decided_by} denied exactly this call",
+            hint="Continue without this call, or change what the person objects to.",
         )
     return approval
 
 
 def _find(parts: Parts, approval_id: str) -> Approval:
     found = store.find(parts.home, approval_id)
-    if found is None:  # no near matches: an id is a secret of who may answer
+    if found is None:  # suggest no similar ids: knowing an id allows answering
         raise SandboxError(
-            ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows what is open."
+            ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows open questions."
         )
     return found
 
@@ -202,6 +202,4 @@ def _find(parts: Parts, approval_id: str) -> Approval:
 def _require_scope(approval: Approval, scope: ApprovalScope) -> None:
     missing = {ApprovalScope.TASK: approval.task_id is None, ApprovalScope.REPOSITORY: approval.repo_id is None}
     if missing.get(scope, False):
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"This call is about no {scope.value}, so it can only be approved once"
-        )
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"This call has no {scope.value}, so it can only be approved once")

@@ -1,1 +1,1 @@
-"""Checks: run them in a task or in a clean room, keep their verdicts, and ask whether a tree may leave this host."""
+"""Checks: run them in a task or in a clean room, cache their verdicts, decide whether a tree may leave this host."""

@@ -1,9 +1,10 @@
-"""Use-cases on background runs: start checks without waiting, find out how far they are, wait, stop.
+"""Use-cases on background runs: start checks without waiting, read their progress, wait, stop.
 
-Theory. A client gives up on a call after a minute, and a build takes twenty. So the checks run in a thread that no call
-owns, and whoever knows the run id can ask: the call that started them, a later session, another process. The thread
-holds the lock of the request's file (store/stop_requests.py) and writes the run's record (store/background_runs.py); a
-record that says `running` while the lock is free belongs to a process that was killed, and there is no result.
+Theory. A client gives up on a call after a minute, and a build takes twenty. So the checks run in a thread that belongs
+to no call. Any caller that knows the run id can ask for the result: the call that started the checks, a later session,
+another process. The thread holds the lock of the request's file (store/stop_requests.py) and writes the run's record
+(store/background_runs.py). A record that says `running` while the lock is free belongs to a process that was killed:
+that run has no result.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from sandbox.workbench.controller.background_threads import BackgroundThread
 from sandbox.workbench.controller.services import Parts
 
 LAST_LINES, LINE_CHARS = 10, 200
-"""What is shown of the output of a check that runs."""
+"""How much output of a running check is shown."""
 
 _TAIL_BYTES = 4096
 _WRITE_EVERY_S = 0.5
@@ -41,12 +42,12 @@ _START_WAIT_S = 60.0
 _log = logging.getLogger(__name__)
 
 Work = Callable[[Watch, str], tuple[CheckRun, ...] | Verification]
-"""Runs the checks with this watch, the last one under this run id."""
+"""Runs the checks with this watch. The last check gets this run id."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of checks. `options`: all else that makes a difference, as text."""
+    """Which checks to run, and how. Two equal questions share one run. `options`: all other inputs of the run."""
 
     operation: BackgroundOperation
     task_id: str
@@ -55,13 +56,13 @@ class Question:
 
 
 def start(parts: Parts, question: Question, watch: Watch, work: Work) -> BackgroundRun:
-    """Start `work` in a thread of its own, unless the same question is being answered already: then that run is meant.
+    """Start `work` in a new thread. If the same question is being answered already, return that run instead.
 
-    `watch` is called from that thread. Raises: what is wrong with the question and known at once; `quota_exceeded`
-    beyond `MOST_AT_ONCE` of this controller.
+    `watch` is called from that thread. Raises: the error that ends the run before its first check; `conflict` for a
+    closed task; `quota_exceeded` beyond `MOST_AT_ONCE` runs of this controller.
     """
     find_task(parts.home, question.task_id)
-    with parts.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two who ask at once start two runs
+    with parts.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs
         running = _find_same(parts, question)
         if running is not None:
             return running
@@ -73,7 +74,7 @@ def start(parts: Parts, question: Question, watch: Watch, work: Work) -> Backgro
 
 
 def _run(parts: Parts, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
-    """The record is complete before the request's file goes: else it would look like one of a killed process."""
+    """Complete the record before the request's file is removed: else the process would look killed."""
     run_id, question = which
     ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
     with stoppable(parts, question.task_id, ours, run_id) as heard:
@@ -83,7 +84,7 @@ def _run(parts: Parts, which: tuple[str, Question], watch: Watch, work: Work, th
             tracker.finish(work(tracker.follow(heard), run_id))
         except SandboxError as error:
             tracker.fail(error)
-        except Exception:  # noqa: BLE001 - the edge of a thread: who waits gets a code, our log the trace
+        except Exception:  # noqa: BLE001 - the edge of a thread: the waiting caller gets a code, our log the trace
             _log.exception("a background run failed")
             tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
 
@@ -111,44 +112,51 @@ class _Tracker:
         self._home, self._record = home, record
         self._started = time.monotonic()
         self._timeout_s = 0.0
-        self._late: threading.Timer | None = None  # writes what has come since the last time
+        self._late: threading.Timer | None = None  # writes the output that came since the last write
         self._tail = bytearray()
         self._changing = threading.Lock()  # the output of a check comes from another thread than its steps
         self._change()
 
     def follow(self, watch: Watch) -> Watch:
-        """The watch, which also tells us."""
+        """Return a watch that also updates the record."""
 
-        def starts(run_id: str, check: Check) -> None:
+        def on_start(run_id: str, check: Check) -> None:
             self._timeout_s = check.timeout_s
             self._tail.clear()
             self._change(check_id=check.id, check_run_id=run_id, queue_position=None, deadline_s=self._deadline_s())
             watch.starts(run_id, check)
 
-        def queued(position: int) -> None:
+        def on_queue(position: int) -> None:
             waits = position > 0
             self._change(queue_position=position or None, deadline_s=None if waits else self._deadline_s())
             watch.queued(position)
 
-        def follow(stream: str, chunk: bytes) -> None:
+        def on_output(stream: str, chunk: bytes) -> None:
             self._tail += chunk[-_TAIL_BYTES:]
             del self._tail[:-_TAIL_BYTES]
             self._change_soon()
             if watch.follow is not None:
                 watch.follow(stream, chunk)
 
-        return replace(watch, starts=starts, queued=queued, follow=follow)
+        return replace(watch, starts=on_start, queued=on_queue, follow=on_output)
 
     def finish(self, result: tuple[CheckRun, ...] | Verification) -> None:
-        """The run has its result."""
+        """Record the result of the run."""
         if isinstance(result, Verification):
             self._end(state="finished", verification=result)
         else:
             self._end(state="finished", runs=result)
 
     def fail(self, error: SandboxError) -> None:
-        """It has none."""
-        failure = Failure(code=error.code, brief=error.brief, details=error.details, hint=error.hint)
+        """Record that the run ended with an error instead of a result."""
+        failure = Failure(
+            code=error.code,
+            brief=error.brief,
+            details=error.details,
+            hint=error.hint,
+            reason=error.reason,
+            data=None if error.data is None else dict(error.data),
+        )
         self._end(state="failed", failure=failure)
 
     def _end(self, **changes: Any) -> None:
@@ -175,7 +183,7 @@ class _Tracker:
     def _change(self, **changes: Any) -> None:
         with self._changing:
             if self._record.ended_s is not None:
-                return  # output that came late
+                return  # this output came after the end
             lines = tuple(line[:LINE_CHARS] for line in shown(bytes(self._tail)).splitlines()[-LAST_LINES:])
             record = self._record.model_copy(update={"last_lines": lines, **changes})
             save_record(self._home, record)
@@ -183,9 +191,9 @@ class _Tracker:
 
 
 def wait(parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None) -> BackgroundRun:
-    """The run once it has ended, or as it is after `wait_s` seconds (None: however long) or when `cancelled`.
+    """Return the run once it has ended, or its state after `wait_s` seconds (None: no limit) or when `cancelled`.
 
-    Raises: `not_found` for an unknown run, or one whose process was killed; the error that ended it.
+    Raises: `not_found` for an unknown run, or when its process was killed; the error that ended the run.
     """
     ends_at = None if wait_s is None else time.monotonic() + wait_s
     thread = parts.threads.find(run_id)
@@ -202,12 +210,15 @@ def wait(parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[]
 
 
 def task_of(parts: Parts, run_id: str) -> str:
-    """The task that a run is about. Raises: `not_found`."""
+    """The task of a run. Raises: `not_found`."""
     return find_record(parts.home, run_id).task_id
 
 
 def stop(parts: Parts, run_id: str) -> BackgroundRun:
-    """End a run: what its checks did until then is recorded as `killed`. One that has ended is left as it is."""
+    """Stop a run: its checks are recorded as `killed`. A run that has ended does not change.
+
+    Raises: `not_found`; as `stop_checks`; the error that ended the run.
+    """
     record = find_record(parts.home, run_id)
     if record.state == "running":
         stop_checks(parts, record.task_id, run_id)
@@ -215,14 +226,16 @@ def stop(parts: Parts, run_id: str) -> BackgroundRun:
 
 
 def _look(parts: Parts, run_id: str) -> BackgroundRun:
-    alive = _is_alive(parts, find_record(parts.home, run_id))
-    record = find_record(parts.home, run_id)  # after the look: it may have ended meanwhile
-    if record.state == "running" and not alive:
+    record = find_record(parts.home, run_id)
+    if record.state != "running" or _is_alive(parts, record):
+        return _answer(record)
+    record = find_record(parts.home, run_id)  # read again: the run may have ended before its lock was free
+    if record.state == "running":
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"{run_id} has no result: the process that ran it was killed",
             details=f"{record.operation} of {record.task_id}, {' '.join(record.check_ids)}",
-            hint="Run the check again; the log of what it printed is kept: `sandbox check log`.",
+            hint="Run the check again. The log of its output was kept: `sandbox check log`.",
         )
     return _answer(record)
 
@@ -235,7 +248,14 @@ def _answer(record: RunRecord) -> BackgroundRun:
     """Raises: the error that ended the run."""
     if record.failure is not None:
         failed = record.failure
-        raise SandboxError(failed.code, failed.brief, details=failed.details, hint=failed.hint)
+        raise SandboxError(
+            failed.code,
+            failed.brief,
+            details=failed.details,
+            hint=failed.hint,
+            reason=failed.reason,
+            data=failed.data,
+        )
     running = record.state == "running"
     elapsed_s = max(0.0, (datetime.now(UTC) - record.started_at).total_seconds())
     return BackgroundRun(
@@ -257,9 +277,9 @@ def _answer(record: RunRecord) -> BackgroundRun:
 
 
 def _find_same(parts: Parts, question: Question) -> BackgroundRun | None:
-    """A run that is answering the question. A commit made since makes it another question to `verify`."""
+    """Find a run that answers the question now. After a new commit, `verify` is a different question."""
     for run_id in list_run_ids(parts.home.stops, question.task_id):
-        with suppress(SandboxError):  # it has no record yet, or its record is damaged
+        with suppress(SandboxError):  # the run has no record yet, or the record is damaged
             record = find_record(parts.home, run_id)
             asked = Question(record.operation, record.task_id, record.check_ids, record.options)
             if record.state == "running" and asked == question and _is_current(parts, record):

@@ -1,4 +1,4 @@
-"""Who wants to hear while checks run, and to end them."""
+"""Callbacks of a caller that follows running checks, and may cancel them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class Watch:
-    """`announce`: called before a check (None) and after it with its run. `follow`: ('stdout'|'stderr', chunk).
+    """`announce`: called before a check (with None) and after it with its run. `follow`: ('stdout'|'stderr', chunk).
 
-    `cancelled`: asked several times a second, from the thread that runs the check, or waits to: true ends the check
-    (`killed`), and no further one of the request starts; see `sandbox.Cancellation`. `queued`: called with the place
-    in the line while other checks of this home have their turn: 1 for the next one, 0 when its own has come.
-    `starts`: called before a check with the id its run will have, by which its log can be read while it runs.
+    `cancelled`: called several times a second, from the thread that runs the check or waits to run it. True stops the
+    check (`killed`), and no further check of the request starts; see `sandbox.Cancellation`. `queued`: called with the
+    position in the queue while other checks of this home run: 1 is next, 0 means that the turn has come.
+    `starts`: called before a check with the id of its run. With this id the log can be read while the check runs.
     """
 
     announce: Callable[[Check, CheckRun | None], None] = _silent

@@ -1,7 +1,7 @@
-"""Which checks share a clean room, and in which order they are asked. Pure.
+"""Which checks share a clean room, and in which order they run. Pure.
 
-Checks that require each other, however far apart, are one chain: they run one after the other in one room, because what
-the first one builds is what the next one tests. Chains know nothing of each other, so each has a room of its own.
+Checks that require each other, directly or through others, are one chain. They run one after the other in one room,
+because the next check tests what the first one built. Chains are independent, so each has its own room.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Chain = tuple[Check, ...]
 
 
 def chains_of(checks: Sequence[Check]) -> tuple[Chain, ...]:
-    """Cut checks, required ones first, into chains; both keep the order of the checks."""
+    """Split checks (required ones first) into chains. Chains and their checks keep the order of `checks`."""
     chains: list[list[Check]] = []
     for check in checks:
         linked = [chain for chain in chains if any(before.id in check.requires for before in chain)]
@@ -29,7 +29,9 @@ def chains_of(checks: Sequence[Check]) -> tuple[Chain, ...]:
 def ask(
     chain: Sequence[Check], answer: Callable[[Check], CheckRun | None], *, keep_going: bool
 ) -> tuple[CheckRun, ...] | None:
-    """Ask for each check whose required ones passed, up to the first failure; None as soon as one has no answer."""
+    """Call `answer` for each check that has all its requirements passed; stop at the first failure, unless
+    `keep_going`. Returns None as soon as one check has no answer.
+    """
     runs: list[CheckRun] = []
     for check in chain:
         passed = {run.check_id for run in runs if run.verdict is Verdict.PASSED}
@@ -45,5 +47,5 @@ def ask(
 
 
 def all_passed(runs: Sequence[CheckRun]) -> bool:
-    """Whether each of these passed; also of none."""
+    """Whether every run passed; true for no runs."""
     return all(run.verdict is Verdict.PASSED for run in runs)

@@ -1,7 +1,7 @@
-"""Run checks over a committed tree in clean rooms, or answer from what clean rooms said of the same before.
+"""Run checks over a committed tree in clean rooms, or answer from cached verdicts of clean rooms.
 
-A clean room is a fresh checkout and a fresh guest a check. One chain of checks has one room; several rooms may be at
-work at once (docs/adr/0021).
+A clean room is a fresh checkout, with a fresh guest for each check. One chain of checks has one room; several rooms may
+run in parallel (docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from sandbox.store.verdicts import Binding, find_verdict, keep_verdict
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, ask, chains_of
-from sandbox.workbench.checks.verdict_keys import Made, bindings, made_of
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.verdict_keys import bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.tasks.worktrees import clean_room
@@ -32,7 +33,7 @@ from sandbox.workbench.tasks.worktrees import clean_room
 
 @dataclass(frozen=True)
 class Source:
-    """The tree to check and where its objects are. `near`: a tree like it, whose checkout may be there already."""
+    """The tree to check and the repository with its objects. `near`: a similar tree that may be checked out already."""
 
     repo_id: str
     git: Git
@@ -42,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to run on it, required checks first, and whose it is: a task's or a repository's."""
+    """The checks to run on the tree, required ones first. `owner`: id of the task or repository."""
 
     profile: Profile
     checks: tuple[Check, ...]
@@ -56,10 +57,13 @@ class Wanted:
 def run_in_rooms(
     parts: Parts, source: Source, wanted: Wanted, watch: Watch, options: VerifyOptions
 ) -> tuple[CheckRun, ...]:
-    """The runs, chain by chain; what is known already is answered without a room. Stops at the first failure, unless
-    told to keep going. Nothing is left behind whatever happens.
+    """Return the runs, chain by chain. A chain with cached verdicts needs no room. Stops at the first failure, unless
+    `options.keep_going`. Rooms are removed in any case.
+
+    Raises: as `resolve_guest_setup` and `build_room_recorder`; `quota_exceeded` for a tree past the limits of a
+    checkout or a full disk.
     """
-    rooms = _Rooms(parts, source, wanted, made_of(parts, wanted.profile), options)
+    rooms = _Rooms(parts, source, wanted, resolve_guest_setup(parts, wanted.profile), options)
     chains = chains_of(wanted.checks)
     if options.jobs > 1 and len(chains) > 1:
         return _at_once(chains, rooms.runs_of, watch, options)
@@ -79,7 +83,9 @@ def _in_turn(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: Ve
 
 
 def _at_once(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
-    """As many as there are jobs. What fails ends the others, unless told to keep going; so does a defect of ours."""
+    """Run `options.jobs` chains in parallel. A failed check stops the others, unless `options.keep_going`; an error
+    of ours always does.
+    """
     over, telling = Cancellation(), threading.Lock()
 
     def announce(check: Check, run: CheckRun | None) -> None:
@@ -98,7 +104,7 @@ def _at_once(chains: Sequence[Chain], runs_of: RunsOf, watch: Watch, options: Ve
 def _one_of_several(
     chain: Chain, runs_of: RunsOf, watch: Watch, over: Cancellation, failure_ends: bool
 ) -> tuple[CheckRun, ...]:
-    """Nothing when it is over before it began."""
+    """Run a chain; no runs if the request was cancelled before the chain began."""
     if watch.cancelled():
         return ()
     try:
@@ -116,16 +122,16 @@ class _Rooms:
     parts: Parts
     source: Source
     wanted: Wanted
-    made: Made
+    made: GuestSetup
     options: VerifyOptions
 
     @cached_property
     def recorder(self) -> Recorder:
-        """Only for what runs: answers that are known need no guest."""
-        return running.recorder(self.parts, self.wanted.profile, self.wanted.owner)
+        """Built only when a check runs: cached verdicts need no guest."""
+        return running.recorder(self.parts, self.made, self.wanted.owner)
 
     def runs_of(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
-        """A chain is answered as a whole or not at all: each check needs the output of those before it."""
+        """Answer a whole chain from the cache, or run all of it: each check needs the output of those before it."""
         bound = bindings(self.parts, self.made, self.source.tree, chain)
         known = self._known(chain, bound) if self.options.cache else None
         if known is None:
@@ -150,7 +156,7 @@ class _Rooms:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_one(check, room, watch))
-                if as_before:  # what a failure left in the room is no part of the question
+                if as_before:  # the verdict's key does not cover what a failed check left in the room
                     keep_verdict(self.parts.home, bound[check.id], runs[-1])
                 return runs[-1]
 

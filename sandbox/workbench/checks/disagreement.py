@@ -1,6 +1,6 @@
-"""Why a check may say one thing in the task's worktree and another in a clean room: what lies only in the worktree.
+"""Explain why a check gives different verdicts in the task's worktree and in a clean room: files only in the worktree.
 
-Told only where the last run of a check in the task, on the files that were committed or on those of now, disagrees.
+Reported only if the last run of the check in the task disagrees, on the committed files or on the current ones.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.tasks.lifecycle import OpenTask, looking
 
 PATHS = 20
-"""Most paths that are named, each kind by itself."""
+"""Maximum number of paths listed for each kind."""
 
 NAME_LENGTH = 300
 
-_RECENT = 40  # runs of the task that are looked at: each costs a file
-_NOTHING = "no file tells them apart: what the task's container kept in /tmp or its home may, or time, order, chance"
+_RECENT = 40  # runs of the task that are read: each costs a file
+_NOTHING = "no file differs: the cause may be files in /tmp or the home of the task's container, time, order or chance"
 
 
 def explain(parts: Parts, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ...]:
-    """Lines for people: each check that disagrees, then the paths; none when no check does.
+    """Lines for people: each check that disagrees, then the paths. Empty when no check disagrees.
 
-    An extra, never a reason to fail: files that cannot be compared are told as such.
+    This is extra information and never fails: if the files cannot be compared, a line says so.
     """
     if all(run.cached and run.verdict is Verdict.PASSED for run in runs):
-        return ()  # was told when it ran
+        return ()  # reported when the checks ran
     in_task = _last_in_task(parts, task)
     pairs = [(own, room) for room in runs if (own := in_task.get(room.check_id)) and _disagree(own, room)]
     if not pairs:
@@ -41,8 +41,8 @@ def explain(parts: Parts, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ..
     try:
         with looking(parts, task) as opened:
             now = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
-            told = [_sentence(own, room) for own, room in pairs if own.tree in {room.tree, now}]
-            return (*told, *(list(_paths(opened)) or [_NOTHING])) if told else ()
+            sentences = [_sentence(own, room) for own, room in pairs if own.tree in {room.tree, now}]
+            return (*sentences, *(list(_paths(opened)) or [_NOTHING])) if sentences else ()
     except SandboxError as error:
         return (*(_sentence(own, room) for own, room in pairs), f"the task's files cannot be compared: {error.brief}")
 
@@ -53,7 +53,7 @@ def _last_in_task(parts: Parts, task: Task) -> dict[str, CheckRun]:
 
 
 def _disagree(own: CheckRun, room: CheckRun) -> bool:
-    """Whether one passed and the other did not; what somebody stopped says nothing."""
+    """Whether one passed and the other did not. A run that was stopped does not count."""
     verdicts = {own.verdict, room.verdict}
     return len(verdicts) == 2 and Verdict.PASSED in verdicts and Verdict.KILLED not in verdicts
 
@@ -74,7 +74,7 @@ def _paths(opened: OpenTask) -> Iterator[str]:
 
 
 def _one_line(path: str) -> str:
-    """A name may hold line breaks, and words of ours behind them."""
+    """Escape line breaks: a file name could use them to imitate our lines."""
     return neutral(path)[:NAME_LENGTH].replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -84,7 +84,7 @@ def _bounded(lines: Sequence[str], kind: str) -> list[str]:
 
 
 def _ignored(opened: OpenTask) -> list[str]:
-    """Untracked files that no commit takes; a directory that holds nothing else is one line."""
+    """Untracked files that no commit includes. A directory with only such files is one line."""
     tracked = {entry.path for entry in objects.list_tree(opened.git, opened.task.head_commit, sizes=False)}
     known = tracked | {change.path for change in opened.changes.tree}
     folders = folders_above(known)
@@ -99,7 +99,7 @@ def _ignored(opened: OpenTask) -> list[str]:
 
 
 def _shortest(path: bytes, folders: set[bytes]) -> bytes:
-    """The first directory on the way that holds nothing of the repository, else the file."""
+    """The topmost directory of the path without any file of the repository, else the file."""
     end = 0
     while (end := path.find(b"/", end + 1)) > 0:
         if path[:end] not in folders:

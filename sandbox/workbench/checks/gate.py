@@ -1,4 +1,4 @@
-"""Whether the tree of a task's last commit may leave this host: asked of the verdicts that clean rooms left."""
+"""Whether the tree of a task's last commit may leave this host, decided from the cached verdicts of clean rooms."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ from sandbox.store import journal
 from sandbox.store.verdicts import find_verdict
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import chains_of
-from sandbox.workbench.checks.verdict_keys import Made, bindings, made_of
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.verdict_keys import bindings
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.clone import cache_of
 from sandbox.workbench.repositories.profile_checks import task_profile
 
 
 def require_open(parts: Parts, task: Task, step: Step) -> None:
-    """Raises: `gate_closed` unless each check of the task's profile passed in a clean room on exactly this tree, with
-    the image, checks, limits, policy and runtime of now; what asking the engine for the image raises. The caller holds
-    the task, so that the tree stays the one that leaves.
+    """Require that each check of the task's profile passed in a clean room on exactly this tree, with the current
+    image, checks, limits, policy and runtime. The caller holds the lock of the task, so the tree that is sent is the
+    one that was checked.
+
+    Raises: `gate_closed`; as `resolve_guest_setup`.
     """
     if required(step, parts.settings.gate.require):
         require_state(parts, task, state_of(parts, task, step))
 
 
 def state_of(parts: Parts, task: Task, step: Step) -> GateState:
-    """What the gate says about a step. One that needs nothing asks no engine: then the task's last verification of
-    this tree is repeated. Raises: as `require_open` where the step needs a verified tree, except `gate_closed`.
+    """What the gate says about a step. A step that needs no verified tree does not ask the engine; the answer is then
+    the task's last verification of this tree. Raises: as `require_open_gate` if the step needs a verified tree, except
+    `gate_closed`.
     """
     require = parts.settings.gate.require
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
@@ -45,7 +49,7 @@ def state_of(parts: Parts, task: Task, step: Step) -> GateState:
 
 
 def _last_verified(parts: Parts, task_id: str, tree: str) -> bool | None:
-    """Whether all checks passed when the task was last verified on this tree, by the end of its journal."""
+    """Whether all checks passed when this tree of the task was last verified, according to the end of its journal."""
     for entry in islice(journal.recent(parts.home, task_id), LOOKED_AT):
         if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
             return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
@@ -53,7 +57,7 @@ def _last_verified(parts: Parts, task_id: str, tree: str) -> bool | None:
 
 
 def require_state(parts: Parts, task: Task, state: GateState) -> None:
-    """Raises: `gate_closed` where the step needs a verified tree and has none."""
+    """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
     if not state.needed or state.verified:
         return
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
@@ -67,7 +71,7 @@ def require_state(parts: Parts, task: Task, state: GateState) -> None:
 
 
 LOOKED_AT = 500
-"""Entries of a journal that are looked at for a verification."""
+"""Maximum number of journal entries that are searched for a verification."""
 
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
@@ -78,37 +82,37 @@ def _hint(task: Task) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """What clean rooms said of a tree, by check of the profile; None: nothing. `unknown`: why the engine could not be
-    asked. `made`: the image and runtime that the verdicts are bound to, None where no engine was asked.
+    """The cached runs on a tree, by check of the profile; None: no verdict. `unknown`: the error code if the engine
+    could not be asked. `setup`: the image and runtime that the verdicts are bound to; None if no engine was asked.
     """
 
     said: Mapping[str, CheckRun | None]
     unknown: str = ""
-    made: Made | None = None
+    made: GuestSetup | None = None
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """Checks that no clean room has passed."""
+        """Checks that did not pass in a clean room."""
         return tuple(name for name, run in self.said.items() if run is None or run.verdict is not Verdict.PASSED)
 
     @property
     def verified(self) -> bool | None:
-        """Whether every check has passed, and there is one. None: unknown."""
+        """Whether every check has passed, and there is at least one check. None: unknown."""
         return None if self.unknown else bool(self.said) and not self.unverified
 
 
 def known(parts: Parts, profile: Profile, tree: str) -> Known:
-    """As of now. Raises: as `require_open`."""
+    """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return Known({})
-    made = made_of(parts, profile)
+    setup = resolve_guest_setup(parts, profile)
     chains = chains_of(running.in_order(profile, [check.id for check in profile.checks]))
-    asked = {name: b for chain in chains for name, b in bindings(parts, made, tree, chain).items()}
-    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()}, made=made)
+    asked = {name: b for chain in chains for name, b in bindings(parts, setup, tree, chain).items()}
+    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()}, made=setup)
 
 
 def known_if_any(parts: Parts, profile: Profile, tree: str) -> Known:
-    """As of now, for words about it: it can be put without an engine too. Raises nothing of it."""
+    """As `find_tree_verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
     try:
         return known(parts, profile, tree)
     except SandboxError as error:

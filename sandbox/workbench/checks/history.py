@@ -1,4 +1,4 @@
-"""Use-cases on past runs: list them, and read what they printed."""
+"""Use-cases on past runs: list them, and read their output."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ _PIECE = 1 << 16
 
 
 def list_runs(parts: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
-    """Runs of a task, a closed one too, or of a repository (`run`); newest first."""
+    """Runs of a task (also a closed one) or of a repository (`run`), newest first.
+
+    Raises: `not_found`, `invalid_input`.
+    """
     _require_owner(parts, owner_id)
     if most < 1:
-        raise SandboxError(ErrorCode.INVALID_INPUT, "The number of runs to list is at least 1")
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The number of runs to list must be at least 1")
     return runs.list_runs(parts.home, owner_id, most)
 
 
 def find_run_id(parts: Parts, owner_id: str, run_id: str | None) -> str:
-    """The id of a run of a task or repository, of the newest one if none is named. `owner_id` may be a run's."""
+    """The id of a run of a task or repository; without `run_id`, of the newest run. `owner_id` may be the id of a run.
+
+    Raises: `not_found`, `invalid_input`.
+    """
     if run_id is None:
         return owner_id if is_run_id(owner_id) else _newest(parts, owner_id).run_id
     _require_owner(parts, owner_id)
@@ -34,9 +40,12 @@ def find_run_id(parts: Parts, owner_id: str, run_id: str | None) -> str:
 
 
 def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
-    """What one stream of a run printed, of the newest run when none is named. `owner_id` may be a run's."""
+    """One stream of a run; without `run_id`, of the newest run. `owner_id` may be the id of a run.
+
+    Raises: `not_found`, `invalid_input`.
+    """
     if stream not in {"stdout", "stderr"}:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: it is stdout or stderr")
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: use stdout or stderr")
     if run_id is None and is_run_id(owner_id):
         owner_id, run_id = runs.find_owner(parts.home, owner_id), owner_id
         run = runs.find_run(parts.home, owner_id, run_id)
@@ -56,7 +65,7 @@ def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName
 
 
 def _shown(content: bytes) -> str:
-    """Piece by piece: a log full of escape sequences would need many times its size at once."""
+    """Convert in pieces: a log full of escape sequences would need many times its size in memory."""
     shower = Shower()
     pieces = [shower.feed(content[at : at + _PIECE]) for at in range(0, len(content), _PIECE)]
     return "".join([*pieces, shower.finish()])
@@ -77,7 +86,7 @@ def _named(parts: Parts, owner_id: str, run_id: str) -> CheckRun:
 
 
 def _require_owner(parts: Parts, owner_id: str) -> None:
-    """Raises: `not_found`. What passes is a name of ours, and no path."""
+    """Require the id of a known task or repository, so that it is never a path. Raises: `not_found`."""
     if owner_id.startswith("task-"):
         find_task(parts.home, owner_id, allow_closed=True)
     else:

@@ -1,7 +1,8 @@
-"""Use-case: read lines of what a run printed, or find those that match; also while it runs.
+"""Use-case: read or search the lines of a run's output, also while it runs.
 
-Lines are those of the log as it was kept: where its middle was dropped, two or three stand for it. They are text of the
-guest: each is cut at LF first and made safe to show then, so that no sequence in one hides the next.
+Lines are those of the stored log: where its middle was dropped, two or three lines stand for it. They are text of the
+guest. The log is split at LF first and each line is made safe to show afterwards, so that no escape sequence in one
+line can hide the next.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.tasks.search import MAX_RESULTS, MAX_TIMEOUT_S, PATTERN_LENGTH, Stop, excerpt
 
 MAX_BYTES = 8 * 1024**2
-"""Most bytes of content, as JSON, that one call gives."""
+"""Maximum size of the content of one answer, in bytes of JSON."""
 
-_MOST_COST = 6  # bytes of JSON that a byte may become: one that is no character is shown as U+FFFD
+_MOST_COST = 6  # bytes of JSON for one byte of the log: an invalid byte is shown as U+FFFD, `\ufffd` in JSON
 _NO_REPOSITORY = Path("/nonexistent")
 
 
 def read_lines(parts: Parts, run_id: str, wanted: LogQuery | None = None) -> LogLines:
-    """What is asked for of a run of any task or repository. Reaching a limit is no error.
+    """Lines of a run of any task or repository. Reaching a limit is not an error.
 
-    Raises: `not_found` for an unknown run, `invalid_input` for a range that is not there or an unusable pattern.
+    Raises: `not_found` for an unknown run, `invalid_input` for a range beyond the log or an unusable pattern.
     """
     query = wanted or LogQuery()
     _require_possible(query)
     owner = runs.find_owner(parts.home, run_id)
-    record = runs.find_record(parts.home, owner, run_id)  # before the log: once there is one, the log is complete
+    record = runs.find_record(parts.home, owner, run_id)  # before the log: if there is a record, the log is complete
     with runs.open_log(parts.home, owner, run_id, query.stream) as file:
         log = LogFile(file)
         first, last = _range(query, log.lines)
@@ -55,17 +56,18 @@ def read_lines(parts: Parts, run_id: str, wanted: LogQuery | None = None) -> Log
 def _require_possible(query: LogQuery) -> None:
     pattern = query.pattern
     if query.start_line is not None and query.start_line < 1:
-        raise _impossible("lines are counted from 1")
+        raise _impossible("start_line must be at least 1")
     if query.end_line is not None and query.end_line < (query.start_line or 1):
-        raise _impossible("a range ends at or after its start")
+        raise _impossible("end_line must not be before start_line")
     if not 1 <= query.max_bytes <= MAX_BYTES:
-        raise _impossible(f"max_bytes is from 1 to {MAX_BYTES}")
+        raise _impossible(f"max_bytes must be from 1 to {MAX_BYTES}")
     if not 1 <= query.max_results <= MAX_RESULTS or not 0 < query.timeout_s <= MAX_TIMEOUT_S:
-        raise _impossible(f"max_results is from 1 to {MAX_RESULTS}, timeout_s above 0 and at most {MAX_TIMEOUT_S:g}")
+        limits = f"max_results must be from 1 to {MAX_RESULTS}, timeout_s above 0 and at most {MAX_TIMEOUT_S:g}"
+        raise _impossible(limits)
     if pattern is not None and (not 0 < len(pattern) <= PATTERN_LENGTH or set(pattern) & {"\0", "\n"}):
-        raise _impossible(f"a pattern has 1 to {PATTERN_LENGTH} characters, on one line")
+        raise _impossible(f"the pattern must have 1 to {PATTERN_LENGTH} characters, on one line")
     if pattern is not None and pattern.encode(errors="replace").decode() != pattern:
-        raise _impossible("a pattern is text without lone surrogates")
+        raise _impossible("the pattern must not have lone surrogates")
 
 
 def _impossible(why: str) -> SandboxError:
@@ -73,20 +75,22 @@ def _impossible(why: str) -> SandboxError:
 
 
 def _range(query: LogQuery, lines: int) -> tuple[int, int]:
-    """The lines asked for, those that there are."""
+    """First and last line of the range, limited to the lines of the log."""
     first = query.start_line or 1
     if first > max(lines, 1):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"This log has {lines} lines, so none from {first} on",
-            hint="Read a range that starts there; without one the last lines are given.",
+            f"This log has {lines} lines: line {first} does not exist",
+            hint="Read a range that starts within the log; without a range, the last lines are returned.",
         )
     return first, min(query.end_line or lines, lines)
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """How a log and its stream differ: `mark` bytes at `gap` stand for `dropped` bytes. `run`: None while it runs."""
+    """How a log differs from its stream: `mark` bytes at offset `gap` stand for `dropped` bytes. `run`: None while the
+    check runs.
+    """
 
     run: CheckRun | None
     total: int
@@ -95,7 +99,7 @@ class _Kept:
     dropped: int = 0
 
     def in_stream(self, offset: int) -> int:
-        """Where in the stream a byte of the log is."""
+        """Convert an offset in the log into an offset in the stream."""
         return offset if offset <= self.gap else max(self.gap, offset - self.mark) + self.dropped
 
 
@@ -142,7 +146,9 @@ def _with_content(found: LogLines, query: LogQuery, log: LogFile, wanted: tuple[
 
 
 def fit_piece(piece: Piece, most: int, *, backwards: bool) -> Piece:
-    """The lines of a piece whose text fits `most` bytes of JSON, from the start or from the end; at least one, cut."""
+    """The lines of a piece that fit into `most` bytes of JSON, from the start or from the end. If even one line does
+    not fit, a part of it.
+    """
     ordered = piece.lines[::-1] if backwards else piece.lines
     fitting = sum(1 for left in accumulate(map(_cost, ordered), sub, initial=most) if left >= 0) - 1
     if fitting == len(ordered):
@@ -174,7 +180,7 @@ def show_line(line: bytes) -> str:
 
 
 def _search(parts: Parts, path: Path, query: LogQuery, wanted: range) -> dict[str, object]:
-    """Fields of the answer: matches in the lines wanted, and what ended the search early."""
+    """Fields of the answer: the matches in this range of lines, and the limit that ended the search early."""
     matches: list[LogMatch] = []
     stopped_by: Stop | None = None
     git = Git(_NO_REPOSITORY, parts.settings.git.executable)
@@ -200,5 +206,5 @@ def _match(found: LineMatch) -> LogMatch:
 
 
 def _unusable(error: SandboxError) -> SandboxError:
-    hint = r"It is a Perl-compatible regular expression: write \[ for a bracket that is meant literally."
+    hint = r"The pattern is a Perl-compatible regular expression: write \[ for a literal bracket."
     return SandboxError(error.code, error.brief, details=error.details, hint=hint)

@@ -1,4 +1,4 @@
-"""How checks are run, in a task as in a clean room: which ones, what with, where they report, what is kept."""
+"""Run one check, in a task or in a clean room: order of checks, guest, report directory, stored record."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from sandbox.checks.jobs import with_jobs
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
-from sandbox.images import resolve
 from sandbox.images.supervisor import Courier, is_usable, supervisor
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile
 from sandbox.store.records import near, save_run
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.controller.disk_space import require_space, watch_disk, with_disk_use
-from sandbox.workbench.controller.profile_images import image_reference
-from sandbox.workbench.controller.runtimes import runtime_of
 from sandbox.workbench.controller.services import Parts
 
 
 def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
-    """One check in its turn, announced, its record kept under `owner`: a task or a repository.
+    """Wait for a turn, announce and run one check, and save its record under `owner`: a task or a repository.
 
-    One that is cancelled, or interrupted in the main thread, has a record too; the interrupt passes on afterwards.
+    A check that is cancelled, or interrupted in the main thread, has a record too; the interrupt is raised afterwards.
+    Raises: `conflict` when a stopped process blocks the run queue; `quota_exceeded` for a full disk; errors of the
+    engine.
     """
     run_id, check, place = which
     with interrupts_deferred() as interrupted:
@@ -39,34 +39,35 @@ def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], w
         with parts.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
             require_space(parts)
             disk = watch_disk(parts, place, check.limits)
-            why_stop = lasting(first_reason(turn.here, wish, disk))
-            run = with_disk_use(recorder.run(run_id, check, place, watch.follow, why_stop), disk)
+            why_stop = lasting(first_reason(wish, disk))
+            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.here)
+            run = with_disk_use(run, disk)
         save_run(parts.home, owner, run)
         watch.announce(check, run)
     return run
 
 
 def task_report(parts: Parts, task_id: str) -> Path:
-    """The task's own report directory, which its container has mounted, without what was left in it. The caller holds
-    the task's lock, and nothing runs in it.
+    """Empty the task's report directory, which its container has mounted, and return it. The caller holds the task's
+    lock, and no check runs in the task.
     """
     folder = parts.home.report(task_id)
     folder.mkdir(mode=0o755, exist_ok=True)
     empty_tree(folder)
-    folder.chmod(0o755)  # ours, below a folder that nobody else can enter: no link
+    folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
     if parts.file_owner is not None:
         os.chown(folder, *parts.file_owner)
     return folder
 
 
 def new_run_id(parts: Parts) -> str:
-    """An id that no other run has."""
+    """A new, unique run id."""
     return f"run-{parts.presence.new_id()}"
 
 
 @contextmanager
 def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
-    """A run id and an empty directory that the guest may write its report into."""
+    """A new run id and an empty directory for the guest's report; the directory is removed at the end."""
     run_id = new_run_id(parts)
     folder = parts.home.room(run_id)
     try:
@@ -78,20 +79,28 @@ def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
         remove_tree(folder)
 
 
-def recorder(parts: Parts, profile: Profile, owner: str) -> Recorder:
-    """For clean rooms: each check has a new guest that is gone afterwards."""
-    guest = _guest(parts, profile)
+def recorder(parts: Parts, setup: GuestSetup, owner: str) -> Recorder:
+    """For clean rooms: each check has a new guest that is removed afterwards.
+
+    Raises: `quota_exceeded` for a full disk; `engine_unavailable`, `image_missing`, `policy_violation`.
+    """
+    _require_ready(parts)
+    guest = _guest(parts, setup)
     return Recorder(FreshContainer(parts.guest_engine, parts.policy, guest), guest, parts.home.logs(owner))
 
 
 def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
-    """For checks in a task's own worktree: their guest is kept."""
-    guest = _guest(parts, profile)
+    """For checks in a task's own worktree: their guest is kept.
+
+    Raises: as `build_room_recorder`.
+    """
+    _require_ready(parts)
+    guest = _guest(parts, resolve_guest_setup(parts, profile))
     executor = TaskContainer(parts.guest_engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
     return Recorder(executor, guest, parts.home.logs(task_id))
 
 
-def _guest(parts: Parts, profile: Profile) -> Guest:
+def _require_ready(parts: Parts) -> None:
     require_space(parts)
     if not parts.guest_engine.local:
         raise SandboxError(
@@ -100,21 +109,25 @@ def _guest(parts: Parts, profile: Profile) -> Guest:
             details=parts.engine.endpoint.url,
             hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
         )
-    runtime = runtime_of(parts, profile.name)
+
+
+def _guest(parts: Parts, setup: GuestSetup) -> Guest:
     return Guest(
-        image_digest=image_of(parts, profile),
-        runtime=runtime,
+        image_digest=setup.image_digest,
+        runtime=setup.runtime,
         user=parts.guest_user,
         git_mask=parts.home.git_mask,
         hosts=parts.hosts,
         instance=parts.instance,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(_supervisor(parts, runtime), parts.settings.container.idle_s),
+        supervisor=Supervisor(_supervisor(parts, setup.runtime), parts.settings.container.idle_s),
     )
 
 
 def _supervisor(parts: Parts, runtime: str) -> Path:
-    """PID 1's binary: one for the life of a controller, whatever is built meanwhile, so the engine is asked once."""
+    """The binary of PID 1. It stays the same for the life of a controller, so the engine is asked once, even if
+    another one is built in between.
+    """
     known = parts.supervisors.get(runtime)
     if known is None or not is_usable(known):
         courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
@@ -122,20 +135,15 @@ def _supervisor(parts: Parts, runtime: str) -> Path:
     return known
 
 
-def image_of(parts: Parts, profile: Profile) -> str:
-    """Digest of the image that a profile's checks run in now. Raises: as `sandbox.images.resolve`."""
-    return resolve(parts.image_site, image_reference(parts, profile))
-
-
 def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
-    """The checks wanted and what they require, required ones first.
+    """The requested checks and their requirements, required ones first.
 
-    Raises: `not_found` for an unknown check, `invalid_input` when there is nothing to run.
+    Raises: `not_found` for an unknown check, `invalid_input` when there is no check to run.
     """
     known = [c.id for c in profile.checks]
     for name in wanted:
         if name not in known:
-            raise near("check", name, known, f"The profile '{profile.name}' decides which checks there are.")
+            raise near("check", name, known, f"The checks are defined by the profile '{profile.name}'.")
     if not wanted and known:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
@@ -143,14 +151,14 @@ def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
     if not wanted:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"There is nothing to run: the profile '{profile.name}' has no checks",
-            hint="Give it checks (docs/profiles.md), or use another one: `run` has --profile.",
+            f"The profile '{profile.name}' has no checks to run",
+            hint="Add checks to the profile (docs/profiles.md), or use another one: `run` has --profile.",
         )
     return tuple(_fitted(c) for c in profile.in_order(wanted))
 
 
 def _fitted(check: Check) -> Check:
-    """No more CPUs than there are: the engine refuses to promise them. As many jobs at once as these allow."""
+    """Limit the CPUs to those of the host, since the engine refuses more; set the number of jobs accordingly."""
     limits = check.limits
     fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
     return with_jobs(check.model_copy(update={"limits": fitted}))

@@ -1,7 +1,7 @@
-"""Use-case: stop the checks that run in a task, whoever runs them.
+"""Use-case: stop the checks that run in a task, in any process.
 
-Whoever runs them is asked to, and ends them as any cancelled request does: recorded, with nothing left running. Only
-the guests of a process that died are ended from here.
+The process that runs them is asked to stop. It ends them as it ends any cancelled request: with a record, and without
+leaving a guest behind. Only guests of a dead process are ended from here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ else:  # loaded when a process died while it ran checks (docs/adr/0003)
     container = Lazy("sandbox.engine.container")
 
 STOP_WAIT_S = 60.0
-"""How long whoever runs the checks may take to end them; it asks four times a second, and a kill takes moments."""
+"""How long the running process may take to stop; it looks for a stop request four times a second, a kill is quick."""
 
 _LOOK_S = 0.02
 _EDIT_WAIT_S = 10.0
@@ -37,9 +37,11 @@ _EDIT_WAIT_S = 10.0
 
 @contextmanager
 def stoppable(parts: Parts, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
-    """Run checks of a task in the body, with this watch: `stop_checks` of any process reaches it, by `run_id` too."""
+    """Run checks of a task in the body with the yielded watch: `stop_checks` in any process can stop them, also by
+    `run_id`.
+    """
     if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not parts.home.task(task_id).exists():
-        yield watch  # the request itself says what is wrong with the id
+        yield watch  # the request itself reports the wrong id
         return
     parts.home.stops.mkdir(mode=0o700, exist_ok=True)
     with requested(parts.home.stops, task_id, run_id) as request:
@@ -55,12 +57,13 @@ def stoppable(parts: Parts, task_id: str, watch: Watch, run_id: str | None = Non
 
 
 def stop_checks(parts: Parts, task_id: str, run_id: str | None = None) -> Stopped:
-    """Stop what runs or waits in a task, clean rooms too, and wait until it has ended; nothing is fine.
+    """Stop all checks that run or wait in a task, also in clean rooms, and wait until they have ended. It is not an
+    error if there are none.
 
     `run_id`: stop only this background run.
 
-    Raises: `not_found`; `timeout` when whoever runs it does not answer; `engine_unavailable` when the guest of a dead
-    process may live and nobody can tell.
+    Raises: `not_found`; `timeout` when the running process does not react; `engine_unavailable` when the engine cannot
+    say whether a guest of a dead process still runs; `conflict` when another operation holds the task.
     """
     find_task(parts.home, task_id, allow_closed=True)
     with seen(parts.home.stops, task_id, run_id) as requests:
@@ -77,7 +80,7 @@ def stop_checks(parts: Parts, task_id: str, run_id: str | None = None) -> Stoppe
 def _stopped(
     requests: Sequence[Seen], before: Sequence[Sequence[tuple[str, Verdict | None]]], dead: Sequence[bool]
 ) -> Iterator[StoppedCheck]:
-    """What was killed since, and what a dead process had begun."""
+    """Checks that were killed by this stop, and those that a dead process had begun."""
     for request, known, died in zip(requests, before, dead, strict=True):
         over = {name for name, verdict in known if verdict is not None}
         for name, verdict in request.checks():
@@ -91,19 +94,19 @@ def _wait(task_id: str, over: Callable[[], bool]) -> None:
         if time.monotonic() > ends_at:
             raise SandboxError(
                 ErrorCode.TIMEOUT,
-                f"Whoever runs checks in {task_id} has not stopped in {STOP_WAIT_S:g} s",
-                hint="Is a `sandbox` process stopped (state T in `ps`)? Continue or end it, then repeat.",
+                f"The checks in {task_id} did not stop within {STOP_WAIT_S:g} s",
+                hint="Look for a suspended `sandbox` process (state T in `ps`). Continue or end it, then repeat.",
             )
         time.sleep(_LOOK_S)
 
 
 def _end_guests(parts: Parts, task_id: str) -> None:
-    """End what a dead process left running, in the task and in its clean rooms."""
+    """Remove the guests that a dead process left, in the task and in its clean rooms."""
     with parts.home.locked(task_id, _EDIT_WAIT_S):
         end_orphans(parts, task_id)
     labels = {container.INSTANCE_LABEL: parts.instance, container.TASK_LABEL: task_id}
     listed = container.list_labelled(parts.engine, labels)
-    living = alive(parts.home.presence)  # after the list: who began meanwhile has nothing in it
+    living = alive(parts.home.presence)  # after the list: a process that started since has no guest in it
     for guest in listed:
         if (owner := owner_of(guest.name)) is not None and owner not in living:
             container.remove(parts.engine, guest.id)

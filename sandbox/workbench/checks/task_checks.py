@@ -23,9 +23,10 @@ from sandbox.workbench.tasks.lifecycle import TaskBase, editing, looking, read_b
 def run_checks(
     parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch, last_run_id: str | None = None
 ) -> tuple[CheckRun, ...]:
-    """Run checks in the task's own worktree, required ones first; stops at the first that does not pass.
+    """Run checks in the task's own worktree, required ones first; stop at the first that does not pass.
 
-    `last_run_id`: the id that the run of the last check gets.
+    `last_run_id`: the id for the run of the last check. Raises: as `order_checks`, `build_task_recorder` and
+    `run_one`; `conflict` for a closed task or while another operation holds it.
     """
     task = find_task(parts.home, task_id)
     base = read_base(parts, task)

@@ -1,4 +1,4 @@
-"""What a clean room is asked: all that the verdicts of a tree's checks are bound to, as it is now."""
+"""The keys of cached verdicts: everything that the verdicts of a tree's checks are bound to."""
 
 from __future__ import annotations
 
@@ -6,42 +6,26 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sandbox.models import Check
-from sandbox.profiles import Profile
 from sandbox.store.verdicts import Binding
-from sandbox.workbench.checks import run
-from sandbox.workbench.controller.runtimes import runtime_of
+from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.controller.services import Parts
 
 PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
-@dataclass(frozen=True)
-class Made:
-    """What the guests of a profile are made of."""
-
-    image_digest: str
-    runtime: str
-
-
-def made_of(parts: Parts, profile: Profile) -> Made:
-    """Asks the engine: a tag can have moved. Raises: `image_missing`, `engine_unavailable`, `policy_violation`."""
-    return Made(run.image_of(parts, profile), runtime_of(parts, profile.name))
-
-
-def bindings(parts: Parts, made: Made, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
-    """What the verdicts of a chain are bound to, by check. Looks at nothing but the policy."""
+def bindings(parts: Parts, setup: GuestSetup, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
+    """What the verdicts of a chain are bound to, by check. Does no I/O."""
     found: dict[str, Binding] = {}
     policy, after = _policy_digest(parts), ""
     for check in chain:
         found[check.id] = Binding(
             tree=tree,
-            image_digest=made.image_digest,
+            image_digest=setup.image_digest,
             check=check,
             policy=policy,
-            runtime=made.runtime,
+            runtime=setup.runtime,
             platform=PLATFORM,
             user=parts.guest_user,
             after=after,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sandbox.git import objects
 from sandbox.models import Check, CheckRun, RunSummary, Verification
+from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run
 from sandbox.workbench.checks.callbacks import Watch
@@ -16,13 +17,16 @@ from sandbox.workbench.checks.local_changes import uncommitted_in
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.check_overrides import with_overrides
-from sandbox.workbench.repositories.clone import cache_of, named_profile, register, whole_tree
-from sandbox.workbench.repositories.commit_facts import profile_of
+from sandbox.workbench.repositories.clone import Registered, cache_of, named_profile, register, whole_tree_of
+from sandbox.workbench.repositories.commit_facts import profile_from_facts, profile_of
 from sandbox.workbench.repositories.profile_checks import task_profile
 
 
 def verify(parts: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
-    """Run all checks of the profile in clean rooms over the exact tree of the task's last commit."""
+    """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
+
+    Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
+    """
     task = find_task(parts.home, task_id)
     _, git = cache_of(parts, task.repo_id)
     profile = task_profile(parts, task)
@@ -42,17 +46,20 @@ def run_url(
     watch: Watch,
     options: VerifyOptions,
 ) -> RunSummary:
-    """The main job: clone the URL of `place`, check its ref out, verify it in clean rooms."""
+    """The main use-case: clone the URL of `place`, check out its ref, and verify it in clean rooms.
+
+    Raises: as `register`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
+    """
     url, ref = place
     chosen = named_profile(parts, profile_name) if profile_name else None
     found = register(parts, url)
     repository, git = found.repository, found.git
     commit = found.commit_of(ref)
-    tree = whole_tree(parts, repository, git, commit)
+    tree = whole_tree_of(parts, found, commit)
     profile = (
         with_overrides(parts.settings, repository.id, chosen, strict=False)
         if chosen
-        else profile_of(parts, repository.id, git, commit)
+        else _detect_profile(parts, found, commit)
     )
     checks = run.in_order(profile, wanted or [c.id for c in profile.checks])
     source = Source(repository.id, git, tree, tree)
@@ -68,6 +75,13 @@ def run_url(
         tree=tree,
         uncommitted=uncommitted,
     )
+
+
+def _detect_profile(parts: Parts, found: Registered, commit: str) -> Profile:
+    """The profile of a commit; for the head, from the facts that `register` has read."""
+    if commit == found.head.commit:
+        return profile_from_facts(parts, found.repository.id, found.facts)
+    return profile_of(parts, found.repository.id, found.git, commit)
 
 
 def _verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:

@@ -1,4 +1,4 @@
-"""How a request for clean rooms is carried out."""
+"""Options of a request for clean rooms."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from sandbox.errors import ErrorCode, SandboxError
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """`cache`: verdicts that are known may answer; false: everything runs, and what it says replaces them.
+    """`cache`: use cached verdicts; false: run every check and replace the cached verdicts.
 
-    `jobs`: chains of checks at once, each in a room of its own. `keep_going`: after a failure also run what does not
-    require it. `runtime`: engine runtime instead of the profile's and the settings'. Raises: `invalid_input`.
+    `jobs`: number of check chains that run in parallel, each in its own room. `keep_going`: after a failure, also run
+    the checks that do not require the failed one. `runtime`: engine runtime, instead of the profile's and the
+    settings'. Raises: `invalid_input`.
     """
 
     cache: bool = True
@@ -22,4 +23,4 @@ class VerifyOptions:
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
-            raise SandboxError(ErrorCode.INVALID_INPUT, f"{self.jobs} jobs would never end", hint="At least 1.")
+            raise SandboxError(ErrorCode.INVALID_INPUT, f"jobs must be at least 1, not {self.jobs}")

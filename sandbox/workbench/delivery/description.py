@@ -1,4 +1,4 @@
-"""What a pull request says of a task, gathered from its record."""
+"""The facts that a pull request states about a task, gathered from the task's record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.models import DiffFile, Task
 from sandbox.profiles import Profile
 from sandbox.version import __version__
 from sandbox.workbench.checks import gate
-from sandbox.workbench.checks.verdict_keys import Made
+from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.controller.profile_images import image_reference
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.delivery.intermediate_files import passing
@@ -27,9 +27,9 @@ from sandbox.workbench.tasks import status
 
 
 def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool = False) -> Facts:
-    """Of the task's last commit. `given`: the caller's own text; `trusted`: a person's.
+    """Facts about the task's last commit. `caller_text`: text of the caller; `trusted`: it comes from a person.
 
-    Without an engine the verdicts are unknown, and it says so. Raises: what reading the cache clone raises.
+    Without an engine the verdicts are unknown, and the facts say so. Raises: as reading the cache clone.
     """
     _, git = cache_of(parts, task.repo_id)
     tree = tree_of(git, task.head_commit)
@@ -55,7 +55,7 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
     )
 
 
-def _provenance(parts: Parts, task: Task, profile: Profile, made: Made | None) -> Provenance:
+def _provenance(parts: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> Provenance:
     return Provenance(
         image=image_reference(parts, profile) if made else "",
         image_digest=made.image_digest if made else "",
@@ -66,18 +66,18 @@ def _provenance(parts: Parts, task: Task, profile: Profile, made: Made | None) -
     )
 
 
-def _wheelhouse(parts: Parts, made: Made | None) -> str:
-    """Empty when there is none, or when the engine does not answer any more."""
+def _wheelhouse(parts: Parts, made: GuestSetup | None) -> str:
+    """Digest of the wheelhouse; empty when there is none, or when the engine does not answer any more."""
     try:
         return images.wheelhouse_of(parts.image_site, made.image_digest) if made else ""
     except SandboxError:
         return ""
 
 
-def _again(parts: Parts, task: Task, profile: Profile, made: Made | None) -> tuple[str, ...]:
-    """The command with which a reviewer asks for the same verdicts, on a host of their own.
+def _again(parts: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> tuple[str, ...]:
+    """The command with which a reviewer gets the same verdicts on their own host.
 
-    It names the profile where the commit alone would choose another one: a task keeps the profile of its base.
+    It names the profile if the commit alone would select another one: a task keeps the profile of its base.
     """
     repository, git = cache_of(parts, task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
@@ -89,13 +89,13 @@ def _again(parts: Parts, task: Task, profile: Profile, made: Made | None) -> tup
 
 
 def _risks(parts: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Of what the commits change as a whole, and of what one of them had and a later one took back."""
+    """Risky files of the whole change, and risky files that one commit added and a later commit removed."""
     earlier = flagged_paths(parts, task, passing(parts, task, files))
     return (*flagged(parts, task, files), *((path, (*flags, "in an earlier commit")) for path, flags in earlier))
 
 
 def _gate(parts: Parts, verified: bool | None) -> str:
-    """What the setting `gate.require` demands of a pull request, and whether the tree has it."""
+    """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
     require = parts.settings.gate.require
     steps = [
         words

@@ -1,4 +1,4 @@
-"""Follow a pull request until its checks have a verdict, asking no more often than is polite."""
+"""Follow a pull request until its checks have a verdict, and poll the forge at a moderate rate."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ else:
     http_session = Lazy("sandbox.forges.http_session")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
-"""Between two looks: it grows by half while nothing changes and begins again when something does."""
+"""Pause between two polls: it grows by half while the status is unchanged, and is reset by a change."""
 
 LONGEST_S = 30 * 86_400.0
-"""That anybody may ask for."""
+"""Longest timeout that is accepted."""
 
 SETTLING_S = 90.0
-"""How long a forge may need to know a new head and to start its checks, with nothing else changing."""
+"""How long a forge may need, without any other change, to notice a new head and to start its checks."""
 
 MOST_FAILURES = 5
-"""Of looks in a row, before the failure is told."""
+"""Number of polls that may fail in a row before the error is raised."""
 
 
 def unheard(_status: PullRequestStatus) -> None:
-    """Nobody wants to know."""
+    """Do not report statuses."""
 
 
 @dataclass(frozen=True)
 class Follower:
-    """`announce`: called with each status that differs from the one before. `timeout_s`: reached: `timeout`.
+    """`announce`: called with each status that differs from the previous one. `timeout_s`: when reached: `timeout`.
 
     `sleep`, `clock`: for tests.
     """
@@ -51,33 +51,31 @@ class Follower:
 
 
 def follow(parts: Parts, task_id: str, follower: Follower) -> PullRequestStatus:
-    """The status once it has a verdict: passed, failed, merged, closed, or no check at all after a while.
+    """The status once it has a verdict: passed, failed, merged, closed, or no check at all after `SETTLING_S`.
 
-    Raises: `invalid_input` for a time that is none.
+    Raises: `invalid_input` for a timeout out of range; `timeout`; as `pull_requests.status`.
     """
     if not 0 < follower.timeout_s <= LONGEST_S:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"A pull request is followed for more than 0 and at most {LONGEST_S:.0f} s"
-        )
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"The timeout must be above 0 and at most {LONGEST_S:.0f} s")
     task = find_task(parts.home, task_id, allow_closed=True)
     remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
     with forge_of(remote, project_of(parts, remote)) as forge:
 
-        def look() -> PullRequestStatus:  # the task is read anew: a repair may push another commit meanwhile
+        def look() -> PullRequestStatus:  # reads the task again: a repair may have pushed another commit
             return pull_requests.look(parts, forge, find_task(parts.home, task_id, allow_closed=True))
 
         return followed(look, follower)
 
 
 def followed(look: Callable[[], PullRequestStatus], follower: Follower) -> PullRequestStatus:
-    """Look until it is over. Raises: `timeout`, and what a look raises when it will not pass."""
+    """Poll until the status is final. Raises: `timeout`; the error of the last of `MOST_FAILURES` failed polls."""
     return _Looks(look, follower).end()
 
 
 @dataclass
 class _Looks:
-    """`asked_s`: the pause that the forge asked for when the last look failed."""
+    """`asked_s`: the pause that the forge requested when the last poll failed."""
 
     look: Callable[[], PullRequestStatus]
     follower: Follower
@@ -97,10 +95,10 @@ class _Looks:
             left_s = self.began + self.follower.timeout_s - self.follower.clock()
             if left_s <= 0.0 or self.asked_s > left_s:
                 raise self._unfinished()
-            self.follower.sleep(min(wait_s, left_s))  # the last look is at the deadline
+            self.follower.sleep(min(wait_s, left_s))  # the last poll is at the deadline
 
     def _one(self) -> float:
-        """Look once; seconds until the next look, 0 when it is over."""
+        """Poll once; return the seconds until the next poll, 0 when the status is final."""
         try:
             found = self.look()
         except http_session.ForgeFailure as failure:
@@ -115,7 +113,7 @@ class _Looks:
         fresh = self.seen is not None
         self.follower.announce(found)
         self.seen, self.pause_s, self.changed = found, FIRST_PAUSE_S, self.follower.clock()
-        # The quick checks may have passed before the slow ones are known at all: what is new has to be seen twice.
+        # Quick checks may have passed before the forge lists the slow ones: a new pass must be seen twice.
         passed_just_now = fresh and found.state is PullState.OPEN and found.verdict is CiVerdict.PASS
         return 0.0 if self._is_over(found) and not passed_just_now else self.pause_s
 
@@ -136,7 +134,7 @@ class _Looks:
         waiting = [check.name for check in last.checks if check.state is CiState.PENDING] if last else []
         return SandboxError(
             ErrorCode.TIMEOUT,
-            f"The pull request has no verdict within {self.follower.timeout_s:.0f} s",
+            f"The pull request has no verdict after {self.follower.timeout_s:.0f} s",
             details="\n".join([last.url, *(f"pending: {name}" for name in waiting[:20])] if last else []),
-            hint="Its checks go on upstream: watch again, or with a longer --timeout.",
+            hint="Its checks continue upstream: watch again, or use a longer --timeout.",
         )

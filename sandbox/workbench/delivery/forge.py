@@ -1,4 +1,4 @@
-"""Which forge a repository lives on, how to talk to it, and where a person goes when nobody can."""
+"""Which forge a repository is on, how to connect to it, and the web page for a person if we cannot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandbox.workbench.controller.services import Parts
 
 if TYPE_CHECKING:
     from sandbox.forges import github, gitlab
-else:  # the clients cost a tenth of a second each
+else:  # each client takes 0.1 s to import
     github = Lazy("sandbox.forges.github")
     gitlab = Lazy("sandbox.forges.gitlab")
 
@@ -26,18 +26,18 @@ _COMPARE = {
     "codeberg.org": "https://{host}/{path}/compare/{base}...{head}",
     "gitea.com": "https://{host}/{path}/compare/{base}...{head}",
 }
-"""Hosts that are no forge to us and show a page for a new pull request. One row each."""
+"""Hosts without forge support here that have a web page for a new pull request. One row each."""
 
 
 _NAME_IT = (
-    "A GitHub Enterprise or GitLab server is named in remotes.github_hosts or remotes.gitlab_hosts "
+    "If it is a GitHub Enterprise or GitLab server, add it to remotes.github_hosts or remotes.gitlab_hosts "
     "(docs/pull-requests.md)."
 )
 
 
 @contextmanager
 def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
-    """The way to a remote's project."""
+    """Connect to the forge of a remote's project; the connection is closed at the end."""
     forge: Forge = github.GitHub(project) if remote.host is Host.GITHUB else gitlab.GitLab(project)
     try:
         yield forge
@@ -46,19 +46,19 @@ def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
 
 
 def require_forge(remote: Remote, head: str, base: str) -> None:
-    """Raises: `forge_unsupported`, see `no_forge`."""
+    """Raises: `forge_unsupported`, see `unsupported_forge`."""
     if remote.host is Host.UNKNOWN:
         raise no_forge(remote, head, base)
 
 
 def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> SandboxError:
-    """With the page where a person opens the pull request, when one is known. `page`: the one that the server named."""
+    """The error, with the page where a person can open the pull request if known. `page`: as named by the server."""
     page = page or compare_url(remote, head, base)
     return SandboxError(
         ErrorCode.FORGE_UNSUPPORTED,
-        f"{_told(remote)} is no forge that pull requests can be opened on from here",
+        f"{_told(remote)} is not a supported forge, so no pull request can be opened",
         details=f"branch {head}, into {base}",
-        hint=f"Open it there: {page}" if page else _NAME_IT,
+        hint=f"Open it in a browser: {page}" if page else _NAME_IT,
     )
 
 
@@ -67,7 +67,7 @@ def _told(remote: Remote) -> str:
 
 
 def compare_url(remote: Remote, head: str, base: str) -> str | None:
-    """The page for a new pull request on a host that is no forge to us, where it is known."""
+    """The page for a new pull request on a host without forge support here; None if unknown."""
     page = _COMPARE.get(remote.hostname)
     path = f"{remote.owner}/{remote.name}"
     names = {"head": quote(head, safe=""), "base": quote(base, safe="")}
@@ -75,13 +75,16 @@ def compare_url(remote: Remote, head: str, base: str) -> str | None:
 
 
 def project_of(parts: Parts, remote: Remote) -> Project:
-    """Where a remote's project is on its forge, and what opens it. Raises: `auth_failed` without a token."""
+    """The project of a remote on its forge, with its credential.
+
+    Raises: `auth_failed` without a token; `invalid_input` for an unusable `remotes.api_urls`.
+    """
     credential = parts.token(remote)
     if credential is None:
         raise SandboxError(
             ErrorCode.AUTH_FAILED,
             f"There is no token for {remote.hostname}",
-            hint=f"sandbox credentials set {remote.hostname} stores one (what it must be for: docs/pull-requests.md).",
+            hint=f"Store one: sandbox credentials set {remote.hostname} (required scopes: docs/pull-requests.md).",
         )
     web = f"https://{_authority(remote)}"
     api_url = _api_url(parts, remote, web)
@@ -95,7 +98,7 @@ def project_of(parts: Parts, remote: Remote) -> Project:
 
 
 def project_path(remote: Remote, api_url: str) -> str:
-    """The project as its forge names it: a GitLab below a path has this path in its https URLs, not in those of ssh."""
+    """The project path on its forge. A GitLab below a URL path has this path in its https URLs, not in its ssh URLs."""
     path = f"{remote.owner}/{remote.name}"
     below = urlsplit(api_url).path.removesuffix("/api/v4").strip("/")
     if remote.host is Host.GITLAB and remote.protocol != "ssh" and below:
@@ -104,7 +107,7 @@ def project_path(remote: Remote, api_url: str) -> str:
 
 
 def _authority(remote: Remote) -> str:
-    """Host, and port where it is one of https: that of ssh leads elsewhere."""
+    """Host, and the port of an https URL. The port of an ssh URL belongs to another service."""
     host = f"[{remote.hostname}]" if ":" in remote.hostname else remote.hostname
     return f"{host}:{remote.port}" if remote.port and remote.protocol == "https" else host
 
@@ -124,17 +127,17 @@ def _checked(url: str, *, allow_http: bool) -> str:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"remotes.api_urls: {url!r} cannot be used",
-            hint="It is https://HOST/PATH, without a user name, query or fragment.",
+            hint="Use https://HOST/PATH, without a user name, query or fragment.",
         )
     return url
 
 
 def _is_usable(url: str, *, allow_http: bool) -> bool:
-    """The token goes there: unencrypted only to this machine, unless the operator allows it."""
+    """The token is sent there: http only to this machine, unless the operator allows it."""
     try:
         parts = urlsplit(url)
         named = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not close, a port that is none
+    except ValueError:  # an unclosed bracket, an invalid port
         return False
     safe = parts.scheme == "https" or (parts.scheme == "http" and (allow_http or _is_loopback(parts.hostname or "")))
     return safe and named and not (parts.username or parts.query or parts.fragment)

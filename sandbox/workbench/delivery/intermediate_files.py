@@ -1,4 +1,4 @@
-"""What a push sends besides the files it ends with: those that an earlier commit had, and a later one took back."""
+"""Files that a push sends only in its history: one commit added them and a later commit removed them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.workbench.repositories.clone import cache_of
 
 
 def passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> tuple[str, ...]:
-    """Paths that only the history of the task's commits names. `sent`: what they change as a whole."""
+    """Paths that only intermediate commits of the task change. `sent`: the files that the commits change in total."""
     _, git = cache_of(parts, task.repo_id)
     named = {path for file in sent for path in (file.old_path, file.path)}
     return tuple(sorted({show_path(path) for path in touched(git, task.base_commit, task.head_commit)} - named))

@@ -1,7 +1,8 @@
 """Use-cases of pull requests: open or find, describe, follow.
 
-The forge and the remote hold the truth, the task's record only repeats it: killed between any two steps, the next call
-asks again and goes on from what it finds. Nothing is opened twice: who opens has looked for the branch before.
+Theory. The forge and the remote are the source of truth; the task's record only repeats their state. After a kill
+between any two steps, the next call asks again and continues from what it finds. No pull request is opened twice,
+because the forge is asked for one of this branch before.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ else:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A pull request as the caller wants it. An empty `title`: the first commit's. `body`: goes before our record."""
+    """What the caller requests. An empty `title`: the subject of the first commit. `body`: placed before our record."""
 
     title: str = ""
     body: str = ""
@@ -44,17 +45,17 @@ class Wanted:
 
     @property
     def step(self) -> Step:
-        """What the gate is asked about."""
+        """The step that the gate decides about."""
         return Step.DRAFT_PR if self.draft else Step.READY_PR
 
 
 def open_pull(
     parts: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None, tell: push.Tell | None = None
 ) -> PullRequest:
-    """Push the task's last commit and open a pull request for its branch, or bring the one that is there up to date.
+    """Push the task's last commit and open a pull request for its branch, or update the existing one.
 
-    All of it is about one commit; one that comes meanwhile is `conflict`. `expected_commit`: the approved one. Raises:
-    as a push; `gate_closed`, `forge_unsupported`, and as a forge.
+    The whole operation is about one commit; a new commit in between is `conflict`. `expected_commit`: the approved
+    commit. Raises: as `push`; `invalid_input`, `forge_unsupported`, `auth_failed`, and as a forge.
     """
     task = find_task(parts.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
@@ -64,7 +65,7 @@ def open_pull(
         _require_base(parts, task)
     if tell is not None:
         tell(push.delivery_of(parts, task, wanted.step))
-    proposal = _proposal(parts, task, wanted, project)  # the gate and the texts: before anything leaves this host
+    proposal = _proposal(parts, task, wanted, project)  # checks the gate and the texts before anything is sent
     pushed, page = push.push_and_hear(parts, task_id, task.head_commit, for_pull_request=True)
     if project is None:
         raise no_forge(remote, task.branch, task.base_branch, page)
@@ -76,22 +77,22 @@ def open_pull(
 
 
 def _require_base(parts: Parts, task: Task) -> None:
-    """A task may begin at a tag or a commit; a pull request goes into a branch. Raises: `invalid_input`."""
+    """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`."""
     _, git = cache_of(parts, task.repo_id)
     if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"{task.id} begins at {task.base_branch}, which is no branch that a pull request can go into",
-            hint=f"Nothing was sent. `sandbox push {task.id}` sends its branch; open one on the forge, into any other.",
+            f"{task.id} starts at {task.base_branch}, which is not a branch that a pull request can be merged into",
+            hint=f"No data was sent. Push with `sandbox push {task.id}`, then choose a base branch on the forge.",
         )
 
 
 def _proposal(parts: Parts, task: Task, wanted: Wanted, project: Project | None) -> Proposal:
-    """What to open. Raises: `gate_closed`, `invalid_input`, `policy_violation` for a text that is too long or holds a
-    secret.
+    """The pull request to open. Raises: `gate_closed`; `invalid_input`; `policy_violation` for a text that is too long
+    or contains a secret.
     """
     facts = description.facts(parts, task, wanted.body or None, trusted=parts.surface.actor is not Actor.AGENT)
-    if not facts.verified:  # else nobody has to be asked again
+    if not facts.verified:  # a verified tree passes every gate
         require_open(parts, task, wanted.step)
     first = facts.commits[0][1] if facts.commits else None
     title = body.title_of(wanted.title or None, first, task.prompt, trusted=facts.trusted)
@@ -102,7 +103,7 @@ def _proposal(parts: Parts, task: Task, wanted: Wanted, project: Project | None)
 
 @dataclass(frozen=True)
 class _Opening:
-    """One pull request on its way. `credential`: what must not go out in a text, whoever gave it to us."""
+    """Opens or updates one pull request. `credential`: its secret must not appear in a text."""
 
     parts: Parts
     forge: Forge
@@ -124,23 +125,23 @@ class _Opening:
         _record(self.parts, self.task, merged)
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"{self.task.id} is merged already",
+            f"{self.task.id} is already merged",
             details=merged.url,
             hint="Create a new task for further work.",
         )
 
     def _require_same_base(self, pull: PullRequest) -> None:
-        """Whoever asked for a request that is ready had the task's base before their eyes."""
+        """The request to make it ready was made for the task's base, not for another one."""
         if pull.base != self.proposal.base:
             raise SandboxError(
                 ErrorCode.CONFLICT,
-                f"The pull request goes into {one_line(pull.base)[:200]}, and the task's base is {self.proposal.base}",
+                f"The pull request's base is {one_line(pull.base)[:200]}, but the task's base is {self.proposal.base}",
                 details=pull.url,
-                hint="It stays a draft: change its base on the forge, or make it ready there.",
+                hint="The pull request is still a draft: change its base on the forge, or make it ready there.",
             )
 
     def _brought_up_to_date(self, found: Found) -> PullRequest:
-        """What is there stays, people may have edited it; only our own part of the body follows the task."""
+        """Update only our own part of the body, since people may have edited the rest."""
         number = found.pull.number
         text = body.replace_generated(found.body, self.proposal.body)
         if text is not None and text != found.body:
@@ -154,7 +155,10 @@ class _Opening:
 
 
 def status(parts: Parts, task_id: str) -> PullRequestStatus:
-    """The task's pull request and one rollup over everything that judges its head."""
+    """The task's pull request, with one combined verdict of all checks on its head.
+
+    Raises: `not_found`, `forge_unsupported`, `auth_failed`, and as a forge.
+    """
     task = find_task(parts.home, task_id, allow_closed=True)
     remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
@@ -163,13 +167,13 @@ def status(parts: Parts, task_id: str) -> PullRequestStatus:
 
 
 def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
-    """One look at the forge; the task's record follows. Raises: `not_found` when there is no pull request."""
+    """Ask the forge once and update the task's record. Raises: `not_found` when there is no pull request."""
     found = forge.find(task.branch)
     if found is None:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"{task.id} has no pull request",
-            details=f"no pull request has the head {task.branch}",
+            details=f"no pull request has the head branch {task.branch}",
             hint=f"sandbox pr open {task.id}",
         )
     pull = found.pull
@@ -190,7 +194,7 @@ def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
 
 
 def _follow(parts: Parts, task: Task, pull: PullRequest) -> None:
-    """Move the task's record to what is true upstream; while something runs in the task, the next look does it."""
+    """Update the task's record from the forge. While another operation holds the task, the next poll does it."""
     try:
         if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
             with recorded(parts, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
@@ -204,7 +208,7 @@ def _follow(parts: Parts, task: Task, pull: PullRequest) -> None:
 
 
 def _record(parts: Parts, task: Task, pull: PullRequest) -> None:
-    """The caller holds the task."""
+    """The caller holds the task's lock."""
     known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
     status = known.get(pull.state, task.status)
     if (task.pr_url, task.status) != (pull.url, status):

@@ -24,13 +24,15 @@ from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import editing
 
 Tell = Callable[[Delivery], None]
-"""Hears what is about to leave this host, and what the gate says of it: also of what is refused or fails."""
+"""Called with what is about to be sent and the state of the gate, also if the push is refused or fails."""
 
 
 def push(parts: Parts, task_id: str, expected_commit: str | None = None, tell: Tell | None = None) -> PushResult:
-    """Send the task's commit to its branch on the remote and verify it arrived. `expected_commit`: the approved one.
+    """Push the task's commit to its branch on the remote and verify that it arrived. `expected_commit`: the approved
+    commit.
 
-    Raises: `conflict`, `policy_violation`, `nothing_to_commit` and `gate_closed` before the remote hears of anything.
+    Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
+    `gate_closed`; then `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
     """
     return push_and_hear(parts, task_id, expected_commit, tell)[0]
 
@@ -43,9 +45,9 @@ def push_and_hear(
     *,
     for_pull_request: bool = False,
 ) -> tuple[PushResult, str | None]:
-    """As `push`; with the page on the remote's host where its server says that a pull request can be opened.
+    """As `push`; also returns the web page for a new pull request, if the server names one.
 
-    `for_pull_request`: it may have one that its record does not know of.
+    `for_pull_request`: there may be a pull request that is not in the task's record.
     """
     with editing(parts, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
@@ -73,13 +75,13 @@ def _require_gate(parts: Parts, task: Task, tell: Tell | None) -> None:
 
 
 def delivery_of(parts: Parts, task: Task, step: Step) -> Delivery:
-    """What a step would send, and what the gate says of it. Raises: as `gates.state_of`."""
+    """What a step would send, and the state of the gate. Raises: as `gate.find_gate_state`."""
     remote = find_repository(parts.home, task.repo_id).remote_url
     return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=state_of(parts, task, step))
 
 
 def _sent(parts: Parts, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
-    """As `_send`, with the credentials that there are."""
+    """As `_send`, with the available credentials."""
     try:
         return parts.authenticated(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
@@ -95,7 +97,7 @@ def _record(parts: Parts, task: Task) -> None:
 
 
 def _require_open_if_ready(parts: Parts, task: Task, remote: Remote) -> None:
-    """A push moves a pull request that is ready along, whoever made it so: then the gate is that of one that is ready.
+    """A push also changes an existing pull request. If that one is ready for review, the gate for ready ones applies.
 
     The forge is asked only when the tree is not verified. Raises: `gate_closed`, and as a forge.
     """
@@ -113,44 +115,44 @@ def _is_ready(parts: Parts, task: Task, remote: Remote) -> bool:
 
 
 def require_commit(task: Task) -> None:
-    """Raises: `nothing_to_commit` while the task's branch is at its base."""
+    """Raises: `nothing_to_commit` if the task's branch has no commit of its own."""
     if task.head_commit == task.base_commit:
         raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The task has no commit to push", hint="Commit first.")
 
 
 def require_own_branch(task_id: str, task: Task, repository: Repository) -> None:
-    """Whatever a record says, a push goes to a branch that was made for this very task, and to no other.
+    """Push only to a branch that was created for this task, even if the task's record names another one.
 
-    Raises: `policy_violation`, also when the remote calls that branch its default or the task started from it.
+    Raises: `policy_violation`, also if the branch is the remote's default branch or the task's base.
     """
     branch = task.branch
     ours = task.id == task_id and re.fullmatch(rf"space-agent/{re.escape(task_id)}-[a-z0-9-]+", branch) is not None
     theirs = branch in {repository.default_branch, task.base_branch.removeprefix("refs/heads/")}
     if not ours or theirs:
-        what = "the repository's default branch or the task's base" if theirs else "none of this task's own"
+        what = "the repository's default branch or the task's base" if theirs else "not a branch of this task"
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
-            f"The branch in the task's record is {what}, and is never pushed to",
+            f"The branch in the task's record is {what}, so it is not pushed",
             details=f"record of {task_id}: branch {branch[:200]!a}",
-            hint=f"Nothing was sent. `sandbox task fork {task_id}` goes on from its commit on a branch of its own.",
+            hint=f"No data was sent. `sandbox task fork {task_id}` continues from its commit on a new branch.",
         )
 
 
 def _send(git: Git, access: Access, task: Task) -> tuple[str | None, str | None]:
-    """Push; what was there before, and the page for a pull request that the server names.
+    """Push; return the commit that the branch had before, and the web page for a pull request that the server names.
 
-    What is on its way is in `pushing`, what arrived in `pushed`: after a kill between the two the remote tells which,
-    and a later commit replaces it.
+    The ref `pushing` holds the commit that is being sent, `pushed` the one that arrived. After a kill between the two,
+    the remote is asked which one it has, so that a later commit can replace it.
     """
     pushing, pushed = (f"refs/sandbox/{task.id}/{word}" for word in ("pushing", "pushed"))
-    nothing = "0" * len(task.head_commit)
+    absent = "0" * len(task.head_commit)  # the old value of a new ref
     before, sent = objects.resolve_ref(git, pushed), objects.resolve_ref(git, pushing)
     if sent not in {None, before} and remote_branch(git, access, task.branch) == sent:
-        objects.move_ref(git, pushed, str(sent), before or nothing)
+        objects.move_ref(git, pushed, str(sent), before or absent)
         before = sent
-    objects.move_ref(git, pushing, task.head_commit, sent or nothing)
+    objects.move_ref(git, pushing, task.head_commit, sent or absent)
     page = push_commit(git, access, task.head_commit, task.branch, before)
-    objects.move_ref(git, pushed, task.head_commit, before or nothing)
+    objects.move_ref(git, pushed, task.head_commit, before or absent)
     git.run("update-ref", "--no-deref", "-d", pushing, task.head_commit)
     return before, page
 

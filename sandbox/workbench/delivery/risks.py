@@ -1,4 +1,4 @@
-"""Which changed files deserve a closer look before they leave this host."""
+"""Which changed files need a closer review before they leave this host."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sandbox.workbench.controller.services import Parts
 
 
 def flagged(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """CI files, hooks, build scripts, lock files and the like, by the rules of policies/paths.toml: path and rules.
+    """CI files, hooks, build scripts, lock files and similar: path and the matching rules of policies/paths.toml.
 
-    Both names of a rename.
+    A rename counts with both names.
     """
     return flagged_paths(parts, task, [path for f in files for path in (f.old_path, f.path) if path is not None])
 
 
 def flagged_paths(parts: Parts, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """As `flagged`, for paths alone."""
+    """As `find_risky_files`, for paths."""
     found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
     return tuple((path, flags) for path, flags in found if flags)

@@ -1,4 +1,4 @@
-"""No text with a secret of ours leaves this host: looked for in whatever spelling it may have got on its way."""
+"""Refuse to send a text that contains one of our secrets, also in an encoded form."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench.controller.services import Parts
 
 LEAST_CHARS = 8
-"""Shorter secrets are not looked for: any text holds them by chance, and a refusal would tell which."""
+"""Shorter secrets are not searched: any text may contain them by chance, and a refusal would reveal them."""
 
 _KEY_BYTES = 64 * 1024
 _KEY_LINE = re.compile(r"^[A-Za-z0-9+/]{60,}$", re.MULTILINE)
 _SECRET_NAME = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY)$", re.IGNORECASE)
 _OTHER = re.compile(r"[^a-z0-9]+")
-_PREFIX_CHARS = (0, 2, 3)  # of base64, that hold something of so many bytes before
+_PREFIX_CHARS = (0, 2, 3)  # base64 characters that depend on 0, 1 or 2 preceding bytes
 
 
 def require_no_secret(parts: Parts, *texts: str, others: Sequence[Credential] = ()) -> None:
-    """Raises: `policy_violation`, naming whose secret is in a text, never the secret; `auth_failed` when a keyring does
-    not say what to look for. `others`: credentials in use that are not stored here.
+    """Require texts without our secrets. `others`: credentials in use that are not stored here.
+
+    Raises: `policy_violation`, with the owner of the secret, never the secret; `auth_failed` when a keyring does not
+    return the secret to search.
     """
     for owner, secret in _secrets(parts, others):
         if any(holds(text, secret) for text in texts):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
-                f"The text holds the secret of {owner}, so it does not leave this host",
-                hint="Take it out. If an agent or a guest put it there, they know it: replace that secret.",
+                f"The text contains the secret of {owner}, so it was not sent",
+                hint="Remove it. If an agent or a guest wrote it, the secret is known to them: replace that secret.",
             )
 
 
 def holds(text: str, secret: str) -> bool:
-    """Whether a text has the secret, as it is, URL-encoded, in hex or within base64; whatever stands between its
-    letters and digits, and in whatever case. Pure.
+    """Whether a text contains the secret: plain, URL-encoded, in hex or within base64. Letter case and characters
+    between its letters and digits are ignored. Pure.
     """
     if len(secret) < LEAST_CHARS:
         return False
@@ -51,21 +53,21 @@ def _squeezed(text: str) -> str:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    raw = secret.encode(errors="surrogateescape")  # the environment may hold what is no UTF-8
+    raw = secret.encode(errors="surrogateescape")  # an environment variable may not be valid UTF-8
     yield from (secret, quote(raw, safe=""), raw.hex())
-    for before, held in enumerate(_PREFIX_CHARS):  # as a part of something longer, `user:secret` for one
+    for before, held in enumerate(_PREFIX_CHARS):  # as a part of a longer text, for example `user:secret`
         encoded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
         yield encoded[held : len(encoded) - bool((before + len(raw)) % 3)]
 
 
 def _secrets(parts: Parts, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
-    """Whose it is, in words, and the secret. What is stored now counts, and what this controller still uses."""
+    """A description of the owner, and the secret: of stored credentials and of those this controller still uses."""
     for entry in (*file_entries(parts.home.root), *parts.credentials, *others):
         yield f"the credential for {entry.host}", _secret(parts, entry)
         for line in _key_lines(entry.ssh_key):
             yield f"the SSH key for {entry.host}", line
     for name, value in parts.environ.items():
-        if _SECRET_NAME.search(name) and not value.startswith("/"):  # the path of a file is none
+        if _SECRET_NAME.search(name) and not value.startswith("/"):  # a file path is not a secret
             yield f"the environment's {name}", value.strip()
 
 
@@ -75,7 +77,7 @@ def _secret(parts: Parts, entry: Credential) -> str:
 
 
 def _key_lines(path: Path | None) -> list[str]:
-    """Lines of a private key; what of it cannot be read cannot be in a text either."""
+    """Lines of a private key. A key that cannot be read here cannot be in a text either."""
     if path is None:
         return []
     try:

@@ -1,8 +1,8 @@
-"""Find and do away with what a killed controller left; nothing goes that holds work which is nowhere else.
+"""Find and remove what a killed controller left behind. Work that exists only here is never deleted.
 
-A finder tells of one kind of leftover and how to do away with it; the tables below name all of them, in the order in
-which they run: guests before the rooms they use, worktrees before their branches, locks and the dead themselves last.
-docs/reconciliation.md says what can be left and why; docs/adr/0026 why it is done this way.
+A finder lists one kind of leftover and how to remove it. The tables below list all finders in the order in which they
+run: guests before the rooms they use, worktrees before their branches, locks and the records of dead controllers last.
+docs/reconciliation.md describes what can be left and why; docs/adr/0026 why it is done this way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOCK = "reconciliation"
 WAIT_S = 60.0
 
 AFTER_A_KILL: tuple[Finder, ...] = (dead_guests, guest_marks, dead_rooms, temporary_files, controllers)
-"""What the next controller does at its first work: guests that run on, and what takes room."""
+"""Run by the next controller before its first operation: guests that still run, and leftovers that use disk space."""
 
 ALL: tuple[Finder, ...] = (
     quarantined,
@@ -67,7 +67,7 @@ ALL: tuple[Finder, ...] = (
 
 
 def collect(parts: Parts, *, dry_run: bool = False) -> Reconciliation:
-    """Do all of it, or with `dry_run` tell what would be done. Never waits for a task that somebody works in.
+    """Run all finders and remove what they find; with `dry_run` only report it. Does not wait for tasks in use.
 
     Raises: `conflict` when another reconciliation takes longer than a minute.
     """
@@ -77,7 +77,9 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Reconciliation:
 
 
 def forget(parts: Parts, names: Sequence[str]) -> Reconciliation:
-    """Let go of kept states that `collect` names, for good. Raises: `not_found` before any is gone."""
+    """Permanently delete kept states that `collect` lists. Raises: `not_found` before any is deleted; `conflict` when
+    another reconciliation takes longer than a minute.
+    """
     with parts.home.locked(_LOCK, WAIT_S):
         findings = to_forget(parts, names)
         survey = _went_through(Survey(parts), [lambda _: iter(findings)])
@@ -85,12 +87,12 @@ def forget(parts: Parts, names: Sequence[str]) -> Reconciliation:
 
 
 def after_a_kill(parts: Parts) -> None:
-    """Tidy up behind controllers that were killed. Raises nothing of it: what could not be done is left to `gc`."""
+    """Clean up after killed controllers. Does not raise: what cannot be removed is left to `gc`."""
     try:
         with parts.home.locked(_LOCK, 0.0):
             _tidy_up(parts)
     except SandboxError as error:
-        _log.info("what killed controllers left stays for now: %s", error)
+        _log.info("leftovers of killed controllers were kept for now: %s", error)
 
 
 def _tidy_up(parts: Parts) -> None:
@@ -105,7 +107,7 @@ def _tidy_up(parts: Parts) -> None:
 
 
 def _went_through(survey: Survey, finders: tuple[Finder, ...] | list[Finder]) -> Survey:
-    survey.parts.presence  # noqa: B018 - from here on we are at work
+    survey.parts.presence  # noqa: B018 - marks this controller as alive from here on
     for finder in finders:
         survey.settle(finder)
     return survey

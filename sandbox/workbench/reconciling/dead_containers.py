@@ -1,4 +1,4 @@
-"""Containers whose controller is dead, or whose task is closed or gone."""
+"""Containers of a dead controller, or of a task that is closed or gone."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _RUN_LABEL = "space.sandbox.run"
 
 
 def dead_guests(survey: Survey) -> Iterator[Finding]:
-    """Containers of this home that nobody waits for. Those of another home are not looked at.
+    """Containers of this home that no live controller uses. Those of another home are ignored.
 
-    A home that never started one does not need an engine for this.
+    A home that never started a container does not need an engine for this.
     """
     parts = survey.parts
     if not (parts.home.root / "instance").exists():
@@ -38,7 +38,7 @@ def dead_guests(survey: Survey) -> Iterator[Finding]:
         survey.guests_unknown = f"{error.brief}: {error.details}"
         yield Finding("container", "", _raising(error))
         return
-    held = Quarantine(parts.home.quarantine).held()  # whose turn is before ours
+    held = Quarantine(parts.home.quarantine).held()  # handled by `find_quarantined`
     for guest in listed:
         found = None if guest.name in held or guest.id in held.values() else _judged(survey, guest)
         if found is not None:
@@ -53,12 +53,12 @@ def _raising(error: SandboxError) -> Remedy:
 
 
 def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
-    """A guest with a run belongs to the controller that waits for the run; one without to its task."""
+    """A guest with a run belongs to the controller that waits for the run; a guest without a run to its task."""
     task_id = guest.labels.get(container.TASK_LABEL, "")
     run_id = guest.labels.get(_RUN_LABEL, "")
     remove = partial(_remove, survey.parts, guest)
     if not any(source.startswith(f"{survey.parts.home.root}/") for source in guest.sources):
-        note = "it has our label and nothing of this home mounted: is this home a copy of another?"
+        note = "it has our label, but no directory of this home is mounted: is this home a copy of another one?"
         return Finding("container", guest.name, note=note)
     if run_id:
         dead = survey.is_dead(owner_of(run_id))
@@ -73,7 +73,7 @@ def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
 
 
 def _is_open(parts: Parts, task_id: str) -> bool:
-    """A task whose record cannot be read may be open."""
+    """Whether a task is open. A task with an unreadable record may be open."""
     try:
         return find_task(parts.home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
     except SandboxError as error:
@@ -83,12 +83,12 @@ def _is_open(parts: Parts, task_id: str) -> bool:
 def _remove(parts: Parts, guest: container.Listed) -> str:
     container.remove(parts.engine, guest.id)
     if guest.name in Quarantine(parts.home.quarantine).held():
-        raise SandboxError(ErrorCode.CONFLICT, "The engine cannot end it")
+        raise SandboxError(ErrorCode.CONFLICT, "The engine cannot end the container")
     return ""
 
 
 def guest_marks(survey: Survey) -> Iterator[Finding]:
-    """Tasks in which a guest was at work when its controller died: the mark slows every look at a plain worktree."""
+    """Tasks in which a guest ran when its controller died. The mark slows down each scan of a plain worktree."""
     for mark in matching(survey.parts.home.repositories, "tasks/*.guest"):
         if is_task_id(mark.stem):
             yield Finding("guest mark", mark.stem, partial(_unmark, survey.parts, mark.stem), locks=(mark.stem,))
@@ -102,7 +102,7 @@ def _unmark(parts: Parts, task_id: str) -> str | None:
 
 
 def reports(survey: Survey) -> Iterator[Finding]:
-    """Report directories of tasks that are closed or gone: closing was killed. The container goes before."""
+    """Report directories of tasks that are closed or gone: closing was killed. The container is removed first."""
     parts = survey.parts
     for path in children(parts.home.report("any").parent):
         if is_task_id(path.name) and not _is_open(parts, path.name):

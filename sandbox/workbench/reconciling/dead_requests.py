@@ -1,4 +1,4 @@
-"""Requests, wishes and places in line of processes that died: whoever looks at them next passes them over as well."""
+"""Check requests, stop requests and queue tickets of dead processes. Other processes ignore them in any case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WISH = ".stop"
 
 
 def dead_requests(survey: Survey) -> Iterator[Finding]:
-    """Requests to run checks whose process died, wishes that nobody can hear, tickets of the dead."""
+    """Check requests of dead processes, stop requests without a check request, queue tickets of dead processes."""
     stops = children(survey.parts.home.stops)
     for path in stops:
         if path.suffix != _WISH and is_abandoned(path):

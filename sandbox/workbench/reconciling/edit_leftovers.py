@@ -1,4 +1,4 @@
-"""What a killed edit left in a worktree: a file under a temporary name of ours beside its target."""
+"""Leftovers of a killed edit in a worktree: a file with one of our temporary names beside its target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def cut_off_edits(survey: Survey) -> Iterator[Finding]:
-    """Of open tasks. All names of a worktree are looked at, build output too: an edit may have gone there."""
+    """Leftovers in open tasks. All names of a worktree are read, also build output: an edit may have been there."""
     for task in list_tasks(survey.parts.home):
         if task.status is not TaskStatus.CLOSED and has_worktree(site_of(survey.parts, task.repo_id, task.id)):
             paths = _found(survey.parts, task)
@@ -34,7 +34,7 @@ def cut_off_edits(survey: Survey) -> Iterator[Finding]:
 
 
 def _found(parts: Parts, task: Task) -> list[bytes]:
-    """None in a worktree that somebody takes away meanwhile, or that is past all limits."""
+    """The temporary paths; empty if the worktree is removed in between or exceeds the limits."""
     try:
         return sorted(set(_temporary(parts, task)))
     except (FileNotFoundError, SandboxError) as error:

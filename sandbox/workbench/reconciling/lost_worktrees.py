@@ -1,4 +1,4 @@
-"""Worktrees and tasks that lost each other, and mounts of closed tasks."""
+"""Worktrees without a task, tasks without a worktree, and mounts of closed tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED = 10
 
 
 def worktrees(survey: Survey) -> Iterator[Finding]:
-    """Worktrees whose task has no record, a damaged one, or is closed and still has its mount."""
+    """Worktrees of tasks without a record or with a damaged one, and mounts of closed tasks."""
     home = survey.parts.home
     tops = (home.worktree("any", "any").parents[1], home.layers("any", "any").parents[1])
     pairs = {(repo.name, path.name) for top in tops for repo in children(top) for path in children(repo)}
@@ -58,10 +58,10 @@ def _would_clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
 
 
 def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
-    """Rescue what is in it, then take it away; a kill leaves no half that would be rescued again."""
+    """Rescue the changes, then delete the worktree. A kill does not leave a partial worktree that is rescued again."""
     site = site_of(parts, repo_id, task_id)
     if parts.home.task(task_id).exists() or not has_worktree(site):
-        return None  # whoever was making the task had its lock
+        return None  # the process that created the task held its lock
     saved = Saved.NOTHING if parts.home.making_mark(task_id).exists() else _saved(parts, repo_id, task_id)
     give_up(site)
     return saved.note
@@ -85,14 +85,15 @@ def _or_stays() -> Iterator[None]:
         yield
     except SandboxError as error:
         why = f"{error.brief} {error.details}".strip()
-        hint = "copy what you need, then remove it by hand"
-        raise SandboxError(ErrorCode.DIRTY_WORKSPACE, "It cannot be rescued", details=f"{why}; {hint}") from error
+        hint = "copy what you need, then remove it manually"
+        brief = "Its changes cannot be rescued"
+        raise SandboxError(ErrorCode.DIRTY_WORKSPACE, brief, details=f"{why}; {hint}") from error
 
 
 def _unreadable(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
-    """Whose record is damaged, or of a newer program: its work is rescued, and all of it stays for who repairs it."""
+    """A worktree of a task with a record that is damaged or of a newer version: rescue its changes, keep all of it."""
     why = f"its record {parts.home.task(task_id).name} cannot be read"
-    yield Finding("worktree", task_id, note=f"{why}; it stays until the record is repaired or moved away")
+    yield Finding("worktree", task_id, note=f"{why}; it is kept until the record is repaired or moved away")
     yield Finding(
         "changes",
         task_id,
@@ -118,7 +119,7 @@ def _put_away(parts: Parts, task: Task) -> str | None:
 
 
 def lost_worktrees(survey: Survey) -> Iterator[Finding]:
-    """Open tasks whose worktree is gone: a close that was killed, or somebody's hand."""
+    """Open tasks without a worktree: a close was killed, or the worktree was deleted manually."""
     for task in list_tasks(survey.parts.home):
         if task.status is not TaskStatus.CLOSED and not has_worktree(site_of(survey.parts, task.repo_id, task.id)):
             yield Finding(
@@ -127,13 +128,13 @@ def lost_worktrees(survey: Survey) -> Iterator[Finding]:
                 partial(_still_lost, survey.parts, task),
                 action=Tidying.KEPT,
                 locks=(task.id,),
-                note=f"its worktree is gone; `sandbox task clean {task.id}` makes a new one, of its last "
+                note=f"its worktree is gone; `sandbox task clean {task.id}` creates a new one from its last "
                 "snapshot or commit",
             )
 
 
 def _still_lost(parts: Parts, task: Task) -> str | None:
-    """Not one that somebody was closing."""
+    """Check again under the lock: another process may have closed the task."""
     now = find_task(parts.home, task.id, allow_closed=True)
     is_lost = now.status is not TaskStatus.CLOSED and not has_worktree(site_of(parts, task.repo_id, task.id))
     return "" if is_lost else None

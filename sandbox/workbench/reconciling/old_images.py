@@ -1,4 +1,4 @@
-"""Images of recipes that no home of this engine uses any more."""
+"""Built images that no home of this engine uses any more."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ else:  # loaded when a home has had guests (docs/adr/0003)
 
 
 def unused_images(survey: Survey) -> Iterator[Finding]:
-    """Images that were built and are not used: see `sandbox.images.unused` for what is kept.
+    """Built images that are not used; see `sandbox.images.unused` for what is kept.
 
-    A home that never started a container does not need an engine for this. One that does not answer was named before.
+    A home that never started a container does not need an engine for this. If the engine does not answer, an earlier
+    finder has reported it.
     """
     parts = survey.parts
     if not (parts.home.root / "instance").exists() or survey.guests_unknown:
@@ -31,5 +32,5 @@ def unused_images(survey: Survey) -> Iterator[Finding]:
 
 
 def _remove(parts: Parts, unused: images.Unused) -> str | None:
-    with parts.home.locked("images", 0.0):  # a build may be about to start from it
+    with parts.home.locked("images", 0.0):  # a build may be about to use it as its parent
         return "" if images.remove_unused(parts.image_site, unused) else None

@@ -1,4 +1,4 @@
-"""Containers that the engine could not end, and that everybody else leaves alone (docs/adr/0024)."""
+"""Containers that the engine could not end, and that all other finders ignore (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:  # loaded when there is one (docs/adr/0003)
 
 
 def quarantined(survey: Survey) -> Iterator[Finding]:
-    """Tried again, briefly; `busy` while the engine still cannot."""
+    """Try again for a short time; `busy` while the engine still cannot end the container."""
     for name in Quarantine(survey.parts.home.quarantine).held():
         yield Finding("container", name, partial(_reap, survey.parts, name), note="the engine could not end it before")
 

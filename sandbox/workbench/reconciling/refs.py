@@ -1,4 +1,4 @@
-"""Branches of tasks that have no record, commits that were made and never told anybody, clones of no repository."""
+"""Branches of tasks without a record, commits that were never recorded, and clones without a repository."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMAT = "%(objectname) %(refname)"
 
 
 def refs(survey: Survey) -> Iterator[Finding]:
-    """What the cache clones hold of tasks, beside what their records say; and clones that are nobody's."""
+    """Refs of tasks in the cache clones that differ from the task records, and clones without a repository."""
     parts = survey.parts
     registered = list_repositories(parts.home)
     yield from _unregistered(parts, {repository.id for repository in registered})
@@ -39,7 +39,7 @@ def refs(survey: Survey) -> Iterator[Finding]:
 
 
 def _unregistered(parts: Parts, registered: set[str]) -> Iterator[Finding]:
-    """The registry may have lost them: tasks may have work there, so they are only named."""
+    """Clones that are not registered. They are only reported: the registry may be damaged, and tasks may need them."""
     for path in children(parts.home.clone("any").parent):
         if path.name not in registered and not path.name.startswith("."):
             note = f"no repository is registered for it; `sandbox repo remove {path.name}` deletes it"
@@ -53,13 +53,13 @@ def _orphans(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iter
             continue
         if name.startswith(_BRANCHES):
             drop = partial(_drop, parts, git, (repo_id, task_id), (name, oid))
-            yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and nothing of its own")
+            yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and no commits of its own")
         elif not name.endswith(("/pushed", "/pushing")):
             yield _kept(name)
 
 
 def _kept(name: str) -> Finding:
-    note = f"its task has no record; `sandbox gc --forget {name}` lets it go for good"
+    note = f"its task has no record; `sandbox gc --forget {name}` deletes it permanently"
     return Finding(_kind(name), name, note=note)
 
 
@@ -68,14 +68,14 @@ def _kind(name: str) -> str:
 
 
 def to_forget(parts: Parts, names: Sequence[str]) -> list[Finding]:
-    """How to delete kept states whose task has no record; what they hold may be nowhere else.
+    """Findings that delete these kept states of tasks without a record. They may be the only copy of work.
 
-    Raises: `not_found` when one is no such ref.
+    Raises: `not_found` when a name is not such a ref.
     """
     known = {finding.name: finding for finding in _forgettable(parts)}
     for name in names:
         if name not in known:
-            raise near("kept state without a task", name, known, "`sandbox gc --dry-run` names all.")
+            raise near("kept state without a task", name, known, "`sandbox gc --dry-run` lists all.")
     return [known[name] for name in dict.fromkeys(names)]
 
 
@@ -101,26 +101,26 @@ def _task_of(ref: str) -> str | None:
 
 
 def _drop(parts: Parts, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
-    """Delete a branch, if every commit on it is somewhere else as well. Raises: `dirty_workspace` if not."""
+    """Delete a branch if each of its commits is also reachable from another ref. Raises: `dirty_workspace` if not."""
     repo_id, task_id = owner
     name, oid = branch
     if parts.home.task(task_id).exists():
         return None
     if has_worktree(site_of(parts, repo_id, task_id)):
-        raise _stays("its worktree is still there")
+        raise _stays("its worktree still exists")
     elsewhere = ("--not", "--remotes", "--tags", f"--exclude={name.removeprefix('refs/heads/')}", "--branches")
     if git.run("rev-list", "--max-count=1", oid, *elsewhere).strip():
-        raise _stays("its commits are nowhere else")
+        raise _stays("its commits are on no other ref")
     git.run("update-ref", "--no-deref", "-d", name, oid)
     return ""
 
 
 def _stays(why: str) -> SandboxError:
-    return SandboxError(ErrorCode.DIRTY_WORKSPACE, "It stays", details=why)
+    return SandboxError(ErrorCode.DIRTY_WORKSPACE, "The branch was kept", details=why)
 
 
 def _unfinished_commits(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
-    """Branches one commit ahead of their task's record: whoever committed was killed before he wrote it."""
+    """Branches one commit ahead of their task's record: the controller was killed before it wrote the record."""
     for task in list_tasks(parts.home, repo_id):
         name = f"refs/heads/{task.branch}"
         tip = tips.get(name)
@@ -130,7 +130,7 @@ def _unfinished_commits(parts: Parts, repo_id: str, git: Git, tips: dict[str, st
 
 
 def _take_back(parts: Parts, git: Git, before: Task) -> str | None:
-    """The record is what counts: the branch goes back to it. The files have the changes still."""
+    """Move the branch back to the commit in the task's record. The files still have the changes."""
     task = find_task(parts.home, before.id, allow_closed=True)
     name = f"refs/heads/{task.branch}"
     tip = objects.resolve_ref(git, name)
@@ -139,4 +139,4 @@ def _take_back(parts: Parts, git: Git, before: Task) -> str | None:
     if objects.parent_of(git, tip) != task.head_commit:
         raise _stays(f"the branch is at {tip[:12]}, its task at {task.head_commit[:12]}")
     objects.move_ref(git, name, task.head_commit, tip)
-    return f"its branch is back at {task.head_commit[:12]}; {tip[:12]} was never told to anybody"
+    return f"its branch was moved back to {task.head_commit[:12]}; {tip[:12]} was never recorded"

@@ -1,9 +1,9 @@
-"""Use-case: forget a repository and delete what is kept of it; work that exists nowhere else goes only when told so.
+"""Use-case: remove a repository and its files. Work that exists only here is deleted only with `discard`.
 
-Theory. Everything is checked first, and a refusal changes nothing. Then, in this order: worktrees of closed tasks go,
-the registry entry goes (under the lock that new tasks are saved under, so none can appear behind our back), and each
-folder is renamed aside and deleted. A kill at any point leaves either a registered repository with less in it or an
-unregistered one with leftovers; `remove` takes up both, and `clone` starts anew beside them.
+Theory. All conditions are checked first, and a refusal has no effect. Then, in this order: worktrees of closed tasks
+are removed; the registry entry is removed (under the lock for saving new tasks, so no new task can appear in between);
+each folder is renamed and then deleted. A kill at any point leaves either a registered repository with fewer files or
+an unregistered one with leftovers. `remove` continues from both, and `clone` starts a new clone beside them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PUSHED = "--glob=refs/sandbox/*/pushed"
 
 
 def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
-    """Forget a repository and delete its cache clone, checkouts and own logs. Records and logs of its tasks stay.
+    """Remove a repository with its cache clone, checkouts and own logs. Records and logs of its tasks are kept.
 
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
-    never pushed, uncommitted changes, or snapshots of such, unless `discard`.
+    never pushed, uncommitted changes, or snapshots of those, unless `discard`.
     """
     at_work(parts)
     home = parts.home
@@ -49,30 +49,30 @@ def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
         lost = _only_here(parts, repo_id, discard=discard)
         known = next((r for r in list_repositories(home) if r.id == repo_id), None)
         for task in _with_worktree(home, repo_id):
-            if task.status is TaskStatus.CLOSED:  # one made meanwhile is what `drop_repository` refuses
+            if task.status is TaskStatus.CLOSED:  # a task created in between is refused by `drop_repository`
                 close(parts, task.id, delete=True, discard=discard)
         drop_repository(home, repo_id)
         for orphan in _children(home.repositories / "worktrees" / repo_id):
-            remove_worktree(site_of(parts, repo_id, orphan.name))  # a mount would hold the folder
+            remove_worktree(site_of(parts, repo_id, orphan.name))  # a mount would keep the folder busy
         _delete(home, repo_id)
     return RepositoryRemoval(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
 
 
 def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
-    """What would be lost for good, in words. Raises: `dirty_workspace` unless `discard`."""
+    """Descriptions of work that exists only here. Raises: `dirty_workspace` unless `discard`."""
     clone = parts.home.clone(repo_id)
     try:
         lost = (*_in_clone(Git(clone, parts.settings.git.executable)), *_uncommitted(parts, repo_id))
     except SandboxError:
         if not discard:
             raise
-        lost = ("what a damaged cache clone held",)
+        lost = ("the contents of a damaged cache clone",)
     if lost and not discard:
         raise SandboxError(
             ErrorCode.DIRTY_WORKSPACE,
             f"{repo_id} holds work that exists only here",
             details="\n".join(lost[:20]),
-            hint=f"Fetch the branches you want to keep from {clone}, or repeat with --discard to lose all of it.",
+            hint=f"Fetch the branches you want to keep from {clone}, or repeat with --discard to delete all of it.",
         )
     return lost
 
@@ -84,7 +84,7 @@ def _in_clone(git: Git) -> Iterator[str]:
 
 
 def _unpushed(git: Git) -> Iterator[str]:
-    """Branches of tasks with a commit that neither the remote's branches and tags nor any push of ours reach."""
+    """Branches of tasks with a commit that is on no remote branch, on no tag and in no push of ours."""
     known = ("--not", "--remotes", "--tags", _PUSHED)
     ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
     listed = git.run("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads/space-agent/")
@@ -95,7 +95,7 @@ def _unpushed(git: Git) -> Iterator[str]:
 
 
 def _kept_states(git: Git) -> Iterator[str]:
-    """Snapshots and rescued worktrees: files that neither the commit they were taken on nor a branch's tip has."""
+    """Snapshots and rescued worktrees with files that are not in their parent commit, nor in the tip of a branch."""
     listed = git.run("for-each-ref", "--format=%(refname:lstrip=2) %(tree) %(parent)", "refs/sandbox/")
     rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line or "/rescued-" in line]
     if not rows:
@@ -108,11 +108,11 @@ def _kept_states(git: Git) -> Iterator[str]:
 
 
 def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:
-    """Worktrees with changes. Raises: `internal` for a task whose record is damaged: it may be open."""
+    """Worktrees with changes. Raises: `internal` for a damaged task record: the task may be open."""
     tasks = {t.id: t for t in _with_worktree(parts.home, repo_id)}
     for name in sorted(p.name for p in _children(parts.home.repositories / "worktrees" / repo_id) if p.name[0] != "."):
         if name not in tasks:
-            yield f"worktree {name}: no task has it"
+            yield f"worktree {name}: it has no task"
         elif _has_changes(parts, tasks[name]):
             yield f"worktree of {name}: uncommitted changes"
 
@@ -124,11 +124,11 @@ def _has_changes(parts: Parts, task: Task) -> bool:
     except SandboxError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
-        return True  # without its clone or registry entry nobody can tell
+        return True  # unknown without the clone or the registry entry
 
 
 def _with_worktree(home: Home, repo_id: str) -> list[Task]:
-    """Tasks whose worktree is still there. Raises: `internal` for a damaged record among them."""
+    """Tasks that still have a worktree. Raises: `internal` for a damaged record among them."""
     names = {p.name for p in _children(home.repositories / "worktrees" / repo_id)}
     recorded = sorted(n for n in names if home.task(n).exists())
     return [find_task(home, name, allow_closed=True) for name in recorded]
@@ -139,14 +139,14 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _holdings(home: Home, repo_id: str) -> list[Path]:
-    """All folders of one repository, those that an earlier removal or clone left aside among them."""
+    """All folders of one repository, including those that an earlier removal or clone left."""
     wanted = re.compile(rf"{re.escape(repo_id)}|\.{re.escape(repo_id)}\.(incoming|corrupt-\d+|removed-[0-9a-f]{{16}})")
     found = (path for name in REPOSITORY_FOLDERS for path in _children(home.repositories / name))
     return sorted(p for p in found if wanted.fullmatch(p.name))
 
 
 def _delete(home: Home, repo_id: str) -> None:
-    """Rename first: whoever comes meanwhile finds nothing rather than a half."""
+    """Rename first: another process then finds no folder, instead of a partial one."""
     for path in _holdings(home, repo_id):
         if path.name == repo_id:
             path.rename(path.with_name(f".{repo_id}.removed-{secrets.token_hex(8)}"))

@@ -1,4 +1,4 @@
-"""Keep what a worktree without a task holds, as a commit under a ref of its own, before the worktree goes."""
+"""Save the changes of a worktree without a task as a commit under its own ref, before the worktree is deleted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OURS = RESERVED_PREFIX.decode()
 
 @dataclass(frozen=True)
 class Saved:
-    """Where the changes of a worktree are now. `is_new`: they were nowhere before."""
+    """The ref that holds the changes of a worktree. `is_new`: the ref did not exist before."""
 
     ref: str = ""
     is_new: bool = False
@@ -43,10 +43,10 @@ Saved.NOTHING = Saved()
 
 
 def rescue(parts: Parts, repo_id: str, task_id: str) -> Saved:
-    """Commit the changes on the head of the task's branch, under `refs/sandbox/TASK/rescued-<tree>`.
+    """Commit the changes on top of the head of the task's branch, under `refs/sandbox/TASK/rescued-<tree>`.
 
-    The caller holds the lock of the task. Raises: `dirty_workspace` and what git does, when it cannot be done
-    or not in full: a name that no commit can hold. The worktree has to stay then.
+    The caller holds the lock of the task. Raises: `dirty_workspace` if some file cannot be committed; errors of git.
+    The worktree must be kept then.
     """
     git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
     found = _found(parts, repo_id, task_id, git)
@@ -54,14 +54,14 @@ def rescue(parts: Parts, repo_id: str, task_id: str) -> Saved:
 
 
 def would_rescue(parts: Parts, repo_id: str, task_id: str) -> tuple[str, ...]:
-    """Names of the changed files that `rescue` would keep. Raises: as that does."""
+    """Names of the changed files that `rescue` would commit. Raises: as `rescue`."""
     git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
     found = _found(parts, repo_id, task_id, git)
     return tuple(change.path for change in found[1].shown) if found else ()
 
 
 def _found(parts: Parts, repo_id: str, task_id: str, git: Git) -> tuple[str, Changes] | None:
-    """The head of the task's branch, and what differs from it; None for a worktree that was never finished."""
+    """The head of the task's branch and the changes against it; None for a worktree that was never completed."""
     site = site_of(parts, repo_id, task_id)
     if _was_never_finished(site):
         return None
@@ -72,9 +72,9 @@ def _found(parts: Parts, repo_id: str, task_id: str, git: Git) -> tuple[str, Cha
 
 
 def _was_never_finished(site: Site) -> bool:
-    """Nobody could edit it: the last thing made in a new worktree is the mask of its `.git`.
+    """Whether the creation of the worktree was cut off, so it has no edits: the mask of its `.git` is created last.
 
-    Layers without a mount hold the mask in their upper directory; an empty one holds nothing at all.
+    Layers without a mount have the mask in their upper directory; in an unfinished worktree that directory is empty.
     """
     if site.layers.is_dir():
         upper = site.layers / "upper"
@@ -83,23 +83,25 @@ def _was_never_finished(site: Site) -> bool:
 
 
 def _head(git: Git, task_id: str) -> str:
-    """Where the task's branch is. Raises: `dirty_workspace` when that is gone too."""
+    """The commit of the task's branch. Raises: `dirty_workspace` when the branch is gone too."""
     pattern = f"refs/heads/space-agent/{task_id}-*"
     listed = git.run("for-each-ref", "--format=%(objectname)", pattern).decode().split()
     if len(listed) != 1:
         raise SandboxError(
             ErrorCode.DIRTY_WORKSPACE,
-            "Nobody knows what it started from",
-            details=f"{len(listed)} branches of it in the cache clone",
+            "The commit that it started from is unknown",
+            details=f"{len(listed)} branches of the task in the cache clone",
         )
     return listed[0]
 
 
 def _require_all(changes: Changes) -> None:
-    """Temporary names of a killed edit are ours, and worth nothing."""
+    """Require that all changes can be committed, except temporary files of a killed edit of ours."""
     theirs = [name for name in changes.rejected if not posixpath.basename(name).startswith(_OURS)]
     if theirs:
-        raise SandboxError(ErrorCode.DIRTY_WORKSPACE, "It holds what no commit can", details=", ".join(theirs[:10]))
+        raise SandboxError(
+            ErrorCode.DIRTY_WORKSPACE, "It has files that cannot be committed", details=", ".join(theirs[:10])
+        )
 
 
 def _kept(parts: Parts, git: Git, place: tuple[str, str], changes: Changes) -> Saved:

@@ -1,4 +1,4 @@
-"""Clean rooms and report folders of dead controllers, and mounts made to try something out."""
+"""Clean rooms and report folders of dead controllers, and probe mounts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from sandbox.workbench.reconciling.survey import Finding, Survey, children, matc
 
 
 def dead_rooms(survey: Survey) -> Iterator[Finding]:
-    """All in `rooms/` whose owner is dead: checkouts, mounted or not, their layers, report folders.
+    """All entries of `rooms/` with a dead owner: checkouts, mounted or not, their layers, report folders.
 
-    Guests go first: a room is not taken away under one (THREATS P10), nor under one that the engine could not end.
+    Guests are removed first: a room is not removed while a guest uses it (THREATS P10), also not while the engine
+    cannot end that guest.
     """
     undead = {owner_of(name) for name in Quarantine(survey.parts.home.quarantine).held()}
     found = children(survey.parts.home.room("any").parent)
@@ -26,7 +27,7 @@ def dead_rooms(survey: Survey) -> Iterator[Finding]:
         if owner_of(path.name) in undead - {None}:
             yield Finding("room", path.name, note="the engine could not end its guest")
         elif survey.guests_unknown:
-            yield Finding("room", path.name, note=f"its guest may live: {survey.guests_unknown}")
+            yield Finding("room", path.name, note=f"its guest may still run: {survey.guests_unknown}")
         else:
             yield Finding("room", path.name, partial(_remove, path))
 
@@ -38,7 +39,7 @@ def _remove(path: Path) -> str:
 
 
 def probes(survey: Survey) -> Iterator[Finding]:
-    """Where it was tried whether overlays work. That takes a moment, and whoever does it is at work."""
+    """Directories in which overlay support was tested. A test is short and belongs to a live controller."""
     found = matching(survey.parts.home.repositories, f"{PROBE_PREFIX}*")
     if found and survey.is_alone():
         for path in found:

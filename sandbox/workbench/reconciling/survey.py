@@ -1,4 +1,4 @@
-"""What finders look at and what they tell: a leftover, and how to do away with it."""
+"""What finders read and what they return: a leftover, and how to remove it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from sandbox.workbench.controller.services import Parts
 
 NOTE_LENGTH = 500
 _SAYS = {ErrorCode.CONFLICT: Tidying.BUSY, ErrorCode.DIRTY_WORKSPACE: Tidying.KEPT}
-"""What an error of a remedy means; all others are failures."""
+"""The action for an error of a remedy; all other errors are `FAILED`."""
 
 Remedy = Callable[[], str | None]
-"""Does it, and returns a remark; None when it was none after all, seen under the locks."""
+"""Removes the leftover. Returns a note, or None if under the locks there was no leftover to remove."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One leftover. `locks` are held while `remedy` runs; without a remedy it is named and stays.
+    """One leftover. `locks` are held while `remedy` runs; a leftover without a remedy is reported and kept.
 
-    `forecast`: what a dry run does instead of the remedy, with the same answers; by default nothing.
+    `forecast`: called by a dry run instead of the remedy, with the same return values; None: not called.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass
 class Survey:
-    """One reconciliation. `guests_unknown`: why nobody can tell which guests live; what they may use stays then."""
+    """One reconciliation. `guests_unknown`: why it is unknown which guests run; then all they may use is kept."""
 
     parts: Parts
     dry_run: bool = False
@@ -49,15 +49,15 @@ class Survey:
     done: list[Leftover] = field(default_factory=list)
 
     def is_dead(self, nonce: str | None) -> bool:
-        """Whether the controller with this nonce is gone. Ask after listing what it may own, never before."""
+        """Whether the controller with this nonce is gone. Call it after listing what it may own, never before."""
         return nonce not in alive(self.parts.home.presence)
 
     def is_alone(self) -> bool:
-        """Whether no other controller is at work. Ask after listing."""
+        """Whether no other controller is alive. Call it after listing."""
         return alive(self.parts.home.presence) <= {self.parts.presence.nonce}
 
     def settle(self, finder: Finder) -> None:
-        """Do what is to be done about each finding, or say what would be. One that cannot be looked for is told."""
+        """Handle each finding of a finder, or report what would be done. An error of the finder is reported too."""
         try:
             for finding in finder(self):
                 outcome = self._settled(finding)
@@ -69,18 +69,18 @@ class Survey:
             self.done.append(_blind(finder, f"{error.strerror}: {error.filename}"))
 
     def _settled(self, finding: Finding) -> Leftover | None:
-        def told(action: Tidying, note: str) -> Leftover:
+        def leftover(action: Tidying, note: str) -> Leftover:
             return Leftover(kind=finding.kind, name=finding.name, action=action, note=note)
 
         if finding.remedy is None:
-            return told(Tidying.KEPT, finding.note)
+            return leftover(Tidying.KEPT, finding.note)
         try:
             note = self._cured(finding)
         except SandboxError as error:
-            return told(_SAYS.get(error.code, Tidying.FAILED), _why(error))
+            return leftover(_SAYS.get(error.code, Tidying.FAILED), _why(error))
         except OSError as error:
-            return told(Tidying.FAILED, error.strerror or str(error))
-        return None if note is None else told(finding.action, note or finding.note)
+            return leftover(Tidying.FAILED, error.strerror or str(error))
+        return None if note is None else leftover(finding.action, note or finding.note)
 
     def _cured(self, finding: Finding) -> str | None:
         home = self.parts.home
@@ -91,7 +91,7 @@ class Survey:
                 remedy = finding.forecast if self.dry_run else finding.remedy
                 return "" if remedy is None else remedy()
         finally:
-            for name in finding.locks:  # we made its file again
+            for name in finding.locks:  # taking the lock created its file again
                 if is_task_id(name) and not home.task(name).exists():
                     remove_abandoned(home.lock(name))
 
@@ -104,21 +104,21 @@ def _why(error: SandboxError) -> str:
 
 
 def _blind(finder: Finder, why: str) -> Leftover:
-    name = getattr(finder, "__name__", "").replace("_", " ")
+    name = getattr(finder, "__name__", "").removeprefix("find_").replace("_", " ")
     return Leftover(kind="look", name=name, action=Tidying.FAILED, note=why[:NOTE_LENGTH])
 
 
 def is_task_id(name: str) -> bool:
-    """Whether a name can be a task's."""
+    """Whether a name has the form of a task id."""
     return re.fullmatch(TASK_ID_PATTERN, name) is not None
 
 
 def matching(folder: Path, *patterns: str) -> list[Path]:
-    """Names below a directory, hidden ones too. What vanishes meanwhile is no error, as it is for `Path.glob`."""
+    """Names below a directory, also hidden ones. Unlike with `Path.glob`, a file that vanishes is not an error."""
     found = (name for p in patterns for name in glob.glob(p, root_dir=folder, recursive=True, include_hidden=True))  # noqa: PTH207 - see above
     return sorted(folder / name for name in found)
 
 
 def children(folder: Path) -> list[Path]:
-    """Entries of a directory by name; none of one that is not there."""
+    """Entries of a directory, sorted by name; empty if the directory does not exist."""
     return sorted(folder.iterdir()) if folder.is_dir() else []

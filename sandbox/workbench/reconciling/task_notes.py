@@ -1,4 +1,4 @@
-"""Small files about tasks that are gone, or made long since: stat indexes, marks, locks."""
+"""Small files about tasks that are gone or completely created: stat indexes, marks, locks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_t
 
 
 def stat_indexes(survey: Survey) -> Iterator[Finding]:
-    """Indexes of plain worktrees whose task has no record."""
+    """Stat indexes of plain worktrees of tasks without a record."""
     home = survey.parts.home
     for path in matching(home.repositories, "tasks/*.stat"):
         if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(survey, path.stem):
@@ -28,7 +28,7 @@ def _unlink(parts: Parts, path: Path) -> str | None:
 
 
 def making_marks(survey: Survey) -> Iterator[Finding]:
-    """Tasks whose making was killed: what there was of one without a record has been taken away by now."""
+    """Marks of tasks that were being created at a kill. Worktrees without a task record were removed before."""
     for path in matching(survey.parts.home.repositories, "tasks/*.making"):
         if is_task_id(path.stem) and not (
             _is_used(survey, path.stem) and not survey.parts.home.task(path.stem).exists()
@@ -44,7 +44,7 @@ def _unmark(path: Path) -> str | None:
 
 
 def locks(survey: Survey) -> Iterator[Finding]:
-    """Lock files of tasks without a record. Whoever waits for one that is unlinked tries again on a new one."""
+    """Lock files of tasks without a record. A process that waits for an unlinked lock file retries on a new one."""
     home = survey.parts.home
     for path in children(home.repositories / "locks"):
         task_id = path.stem.removeprefix("mount-")
@@ -67,7 +67,7 @@ def _unlock(path: Path) -> str | None:
 
 
 def controllers(survey: Survey) -> Iterator[Finding]:
-    """That a controller was killed is forgotten when all it left is gone; comes last."""
+    """Records of killed controllers. They are removed last, when all leftovers of the controller are gone."""
     if survey.guests_unknown:
         return
     for dead in absent(survey.parts.home.presence):

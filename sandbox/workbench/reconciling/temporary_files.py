@@ -1,4 +1,4 @@
-"""Files and checkouts that somebody was making, or taking away, when he was killed."""
+"""Files and checkouts that a killed process was creating or removing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OLD_S = 60.0
 
 
 def temporary_files(survey: Survey) -> Iterator[Finding]:
-    """What atomic writes left beside their targets. Their writers hold them, so age says nothing."""
+    """Temporary files of atomic writes. A live writer holds a lock on its file, so the age does not matter."""
     root = survey.parts.home.root
     for path in matching(root, *_PLACES):
         if _TEMPORARY.match(path.name) and is_abandoned(path):
@@ -55,7 +55,7 @@ def _sweep(path: Path) -> str | None:
 
 
 def half_checkouts(survey: Survey) -> Iterator[Finding]:
-    """Pristine checkouts that were being made or taken away, under the lock that both need."""
+    """Pristine checkouts that were being created or removed, under the lock that both operations need."""
     for folder in children(survey.parts.home.pristines("any").parent):
         lock = (f"pristine-{folder.name}",)
         for path in children(folder) if folder.is_dir() else ():
@@ -64,23 +64,23 @@ def half_checkouts(survey: Survey) -> Iterator[Finding]:
 
 
 def courier_folders(survey: Survey) -> Iterator[Finding]:
-    """Empty directories of the guest that hands out PID 1, which is asked under a lock."""
+    """Empty directories of the guest that extracts the PID 1 binary. It runs under a lock."""
     for path in matching(survey.parts.home.supervisors, "*/.workspace-*"):
         yield Finding("courier folder", path.name, _removal(path), locks=("supervisor",))
 
 
 def half_clones(survey: Survey) -> Iterator[Finding]:
-    """First clones that did not end, and what a repair set aside."""
+    """First clones that were not completed, and clones that a repair set aside."""
     for path in children(survey.parts.home.clone("any").parent):
         made = _HALF_CLONE.match(path.name)
         if made:
             yield Finding("clone", path.name, _removal(path), locks=(f"repository-{made[1]}",))
         elif _CORRUPT_CLONE.match(path.name):
-            yield Finding("clone", path.name, note="a repair set it aside; delete it when nobody wants to look into it")
+            yield Finding("clone", path.name, note="a repair set it aside; delete it when it is no longer needed")
 
 
 def half_removals(survey: Survey) -> Iterator[Finding]:
-    """Folders that were given up: renamed first, deleted after, and that did not end."""
+    """Folders that were renamed for removal but not completely deleted."""
     repositories = survey.parts.home.repositories
     places = [p for name in REPOSITORY_FOLDERS for p in children(repositories / name)]
     places += [p for name in ("layers", "worktrees") for repo in children(repositories / name) for p in children(repo)]
@@ -107,8 +107,9 @@ def _removal(path: Path, *, mounted: bool = False) -> Callable[[], str | None]:
 def unfinished_objects(survey: Survey) -> Iterator[Finding]:
     """Packs and objects that git was writing, and its lock files, in the cache clones.
 
-    Only what no process has open: a git outlives its killed controller. Age leaves out what has just been closed, to be
-    renamed; where nobody else is at work only a git that nobody waits for could do that, and its work is void.
+    Only files that no process has open: a git process outlives its killed controller. The age excludes files that git
+    has just closed and is about to rename. If no other controller is alive, the age does not matter for objects: only
+    an orphaned git process could rename them, and its result is not used.
     """
     clones = [p for p in children(survey.parts.home.clone("any").parent) if not p.name.startswith(".")]
     for clone in clones:

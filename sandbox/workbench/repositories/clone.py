@@ -28,6 +28,7 @@ from sandbox.store.records import find_repository, list_repositories, near, save
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.controller.startup import at_work
 from sandbox.workbench.repositories.commit_facts import Listing, facts_of_listing, list_commit
+from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.pristine import ensure_pristine
 
 
@@ -52,13 +53,14 @@ def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
 class Registered:
     """A repository that was just updated, git on its cache clone, and the head of its default branch.
 
-    `remote_head`: the commit of the remote's HEAD. It differs from `default_head` when the remote's HEAD is detached.
+    `checked_out`: the commit of the remote's HEAD, which is another one where HEAD is detached. `facts`: of `head`.
     """
 
     repository: Repository
     git: Git
     head: Listing
     checked_out: str
+    facts: BaseFacts
 
     def commit_of(self, ref: str) -> str:
         """The commit of a branch, tag, full commit id or `HEAD`. Raises: `invalid_input`, `not_found`."""
@@ -87,6 +89,7 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
         head = parts.authenticated(remote, lambda access: refresh(path, access, wanted_since, partial=partial))
     git = open_cache(path, parts.settings.git.executable)
     listing = _default_listing(parts, remote, git, head)
+    facts = facts_of_listing(parts, repo_id, git, listing)
     known = next((r for r in list_repositories(parts.home) if r.id == repo_id), None)
     repository = Repository(
         id=repo_id,
@@ -96,12 +99,12 @@ def register(parts: Parts, url: str, *, partial: bool = False) -> Registered:
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=detect(parts.profiles, facts_of_listing(parts, repo_id, git, listing).marker).name,
+        profile=detect(parts.profiles, facts.marker).name,
         created_at=known.created_at if known else datetime.now(UTC),
     )
     if repository != known:
         save_repository(parts.home, repository)
-    return Registered(repository, git, listing, head.commit)
+    return Registered(repository, git, listing, head.commit, facts)
 
 
 def _default_listing(parts: Parts, remote: Remote, git: Git, head: RemoteHead) -> Listing:
@@ -125,9 +128,8 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
     found = register(parts, url)
     repository, git, head = found.repository, found.git, found.head
     commit = found.commit_of(ref)
-    is_listed = commit == head.commit
-    name = tree = _completed(parts, repository, git, head.tree if is_listed else tree_of(git, commit))
-    entries = head.entries if is_listed else list_tree(git, tree)
+    name = tree = whole_tree_of(parts, found, commit)
+    entries = head.entries if commit == head.commit else list_tree(git, tree)
     if subpath is not None and subpath.strip("/"):
         prefix = path_bytes(check_path(subpath.strip("/"))) + b"/"
         entries = [e for e in entries if e.path.startswith(prefix)]
@@ -141,6 +143,12 @@ def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
     context = describe(entries, lambda oids: list(read_blobs(git, oids)))
     path = pristine(parts, repository.id, git, entries, name)
     return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
+
+
+def whole_tree_of(parts: Parts, found: Registered, commit: str) -> str:
+    """As `whole_tree`, without asking git for the tree of the head."""
+    tree = found.head.tree if commit == found.head.commit else tree_of(found.git, commit)
+    return _completed(parts, found.repository, found.git, tree)
 
 
 def whole_tree(parts: Parts, repository: Repository, git: Git, commit: str) -> str:

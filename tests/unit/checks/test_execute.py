@@ -567,6 +567,30 @@ def test_a_check_is_told_to_end_once_it_has_printed_too_much(tmp_path: Path) -> 
     assert said == [None, None, Verdict.OUTPUT_LIMIT]
 
 
+def test_a_heartbeat_goes_on_until_the_guest_has_ended(tmp_path: Path) -> None:
+    """One with each question whether to stop, also after the answer was yes."""
+    beats: list[int] = []
+    said: list[Verdict | None] = []
+
+    class Asking(Scripted):
+        def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+            said.extend(why_stop() for _ in range(3))
+            return self.how
+
+    (tmp_path / "report").mkdir()
+    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    recorder = Recorder(Asking(b"", ending(137, stopped=Verdict.KILLED)), GUEST, tmp_path)
+    recorder.run(
+        "run-1",
+        CHECK,
+        place,
+        None,
+        lambda: Verdict.KILLED if len(beats) > 1 else None,
+        heartbeat=lambda: beats.append(1),
+    )
+    assert (said, len(beats)) == ([None, Verdict.KILLED, Verdict.KILLED], 3)
+
+
 @pytest.mark.parametrize("how", [ending(137, timed_out=True), ending(0, oom_killed=True)], ids=["deadline", "memory"])
 def test_what_we_or_the_kernel_killed_carries_its_signal(how: Ending, tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()

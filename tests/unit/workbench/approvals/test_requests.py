@@ -374,7 +374,7 @@ def test_n11_the_question_about_a_clean_tells_what_is_lost_also_of_a_task_too_la
         call_of(desk, COMMIT, message="m")
     call = call_of(desk, "space_repo_clean", without=["core"])
     text = "\n".join(approved(desk, call).question)
-    assert all(told in text for told in ("loses for good", "git ignores", 'without: ["core"]', "keeps: other"))
+    assert all(told in text for told in ("deletes permanently", "git ignores", 'without: ["core"]', "keeps: other"))
     assert not desk.workbench.use_approval(call_of(desk, "space_repo_clean", without=["f2"]))
     assert desk.workbench.use_approval(call)
     desk.workbench.clean_task(desk.task.id, ["core"])

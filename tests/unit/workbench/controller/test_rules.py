@@ -18,7 +18,8 @@ from sandbox.errors import ErrorCode
 from sandbox.models import Check, Limits, PolicyRule, Risk
 from sandbox.policy import commit, container
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks.verdict_keys import Made, bindings
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.verdict_keys import bindings
 from sandbox.workbench.controller.services import build_parts
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -148,14 +149,14 @@ def test_another_policy_is_another_question(tmp_path: Path) -> None:
     for text in ("", "", "shm_bytes = 1", 'seccomp_deny = ["ptrace"]', "[env]\nTZ = 'UTC'"):
         written(tmp_path / "home" / "policies", "container.toml", text)
         parts = build_parts(tmp_path / "home", {}, allow_file=True)
-        asked = bindings(parts, Made("sha256:1", "runc"), "0" * 40, [CHECK])
+        asked = bindings(parts, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])
         keys.append(asked["test"].key)
         parts.close()
     assert keys[0] == keys[1]
     assert len(set(keys)) == 4
     (tmp_path / "home" / "policies" / "container.toml").unlink()
     parts = build_parts(tmp_path / "home", {}, allow_file=True)
-    assert bindings(parts, Made("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
+    assert bindings(parts, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
 
 
 def test_a_repository_has_no_say(upstream: Upstream, tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from sandbox.workbench import Workbench
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import chains_of
-from sandbox.workbench.checks.verdict_keys import Made, bindings
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.verdict_keys import bindings
 from sandbox.workbench.controller.services import Parts, build_parts
 from sandbox.workbench.delivery import description, secret_scan
 from sandbox.workbench.repositories import profile_checks
@@ -81,14 +82,14 @@ def told(parts: Parts, desk: Desk, **others: object) -> Facts:
     return description.facts(parts, find_task(parts.home, desk.task.id), **others)  # type: ignore[arg-type]  # any of its
 
 
-def engine_says(monkeypatch: pytest.MonkeyPatch) -> Made:
+def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
     """What an engine would say of image and runtime."""
-    made = Made("sha256:1", "runc")
-    monkeypatch.setattr(gate, "made_of", lambda *_: made)
+    made = GuestSetup("sha256:1", "runc")
+    monkeypatch.setattr(gate, "resolve_guest_setup", lambda *_: made)
     return made
 
 
-def kept(parts: Parts, desk: Desk, made: Made, **verdicts: tuple[Verdict, int]) -> None:
+def kept(parts: Parts, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
     """Clean rooms have said this of the task's last commit."""
     task = find_task(parts.home, desk.task.id)
     tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
@@ -182,7 +183,7 @@ def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
     )
     desk.write("later", b"x\n")
     desk.workbench.commit(desk.task.id, "another kind of project")
-    monkeypatch.setattr(gate, "made_of", lambda *_: Made("sha256:1", "runsc"))
+    monkeypatch.setattr(gate, "resolve_guest_setup", lambda *_: GuestSetup("sha256:1", "runsc"))
     again = build_parts(desk.home, {}, allow_file=True)
     assert told(again, desk).provenance.command[-4:] == ("--profile", "two", "--runtime", "runsc")
     again.close()

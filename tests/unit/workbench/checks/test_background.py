@@ -1,0 +1,133 @@
+"""Background runs without an engine: what their work does is scripted here, the records and the threads are real."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun
+from sandbox.store.background_runs import RunRecord, find_record, save_record
+from sandbox.store.home import Home
+from sandbox.workbench import Watch
+from sandbox.workbench.checks import background
+from tests.unit.conftest import Upstream, refused
+from tests.unit.desk import Desk
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    found = Desk(upstream, tmp_path / "sandbox-home")
+    with found.workbench:
+        yield found
+
+
+def question(desk: Desk) -> background.Question:
+    return background.Question("check", desk.task.id, ("test",))
+
+
+def test_the_error_of_a_run_keeps_its_reason_and_data(desk: Desk) -> None:
+    """Also for another process, which only has the record."""
+    data = {"path": "f", "lines": [1, 2], "closest": None}
+
+    parts, started = desk.workbench._parts, threading.Event()
+
+    def fail(_watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+        started.wait(DEADLINE_S)
+        raise SandboxError(ErrorCode.CONFLICT, "no", details="d", hint="h", reason="changed", data=data)
+
+    run = background.start(parts, question(desk), Watch(), fail)
+    started.set()
+    with pytest.raises(SandboxError) as caught:
+        background.wait(parts, run.run_id, DEADLINE_S)
+    error = caught.value
+    assert (error.code, error.brief, error.details, error.hint) == (ErrorCode.CONFLICT, "no", "d", "h")
+    assert (error.reason, error.data) == ("changed", data)
+
+
+def test_a_record_without_reason_and_data_can_be_read(desk: Desk) -> None:
+    """Written by an older version."""
+    parts = desk.workbench._parts
+    failure = {"code": "conflict", "brief": "no", "details": "", "hint": ""}
+    _record(desk, state="failed", failure=failure)
+
+    with pytest.raises(SandboxError) as caught:
+        background.wait(parts, "run-" + "a" * 32, 0.0)
+    assert (caught.value.brief, caught.value.reason, caught.value.data) == ("no", None, None)
+
+
+def _record(desk: Desk, **fields: Any) -> RunRecord:
+    home = desk.workbench._parts.home
+    home.background_runs.mkdir(mode=0o700, exist_ok=True)
+    record = RunRecord.model_validate(
+        {
+            "run_id": "run-" + "a" * 32,
+            "task_id": desk.task.id,
+            "operation": "check",
+            "check_ids": ["test"],
+            "started_at": "2026-01-01T00:00:00Z",
+            **fields,
+        }
+    )
+    save_record(home, record)
+    return record
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the records that were read."""
+    found: list[str] = []
+
+    def counted(home: Home, run_id: str) -> RunRecord:
+        found.append(run_id)
+        return find_record(home, run_id)
+
+    monkeypatch.setattr(background, "find_record", counted)
+    return found
+
+
+def test_one_look_reads_the_record_once(desk: Desk, reads: list[str]) -> None:
+    parts, ends = desk.workbench._parts, threading.Event()
+
+    def work(watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+        while not ends.is_set() and not watch.cancelled():
+            ends.wait(0.01)
+        return ()
+
+    run = background.start(parts, question(desk), Watch(), work)
+    reads.clear()
+    assert background.wait(parts, run.run_id, 0.0).state == "running"
+    assert reads == [run.run_id]
+    ends.set()
+    background.wait(parts, run.run_id, DEADLINE_S)
+    reads.clear()
+    assert background.wait(parts, run.run_id, 0.0).state == "finished"
+    assert reads == [run.run_id]
+
+
+def test_a_run_that_ends_between_record_and_lock_is_not_taken_for_killed(
+    desk: Desk, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = _record(desk)
+
+    def ended_meanwhile(_parts: object, _record: RunRecord) -> bool:
+        save_record(desk.workbench._parts.home, record.model_copy(update={"state": "finished", "ended_s": 1.0}))
+        return False
+
+    monkeypatch.setattr(background, "_is_alive", ended_meanwhile)
+    assert background.wait(desk.workbench._parts, record.run_id, 0.0).state == "finished"
+    assert len(reads) == 2
+
+
+def test_a_run_of_a_killed_process_has_no_result(desk: Desk) -> None:
+    """Control: its record says that it runs, and no process holds the request."""
+    record = _record(desk)
+
+    with refused(ErrorCode.NOT_FOUND):
+        background.wait(desk.workbench._parts, record.run_id, 0.0)
