@@ -112,7 +112,7 @@ class WorktreeFiles:
         return True
 
     def kind(self, path: RepoPath) -> EntryKind | None:
-        """Kind of the entry with this name, not followed; None if absent. Raises: `unsafe_path` for a link on the way."""
+        """Kind of the entry (links not followed); None if absent. Raises: `unsafe_path` for a link in the path."""
         raw = path_bytes(path)
         try:
             handle = openat2(self._fd, raw, os.O_PATH | os.O_NOFOLLOW)
