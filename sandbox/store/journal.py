@@ -64,8 +64,7 @@ def append(home: Home, name: str, entry: JournalEntry, *, synced: bool = True) -
 
 @contextmanager
 def _locked(fd: int) -> Iterator[None]:
-    """Lock the file. The kernel frees the lock at exit. Raises: OSError if the lock is not free after `LOCK_TIMEOUT_S`.
-    """
+    """Lock the file. The kernel frees the lock at exit. Raises: OSError if another holds it for `LOCK_TIMEOUT_S`."""
     until = time.monotonic() + LOCK_S
     while True:
         try:
