@@ -119,15 +119,15 @@ def grep_log(git: Git, path: Path, query: Query, deadline_s: float) -> Generator
     Raises: as `grep`. A missing file has no match.
     """
     there = replace(git, directory=str(path.parent))
-    nothing = ("--no-index", "--no-exclude-standard", "--")
+    options = ("--no-index", "--no-exclude-standard", "--")
     with there.stream(
-        "grep", "--text", *query.flags, *nothing, path.name, env={"LC_ALL": "C.UTF-8"}, deadline_s=deadline_s
+        "grep", "--text", *query.flags, *options, path.name, env={"LC_ALL": "C.UTF-8"}, deadline_s=deadline_s
     ) as process:
         answer = _Answer(process.stdout)
         while (found := _line(answer)) is not None:
             yield found
     if process.code not in {0, 1} or _UNREAD.search(process.stderr):
-        raise _failure(there, query, (*nothing, "none"), scrub(process.stderr)[:2000])
+        raise _failure(there, query, (*options, "none"), scrub(process.stderr)[:2000])
 
 
 def _answers(

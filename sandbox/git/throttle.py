@@ -11,8 +11,8 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 from sandbox.errors import SandboxError
+from sandbox.retries import MAX_PAUSE_S
 
-MAX_PAUSE_S = 30.0
 _RECEIVED = re.compile(r"<= Recv header: (.*)$", re.MULTILINE)
 _ENOUGH = re.compile(r"HTTP/\S+ (429|503)\b")
 _SECONDS = re.compile(r"\d{1,9}")

@@ -25,20 +25,19 @@ from sandbox.git.local_remotes import require_repository
 from sandbox.git.objects import check_ref_name, is_object_id
 from sandbox.git.process import Ceiling, Git, Grant, Result
 from sandbox.git.shutdown import Ending
-from sandbox.git.throttle import MAX_PAUSE_S, Throttled, retry_after
+from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import sweep
 from sandbox.remotes import Remote
+from sandbox.retries import build_retrying
 
 _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
-ATTEMPTS = 3
 MAX_FETCH_BYTES = 8 * 1024**3
 MEMORY_BYTES = 4 * 1024**3
 MAX_REFS = 250_000
 _ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
-_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5)
 _BRANCHES = "+refs/heads/*:refs/remotes/origin/*"
 _TAGS = "+refs/tags/*:refs/tags/*"
 PROMISER = "sandbox"
@@ -142,13 +141,7 @@ def _askpass(access: Access) -> Iterator[Grant]:
 
 def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
     """Run a command that only reads. While the network fails, repeat it with growing and jittered pauses."""
-    attempts = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=_pause,
-        retry=tenacity.retry_if_exception(_worth_another_try),
-        before_sleep=_log_retry,
-        reraise=True,
-    )
+    attempts = build_retrying(is_transient, _requested_pause_s, _log_retry)
     with granted(access) as plain:
         try:
             return attempts(once, replace(plain, progress=access.progress))
@@ -159,14 +152,8 @@ def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
             raise
 
 
-def _pause(state: tenacity.RetryCallState) -> float:
-    """Our own pause, or the server's if that is longer."""
-    error = state.outcome.exception() if state.outcome else None
-    return max(float(_BACKOFF(state)), error.wait_s if isinstance(error, Throttled) else 0.0)
-
-
-def _worth_another_try(error: BaseException) -> bool:
-    return is_transient(error) and not (isinstance(error, Throttled) and error.wait_s > MAX_PAUSE_S)
+def _requested_pause_s(error: BaseException) -> float:
+    return error.wait_s if isinstance(error, Throttled) else 0.0
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:
