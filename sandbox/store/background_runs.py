@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -21,7 +20,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
 from sandbox.models.model import Model
 from sandbox.store.home import Home, damaged, read_json, write_json
-from sandbox.store.runs import RUN_ID_PATTERN
+from sandbox.store.runs import RUN_ID_PATTERN, newest_files
 
 KEPT, SPARE = 500, 50
 """Records that a home keeps, and how many more trigger pruning when a run is started."""
@@ -79,7 +78,7 @@ def find_record(home: Home, run_id: str) -> RunRecord:
 
 def list_records(home: Home, most: int = KEPT) -> Iterator[RunRecord]:
     """Records, last written first. Damaged ones are skipped, with a warning."""
-    for path in _newest(home)[:most]:
+    for path in newest_files(home.background_runs)[:most]:
         try:
             document = read_json(path)
             if document is not None:
@@ -91,20 +90,8 @@ def list_records(home: Home, most: int = KEPT) -> Iterator[RunRecord]:
 def prune(home: Home) -> None:
     """Remove the oldest records beyond `MAX_RECORDS`. A live run writes its record again, at the latest at its end."""
     if sum(1 for _ in home.background_runs.iterdir()) > KEPT + SPARE:  # rarely: sorting takes a millisecond
-        for path in _newest(home)[KEPT:]:
+        for path in newest_files(home.background_runs)[KEPT:]:
             path.unlink(missing_ok=True)
-
-
-def _newest(home: Home) -> list[Path]:
-    found = ((_written_ns(path), path) for path in home.background_runs.glob("run-*.json"))
-    return [path for _, path in sorted(found, reverse=True)]
-
-
-def _written_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:  # removed meanwhile
-        return 0
 
 
 def _unknown(home: Home, run_id: str) -> SandboxError:

@@ -27,8 +27,7 @@ def list_runs(home: Home, owner_id: str, most: int) -> tuple[CheckRun, ...]:
 
     The caller has checked that the task or repository exists.
     """
-    newest = sorted(((_ended_ns(path), path) for path in home.logs(owner_id).glob("run-*.json")), reverse=True)
-    found = [run for _, path in newest[:most] if (run := _load(path)) is not None]
+    found = [run for path in newest_files(home.logs(owner_id))[:most] if (run := _load(path)) is not None]
     return tuple(sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True))
 
 
@@ -110,10 +109,16 @@ def open_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Iter
         yield file
 
 
-def _ended_ns(path: Path) -> int:
+def newest_files(folder: Path) -> list[Path]:
+    """The record files of runs in a folder, last written first."""
+    found = ((_mtime_ns(path), path) for path in folder.glob("run-*.json"))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _mtime_ns(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
-    except OSError:  # its repository is being removed
+    except OSError:  # removed meanwhile, alone or with its repository
         return 0
 
 
