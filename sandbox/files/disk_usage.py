@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 DEPTH = 128
 """Nested directories. No walk of ours goes deeper (`files.names.WalkLimits`)."""
@@ -95,11 +95,19 @@ def _names(root: Path) -> Iterator[os.stat_result]:
                     levels.enter(entry.name)
 
 
+class _OpenDirectory(NamedTuple):
+    """`names`: the entries that were not read yet. `handles` closes both."""
+
+    fd: int
+    names: Iterator[os.DirEntry[str]]
+    handles: ExitStack
+
+
 class _Levels:
     """Open handles of the directories from the root to the current directory of a walk."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[int, Iterator[os.DirEntry[str]], ExitStack]] = []
+        self.open: list[_OpenDirectory] = []
 
     def __enter__(self) -> Self:
         return self
@@ -113,18 +121,18 @@ class _Levels:
         if len(self.open) >= DEPTH:
             raise TooDeepError
         with ExitStack() as opening:
-            fd = os.open(name, _FLAGS, dir_fd=self.open[-1][0] if self.open else None)
+            fd = os.open(name, _FLAGS, dir_fd=self.open[-1].fd if self.open else None)
             opening.callback(os.close, fd)
             names = opening.enter_context(os.scandir(fd))
-            self.open.append((fd, names, opening.pop_all()))
+            self.open.append(_OpenDirectory(fd, names, opening.pop_all()))
 
     def leave(self) -> None:
         """Go up to the parent."""
-        self.open.pop()[2].close()
+        self.open.pop().handles.close()
 
     def next_entry(self) -> os.DirEntry[str] | None:
         """The next entry of the current directory; None at the end."""
         try:
-            return next(self.open[-1][1], None)
+            return next(self.open[-1].names, None)
         except OSError:
             return None

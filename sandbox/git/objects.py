@@ -12,7 +12,7 @@ import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
 from sandbox.git.diff import diff_trees
@@ -36,6 +36,13 @@ class Budget:
     total_bytes: int = 8 * 1024**3
     blob_bytes: int = 512 * 1024**2
     depth: int = 64
+
+
+class StoredCommit(NamedTuple):
+    """Ids of a commit that was written, and of its tree."""
+
+    commit: str
+    tree: str
 
 
 def check_ref_name(name: str) -> str:
@@ -216,18 +223,19 @@ def build_unverified(git: Git, base_commit: str, changes: Sequence[TreeChange]) 
     """Like `build_tree`, for a caller that itself compares the tree with `base_commit` (`require_intended_changes`)."""
     if not changes:
         return tree_of(git, base_commit)
-    return _import(git, base_commit, changes, _SCRATCH)[0]
+    return _import(git, base_commit, changes, _SCRATCH).tree
 
 
 def build_commit(
     git: Git, parent: str, changes: Sequence[TreeChange], message: str, identity: Mapping[str, str]
-) -> tuple[str, str]:
-    """Write a commit on `parent` with `changes`: no hook, no signature, unchanged message. Returns commit and tree.
+) -> StoredCommit:
+    """Write a commit on `parent` with `changes`: no hook, no signature, unchanged message.
 
     `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*. Verified like `build_tree`. Raises: `internal`.
     """
     text = _commit_text(message, identity)
-    tree, commit = _import(git, parent, changes, text)
+    stored = _import(git, parent, changes, text)
+    commit, tree = stored
     if commit != _id_of(
         b"commit", f"tree {tree}\nparent {parent}\n".encode() + text.header + b"\n" + text.message, len(tree)
     ):
@@ -236,7 +244,7 @@ def build_commit(
     require_intended(found, changes, len(tree))
     git.known.keep_moves(tree_of(git, parent), tree, found)
     git.known.trees.keep({commit: tree})
-    return commit, tree
+    return stored
 
 
 @dataclass(frozen=True)
@@ -256,8 +264,8 @@ def _commit_text(message: str, identity: Mapping[str, str]) -> _CommitText:
     return _CommitText((line("AUTHOR") + line("COMMITTER")).encode(), message.encode())
 
 
-def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> tuple[str, str]:
-    """Run fast-import. Returns the ids of the tree and the commit; no ref points to them."""
+def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> StoredCommit:
+    """Run fast-import. No ref points to the stored objects."""
     ref = f"refs/sandbox/building/{secrets.token_hex(8)}"
     with tempfile.TemporaryFile() as spool:
         spool.writelines(_import_stream(ref, base, changes, text))
@@ -270,7 +278,7 @@ def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitTex
     _, _, tree, *_, commit = answer.decode().split()
     contents = [c.content for c in changes if c.content is not None]
     git.known.sizes.keep({blob_id(content, len(tree)): len(content) for content in contents})
-    return tree, commit
+    return StoredCommit(commit, tree)
 
 
 def _not_stored(code: int, stderr: str) -> SandboxError:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import tenacity
 
@@ -192,10 +193,10 @@ def _listed(git: Git, access: Access, *question: str) -> list[tuple[str, str]]:
 
     def once(plain: Grant) -> Result:
         with _headers() as trace:
-            fd, env = trace
-            grant = replace(plain, ceiling=ceiling, fds=(*plain.fds, fd), env={**plain.env, **env})
+            env = {**plain.env, **trace.env}
+            grant = replace(plain, ceiling=ceiling, fds=(*plain.fds, trace.fd), env=env)
             result = git.attempt("ls-remote", *question, grant=grant, deadline_s=deadline_s, output_limit=_ANSWER_BYTES)
-            wait_s = retry_after(os.pread(fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
+            wait_s = retry_after(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
         if result.code != 0 and wait_s is not None:
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
         return result.required("ls-remote")
@@ -204,8 +205,15 @@ def _listed(git: Git, access: Access, *question: str) -> list[tuple[str, str]]:
     return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
 
 
+class _HeaderTrace(NamedTuple):
+    """The memory file that git writes headers to, and the environment that makes it do so."""
+
+    fd: int
+    env: dict[str, str]
+
+
 @contextmanager
-def _headers() -> Iterator[tuple[int, dict[str, str]]]:
+def _headers() -> Iterator[_HeaderTrace]:
     """Let git trace HTTP headers, which it shows nowhere else, to anonymous memory that is freed after the command.
 
     git redacts our credentials in it. Only one number is read from it.
@@ -213,7 +221,7 @@ def _headers() -> Iterator[tuple[int, dict[str, str]]]:
     fd = os.memfd_create("sandbox-headers", os.MFD_CLOEXEC)
     try:
         trace = {"GIT_TRACE_CURL": f"/proc/self/fd/{fd}", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
-        yield fd, trace
+        yield _HeaderTrace(fd, trace)
     finally:
         os.close(fd)
 

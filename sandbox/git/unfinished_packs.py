@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -25,7 +26,7 @@ def sweep(git_dir: Path, limit_bytes: int) -> Iterator[None]:
     """
     packs = git_dir / "objects" / "pack"
     before = set(packs.glob(_UNFINISHED))
-    _remove(path for path in before if time.time() - _state(path)[1] > _OLD_S)
+    _remove(path for path in before if time.time() - _state(path).mtime_s > _OLD_S)
     try:
         yield
     except BaseException as error:
@@ -49,18 +50,22 @@ def _remove(paths: Iterable[Path]) -> int:
     largest = 0
     for path in paths:
         if abandoned(path):
-            largest = max(largest, _state(path)[0])
+            largest = max(largest, _state(path).size)
             path.unlink(missing_ok=True)
     return largest
 
 
-def _state(path: Path) -> tuple[int, float]:
-    """Size and mtime."""
+class _PackState(NamedTuple):
+    size: int
+    mtime_s: float
+
+
+def _state(path: Path) -> _PackState:
     try:
         found = path.stat()
     except FileNotFoundError:
-        return 0, time.time()
-    return found.st_size, found.st_mtime
+        return _PackState(0, time.time())
+    return _PackState(found.st_size, found.st_mtime)
 
 
 def abandoned(path: Path) -> bool:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandbox.models import BrokenEntry, Damage
 
@@ -48,7 +49,14 @@ def sha256(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def place_of(line: bytes) -> tuple[int, str] | None:
+class ChainPlace(NamedTuple):
+    """`seq` and `prev` of one line of the chain."""
+
+    seq: int
+    prev: str
+
+
+def place_of(line: bytes) -> ChainPlace | None:
     """`seq` and `prev` of a line of the chain; None for any other line, also for a partial one."""
     found = _PLACE.match(line)
     if found is None:
@@ -57,7 +65,7 @@ def place_of(line: bytes) -> tuple[int, str] | None:
         json.loads(line)
     except ValueError:
         return None
-    return int(found[1]), found[2].decode()
+    return ChainPlace(int(found[1]), found[2].decode())
 
 
 def find_tail(fd: int, size: int) -> Tail:
@@ -82,7 +90,7 @@ def _last_of_chain(content: bytes, *, whole: bool) -> Tail | None:
             return None  # may be a partial line
         place = place_of(content[start:end].rstrip(b"\n"))
         if place is not None:
-            return Tail(place[0], content[start:])
+            return Tail(place.seq, content[start:])
         end = start
     return None
 
@@ -114,10 +122,10 @@ def walk(lines: Iterable[bytes]) -> Iterator[Link]:
         if place is None:
             broken = _unplaced(line, number) if last else None
         else:
-            broken = _misplaced(place, (last + 1, f"sha256:{between.hexdigest()}"), number)
-            between, last = hashlib.sha256(), place[0]
+            broken = _misplaced(place, ChainPlace(last + 1, f"sha256:{between.hexdigest()}"), number)
+            between, last = hashlib.sha256(), place.seq
         between.update(raw if raw.endswith(b"\n") else raw + b"\n")
-        yield Link(number, line, place[0] if place else None, broken)
+        yield Link(number, line, place.seq if place else None, broken)
 
 
 def _unplaced(line: bytes, number: int) -> BrokenEntry | None:
@@ -130,7 +138,7 @@ def _unplaced(line: bytes, number: int) -> BrokenEntry | None:
     return BrokenEntry(damage=Damage.INSERTED, line=number, seq=None, details=details) if is_entry else None
 
 
-def _misplaced(found: tuple[int, str], expected: tuple[int, str], number: int) -> BrokenEntry | None:
+def _misplaced(found: ChainPlace, expected: ChainPlace, number: int) -> BrokenEntry | None:
     (seq, prev), (wanted, digest) = found, expected
     if seq > wanted:
         missing = f"entry {wanted}" if seq == wanted + 1 else f"entries {wanted} to {seq - 1}"
