@@ -106,7 +106,7 @@ def compare_trees(
 
 
 def plan(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits) -> Plan:
-    """Choose what to compare from sizes alone. Pure. Objects without a size (submodules) cost nothing."""
+    """Choose what to compare from sizes alone. Pure. Objects without a size (submodules) are free."""
 
     def size(oid: str | None) -> int:
         return sizes.get(oid, 0) if oid is not None else 0

@@ -34,7 +34,7 @@ OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
 _MARGIN = 4 * 1024  # dropped after a cut: the cut may have halved a secret; longer than any secret
-CUT = "[cut] "  # marks text whose beginning was cut: half a line of the server could pass for a line of git
+CUT = "[cut] "  # marks text without its beginning: half a line of the server could pass for a line of git
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
 # No core: SIGXFSZ would dump one. If the host's own limit is lower, ours cannot be set and the host's limit stays.
 _LIMITED = (
@@ -182,7 +182,7 @@ class Git:
         deadline_s: float = LOCAL_DEADLINE_S,
         output_limit: int = OUTPUT_LIMIT,
     ) -> Result:
-        """Like `run`, for commands whose exit code is an answer."""
+        """Like `run`, for commands with a meaningful exit code."""
         with spooled(stdin) as spool, self.stream(*args, stdin=spool, env=env, grant=grant, deadline_s=deadline_s) as p:
             stdout = p.read_all(output_limit)
         return Result(p.code, stdout, p.stderr)
