@@ -178,14 +178,14 @@ def unshown(credential: Credential) -> Iterator[None]:
 
 def reading(ask: Callable[[], _ResultT]) -> _ResultT:
     """A question, repeated while the forge or the network fails, and after the pause it asks for."""
-    return build_retrying(_is_transient, _requested_pause_s)(ask)
+    return build_retrying(_is_transient, _retry_after_s)(ask)
 
 
 def _is_transient(error: BaseException) -> bool:
     return isinstance(error, ForgeFailure)
 
 
-def _requested_pause_s(error: BaseException) -> float:
+def _retry_after_s(error: BaseException) -> float:
     return error.wait_s if isinstance(error, ForgeFailure) else 0.0
 
 

@@ -142,7 +142,7 @@ def _askpass(access: Access) -> Iterator[Grant]:
 
 def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
     """Run a command that only reads. While the network fails, repeat it with growing and jittered pauses."""
-    attempts = build_retrying(is_transient, _requested_pause_s, _log_retry)
+    attempts = build_retrying(is_transient, _retry_after_s, _log_retry)
     with granted(access) as plain:
         try:
             return attempts(once, replace(plain, progress=access.progress))
@@ -153,7 +153,7 @@ def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
             raise
 
 
-def _requested_pause_s(error: BaseException) -> float:
+def _retry_after_s(error: BaseException) -> float:
     return error.wait_s if isinstance(error, Throttled) else 0.0
 
 
