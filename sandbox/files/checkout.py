@@ -1,4 +1,4 @@
-"""Lay a tree out on disk with our own writer, and take trees away again.
+"""Write a tree to disk with our own writer, and delete trees.
 
 git's checkout applies filters, end-of-line rules and hooks; here the bytes on disk are the bytes of the blobs
 (THREATS E16, I03). The target is a new directory that no guest has seen.
@@ -24,13 +24,13 @@ FileSpec = tuple[bytes, str, bytes]
 """(path, git mode, content); for mode 120000 the content is the link's target."""
 
 _IMPOSSIBLE = {errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
-"""What writing into a new directory of ours reports only when the tree itself cannot exist on disk."""
+"""Errors that occur in a new directory of ours only if the tree itself cannot exist on disk."""
 
 
 def check_out(root: Path, files: Iterable[FileSpec], owner: tuple[int, int] | None) -> int:
     """Write `files` below the new directory `root`. Returns their number.
 
-    Raises: `unsafe_repository` for names that must not exist; nothing is left then.
+    Raises: `unsafe_repository` for names that must not exist; `root` is then deleted.
     """
     root.mkdir(parents=True, mode=0o700)
     try:
@@ -70,7 +70,7 @@ def _write_one(target: bytes, mode: str, content: bytes, owner: tuple[int, int] 
 
 
 def _check_components(path: bytes) -> None:
-    """Also our temporary names: no walk takes one for a file, so it would seem deleted as soon as it is there."""
+    """Our temporary names are refused too: no walk lists them, so such a file would seem deleted at once."""
     for name in path.split(b"/"):
         if name in {b"", b".", b".."} or is_dotgit(name) or name.startswith(RESERVED_PREFIX):
             raise _not_checked_out(path)
@@ -78,7 +78,7 @@ def _check_components(path: bytes) -> None:
 
 def _not_checked_out(path: bytes) -> SandboxError:
     return SandboxError(
-        ErrorCode.UNSAFE_REPOSITORY, "The tree holds a name that may not be checked out", details=ascii(path)[:500]
+        ErrorCode.UNSAFE_REPOSITORY, "The tree contains a name that must not be checked out", details=ascii(path)[:500]
     )
 
 
@@ -87,7 +87,7 @@ def _make_parents(base: bytes, folder: bytes, made: set[bytes], owner: tuple[int
         return
     _make_parents(base, os.path.dirname(folder), made, owner)
     target = base + b"/" + folder
-    # A plain mkdir: were a link of the same name checked out before, this fails instead of following it.
+    # A plain mkdir: it fails if a link of the same name was checked out before, and does not follow it.
     os.mkdir(target, 0o755)
     if owner is not None:
         os.chown(target, *owner, follow_symlinks=False)
@@ -108,9 +108,9 @@ def _write_file(target: bytes, content: bytes, mode: int, owner: tuple[int, int]
 
 
 def make_durable(root: Path) -> None:
-    """Bring all below `root` to disk: one syncfs(2) of its file system is cheaper than a sync of each file.
+    """Sync all files below `root` to disk: one syncfs(2) of the file system is cheaper than a sync of each file.
 
-    Raises: OSError for what could not be written.
+    Raises: OSError if data could not be written.
     """
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -122,9 +122,9 @@ def make_durable(root: Path) -> None:
 
 
 def remove_tree(root: Path) -> None:
-    """Delete a directory whatever a guest left in it: other owners, modes 000, deep nests. Links are not followed.
+    """Delete a directory with anything a guest left in it: other owners, modes 000, deep nesting. Follows no link.
 
-    Raises: `internal` when something stays, naming what to do.
+    Raises: `internal` if something could not be deleted; the hint says what to do.
     """
     try:
         _dismantle(root)
@@ -138,14 +138,14 @@ def _stays(root: Path, error: OSError) -> SandboxError:
         ErrorCode.INTERNAL,
         "A worktree could not be removed completely",
         details=f"{root}: {error.strerror}",
-        hint="Remove it as root; files of the guest's uid may be left when the controller is not root.",
+        hint="Remove it as root. If the controller is not root, files of the guest's uid may be left.",
     )
 
 
 def empty_tree(root: Path) -> None:
-    """Delete all that a guest left in a directory, like `remove_tree`, but not the directory: a guest has it mounted.
+    """Delete all contents of a directory, like `remove_tree`, but not the directory: a guest has it mounted.
 
-    Its mode and owner are the caller's business: the guest may have changed the mode. Raises: `internal`.
+    The caller must reset its mode and owner: the guest may have changed the mode. Raises: `internal`.
     """
     try:
         _clear(root)
@@ -159,7 +159,7 @@ def _dismantle(root: Path) -> None:
 
 
 def _clear(root: Path) -> None:
-    """Move each nested directory up to the top before its parent goes: no depth is too much. (rmtree recurses.)"""
+    """Move each nested directory to the top before its parent is deleted: any depth works. (rmtree recurses.)"""
     top = _opened(os.fsencode(root), None)
     try:
         pending = _empty(top, top)
@@ -176,8 +176,8 @@ def _clear(root: Path) -> None:
 
 
 def _opened(name: bytes, above: int | None) -> int:
-    """A directory, made accessible. By handle throughout: a guest that outlived its controller may swap the name for a
-    link, and chmod(2) would follow that to any directory of the host.
+    """Open a directory and make it accessible. All steps use a handle: a guest that outlived its controller may replace
+    the name by a link, and chmod(2) would follow the link to any directory of the host.
     """
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
@@ -190,7 +190,7 @@ def _opened(name: bytes, above: int | None) -> int:
 
 
 def _empty(folder: int, top: int) -> list[bytes]:
-    """Unlink the files of a directory and hand its directories to `top` under new names."""
+    """Unlink the files of a directory and move its directories to `top` under new names."""
     moved = []
     with os.scandir(folder) as entries:
         found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]

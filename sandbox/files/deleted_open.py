@@ -1,7 +1,7 @@
-"""Files that guests hold without a name: opened, then unlinked. They fill a disk and no walk meets them (THREATS L04).
+"""Deleted files that guests still have open. They fill a disk, and a walk does not find them (THREATS L04).
 
-A guest's processes are known by what they see: their root has, where the worktree is mounted, this worktree. A file
-that is in flight between two sockets is held by nobody whom we could ask.
+A process is a guest's if its root has this worktree at the mount point. A file descriptor in flight between two sockets
+belongs to no process, so such a file is not found.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path, PurePosixPath
 from sandbox.files.disk_usage import DiskUse, taken_by
 
 _UID = re.compile(rb"^Uid:\t(\d+)\t", re.MULTILINE)
-_MOST = 50_000  # looked at in all: a guest that maps more, to make us look for ever, can hide one behind them
+_MOST = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some
 
 
 def held_open(
     worktree: Path, mounted_at: PurePosixPath, devices: frozenset[int], proc: Path = Path("/proc")
 ) -> Iterator[DiskUse]:
-    """What unlinked files take that processes with this worktree at `mounted_at` have open or mapped: something or
-    nothing for each file that is looked at.
+    """Disk use of unlinked files that processes with this worktree at `mounted_at` have open or mapped. Yields one
+    value for each examined file, zero for a file that does not count.
 
-    Only files on `devices`: what lies in a tmpfs is memory. What we may not look at counts as nothing.
+    Only files on `devices` count: a tmpfs is memory. Files that we may not examine count as zero.
     """
     known: set[tuple[int, int]] = set()
     for info in islice(_files_of_guests(worktree, mounted_at, proc), _MOST):
@@ -39,18 +39,18 @@ def held_open(
 
 
 def _files_of_guests(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[os.stat_result]:
-    with suppress(OSError):  # it has been taken away
+    with suppress(OSError):  # the worktree was removed
         for process in _guests(proc, worktree.stat(), mounted_at):
             yield from _files_of(process)
 
 
 def _guests(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
-    """Their uid is asked for first: nothing is looked up in the roots of strangers. The owner of the directory in proc
-    would not do: a process that is not dumpable has root's.
+    """Check the uid first: no path is looked up in the roots of other users' processes. The owner of the directory in
+    proc is not enough: for a process that is not dumpable it is root.
     """
     for process in proc.iterdir():
         if process.name.isdecimal():
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 uid = _UID.search((process / "status").read_bytes())
                 if uid is not None and int(uid[1]) == worktree.st_uid and _sees(process, worktree, mounted_at):
                     yield process
@@ -62,7 +62,7 @@ def _sees(process: Path, worktree: os.stat_result, mounted_at: PurePosixPath) ->
 
 
 def _files_of(process: Path) -> Iterator[os.stat_result]:
-    """Open ones, and mapped ones: a mapping keeps a file after its descriptor was closed."""
+    """Open and mapped files: a mapping keeps a file after its descriptor was closed."""
     for kind in ("fd", "map_files"):
         with suppress(OSError), os.scandir(process / kind) as names:
             for entry in names:

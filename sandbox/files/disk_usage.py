@@ -1,7 +1,7 @@
-"""What the files below a directory take on disk, counted while a guest writes there. Nothing is followed or opened but
-directories, each by its name in the one above; so a link or a rename leads nowhere else.
+"""Disk use of the files below a directory, counted while a guest writes there. Only directories are opened, each by its
+name in its parent, and no link is followed; so a link or a rename cannot lead outside.
 
-Blocks count, not sizes: a sparse file costs nothing, one that fallocate(2) made costs all of it (THREATS L06).
+Blocks count, not sizes: the holes of a sparse file are free, blocks of fallocate(2) count in full (THREATS L06).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 DEPTH = 128
-"""Directories inside of each other; nothing of ours walks deeper (`files.tree.Limits`)."""
+"""Nested directories. No walk of ours goes deeper (`files.names.WalkLimits`)."""
 
-_BLOCK = 512  # st_blocks counts these on Linux, whatever the file system's own size is: stat(2)
+_BLOCK = 512  # the unit of st_blocks on Linux, independent of the file system's block size: stat(2)
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
 class DiskUse:
-    """Bytes allocated, and names. A file with several names counts each of them, its bytes once."""
+    """Allocated bytes, and number of names. A file with several names counts each name, but its bytes once."""
 
     bytes: int = 0
     files: int = 0
@@ -33,12 +33,12 @@ class DiskUse:
 
 
 class TooDeepError(Exception):
-    """Directories are nested deeper than anybody looks: what is in there cannot be told."""
+    """Directories are nested deeper than `MAX_DEPTH`: the contents below cannot be measured."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a file system has in use and left over. `free_files` None: it does not count them."""
+    """Used and free space of a file system. `free_files`: None if the file system does not count files."""
 
     used_bytes: int
     used_files: int
@@ -58,24 +58,24 @@ class Room:
 
 
 def measure(root: Path, since_ns: int = 0) -> Generator[DiskUse]:
-    """What each name below `root` takes, one after the other; close the iterator when not used to its end.
+    """Disk use of each name below `root`, one by one. Close the iterator if you do not read it to the end.
 
-    Only what was changed at `since_ns` or later: the kernel's change time, which no guest can set. What cannot be
-    looked at counts as nothing. Raises: `TooDeepError`.
+    Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
+    cannot be examined count as zero. Raises: `TooDeepError`.
     """
     for info in _names(root):
         yield taken_by(info) if info.st_ctime_ns >= since_ns else DiskUse()
 
 
 def taken_by(info: os.stat_result) -> DiskUse:
-    """What one name of a file takes: its share of the blocks. Pure."""
+    """Disk use of one name of a file: its share of the blocks. Pure."""
     names = 1 if stat.S_ISDIR(info.st_mode) else max(info.st_nlink, 1)
     return DiskUse(info.st_blocks * _BLOCK // names, 1)
 
 
 def _names(root: Path) -> Iterator[os.stat_result]:
-    """The stat of every name, depth first, through handles of the directories above; of a directory that is moved
-    while we walk, and so met twice, once.
+    """The stat of every name, depth first, through handles of the parent directories. A directory that is moved during
+    the walk, and so found twice, is walked once.
     """
     entered: set[tuple[int, int]] = set()
     with _Levels() as levels:
@@ -85,7 +85,7 @@ def _names(root: Path) -> Iterator[os.stat_result]:
             if entry is None:
                 levels.leave()
                 continue
-            with suppress(OSError):  # gone again, or not ours to read
+            with suppress(OSError):  # removed meanwhile, or not readable for us
                 info = entry.stat(follow_symlinks=False)
                 if not stat.S_ISDIR(info.st_mode):
                     yield info
@@ -95,11 +95,19 @@ def _names(root: Path) -> Iterator[os.stat_result]:
                     levels.enter(entry.name)
 
 
+class _OpenDirectory(NamedTuple):
+    """`names`: the entries that were not read yet. `handles` closes both."""
+
+    fd: int
+    names: Iterator[os.DirEntry[str]]
+    handles: ExitStack
+
+
 class _Levels:
-    """The directories from the root to where a walk is, with handles."""
+    """Open handles of the directories from the root to the current directory of a walk."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[int, Iterator[os.DirEntry[str]], ExitStack]] = []
+        self.open: list[_OpenDirectory] = []
 
     def __enter__(self) -> Self:
         return self
@@ -109,22 +117,22 @@ class _Levels:
             self.leave()
 
     def enter(self, name: Path | str) -> None:
-        """One down. Raises: `TooDeepError`, OSError."""
+        """Go down into `name`. Raises: `TooDeepError`, OSError."""
         if len(self.open) >= DEPTH:
             raise TooDeepError
         with ExitStack() as opening:
-            fd = os.open(name, _FLAGS, dir_fd=self.open[-1][0] if self.open else None)
+            fd = os.open(name, _FLAGS, dir_fd=self.open[-1].fd if self.open else None)
             opening.callback(os.close, fd)
             names = opening.enter_context(os.scandir(fd))
-            self.open.append((fd, names, opening.pop_all()))
+            self.open.append(_OpenDirectory(fd, names, opening.pop_all()))
 
     def leave(self) -> None:
-        """One up."""
-        self.open.pop()[2].close()
+        """Go up to the parent."""
+        self.open.pop().handles.close()
 
     def next_entry(self) -> os.DirEntry[str] | None:
-        """The next name of the lowest directory; None when there are no more."""
+        """The next entry of the current directory; None at the end."""
         try:
-            return next(self.open[-1][1], None)
+            return next(self.open[-1].names, None)
         except OSError:
             return None

@@ -1,7 +1,8 @@
-"""The `.git` file of a worktree: ours, constant, leading nowhere, and hidden in every guest behind a read-only copy.
+"""The `.git` file of a worktree: we write it, it is constant, it points to a path that does not exist, and in every
+guest a read-only copy is mounted over it.
 
-A guest that could plant a link at `.git` would have the next mask mounted elsewhere (THREATS A07), so the file is
-compared byte for byte before each container is made.
+If a guest could put a link at `.git`, the next copy would be mounted at the link's target (THREATS A07). So the file is
+compared byte for byte before each container is created.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ _NAME = ".git"
 
 
 def write_mask(root: Path, mask: bytes) -> None:
-    """Put the file into a worktree that no guest has seen. Raises: FileExistsError."""
+    """Write the file into a worktree that no guest has seen. Raises: FileExistsError."""
     fd = os.open(root / _NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
     with os.fdopen(fd, "wb") as stream:
         stream.write(mask)
 
 
 def require_mask(root: Path, mask: bytes) -> None:
-    """Raises: `unsafe_repository` unless `.git` is the regular file we wrote, unchanged."""
+    """Raises: `unsafe_repository` unless `.git` is the regular file that we wrote, unchanged."""
     if _read(root, len(mask) + 1) != mask:
         raise SandboxError(
             ErrorCode.UNSAFE_REPOSITORY,
             "The worktree's .git file is not the one the sandbox wrote",
-            hint="Something changed it from outside. Close this task and create a new one.",
+            hint="It was changed from outside. Close this task and create a new one.",
         )
 
 

@@ -1,9 +1,9 @@
-"""A window of a file's lines, in one pass over its bytes: the hash of all of it, the content of some.
+"""Read a range of a file's lines in one pass over its bytes: the hash of the whole file, the content of the range.
 
-A file may be larger than what we hold, and may be rewritten while it is read: hash, size, line numbers and content all
-come from the bytes of this one pass, so they belong together whatever the guest does (THREATS H17).
-A line ends at LF and nowhere else, as for git and editors: `str.splitlines` also ends one at FF, VT, NEL or U+2028,
-and line numbers that differ from git's put a patch in the wrong place.
+A file may be larger than what we hold in memory, and may be rewritten while it is read. Hash, size, line numbers and
+content all come from the bytes of this one pass, so they are consistent whatever the guest does (THREATS H17).
+A line ends only at LF, as in git and editors: `str.splitlines` also splits at FF, VT, NEL and U+2028, and line numbers
+that differ from git's put a patch in the wrong place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines `first` to `last`, 1-based and inclusive; None: to the end."""
+    """Lines `first` to `last`, 1-based and inclusive. None: to the end."""
 
     first: int = 1
     last: int | None = None
@@ -24,10 +24,10 @@ class Lines:
 
 @dataclass(frozen=True)
 class Window:
-    """UTF-8 text: whole lines `first` to `last` (`last` < `first`: none). Else the start of the file, and no numbers.
+    """For UTF-8 text: whole lines `first` to `last` (`last` < `first`: none). Else: the start of the file, no numbers.
 
-    `sha256`, `size` and `total_lines` are of the whole file. `truncated`: the file has more than `content`. A line that
-    is longer than the cap is cut, between characters.
+    `sha256`, `size` and `total_lines` describe the whole file. `truncated`: the file has more than `content`. A line
+    longer than the cap is cut between characters.
     """
 
     sha256: str
@@ -40,9 +40,9 @@ class Window:
 
 
 def read_window(chunks: Iterable[bytes], lines: Lines, cap: int) -> Window:
-    """At most `cap` bytes of some lines. Holds that and one chunk, however large the file.
+    """Read at most `cap` bytes of some lines. Memory: `cap` bytes and one chunk, for a file of any size.
 
-    Of a file that is not text the content is its first `cap` bytes when all lines were asked for, else nothing.
+    For a file that is not text, the content is the first `cap` bytes if all lines were requested, else empty.
     """
     scan = _Scan(lines, cap)
     for chunk in chunks:
@@ -51,19 +51,19 @@ def read_window(chunks: Iterable[bytes], lines: Lines, cap: int) -> Window:
 
 
 class _Scan:
-    """What is known of the file so far."""
+    """The state of the pass."""
 
     def __init__(self, lines: Lines, cap: int) -> None:
         self._lines, self._cap = lines, cap
         self._digest = hashlib.sha256()
         self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
         self._is_text = True
-        self._held = bytearray()  # up to one byte more than the cap, to know whether there was more
+        self._held = bytearray()  # at most one byte more than the cap, to detect that there was more
         self._size = self._newlines = 0
         self._tail = b""
 
     def take(self, chunk: bytes) -> None:
-        """The next bytes of the file."""
+        """Process the next bytes of the file."""
         self._digest.update(chunk)
         self._size += len(chunk)
         self._is_text = self._is_text and self._decodes(chunk, final=False)
@@ -76,7 +76,7 @@ class _Scan:
         self._tail = chunk[-1:]
 
     def window(self) -> Window:
-        """Once all bytes were taken."""
+        """The result, after all bytes were processed."""
         if not (self._is_text and self._decodes(b"", final=True)):
             content = bytes(self._held[: self._cap]) if self._lines == Lines() else b""
             return self._window(content, None, None, None)
@@ -107,7 +107,7 @@ class _Scan:
 
 
 def _after(chunk: bytes, wanted: int, newlines: int) -> int:
-    """Where the text after the `wanted`-th newline begins; the end of the chunk when that is further on."""
+    """Offset after the `wanted`-th newline of the chunk; the chunk's length if it has fewer newlines."""
     if wanted > newlines:
         return len(chunk)
     position = 0

@@ -1,4 +1,4 @@
-"""Names in a worktree: what each is to us, and how many we look at."""
+"""Names in a worktree: how each is classified, and how many a walk accepts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import is_dotgit
 from sandbox.policy.writes import RESERVED_PREFIX
 
-_CLEAN = "`sandbox task clean TASK` takes away what checks left and no commit would hold."
+_CLEAN = "`sandbox task clean TASK` deletes files that checks left and that no commit would contain."
 
 
 class EntryKind(StrEnum):
-    """What a walked name is. `rejected`: never read, hashed or committed."""
+    """The kind of a name in a walk. `rejected`: never read, hashed or committed."""
 
     FILE = "file"
     SYMLINK = "symlink"
@@ -24,7 +24,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One name of a walk: path bytes relative to the root, and its lstat; `times_ns` are mtime and ctime."""
+    """One name in a walk: its path in bytes, relative to the root, and its lstat. `times_ns`: mtime and ctime."""
 
     path: bytes
     kind: EntryKind
@@ -35,23 +35,23 @@ class Entry:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a tree a walk looks at before it refuses."""
+    """The largest tree that a walk accepts."""
 
     entries: int = 500_000
     depth: int = 128
 
     def too_many(self) -> SandboxError:
-        """`quota_exceeded` for a tree of more names."""
+        """`quota_exceeded` for a tree with more names."""
         return SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {self.entries} entries", hint=_CLEAN)
 
     def too_deep(self) -> SandboxError:
-        """`quota_exceeded` for directories that are nested deeper."""
-        brief = f"The worktree is nested too deeply, in more than {self.depth} directories"
+        """`quota_exceeded` for deeper directories."""
+        brief = f"The worktree is nested too deeply: more than {self.depth} directories"
         return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN)
 
 
 def kind_of(name: bytes, mode: int) -> EntryKind:
-    """What a name with this `st_mode` is to us."""
+    """Classify a name with this `st_mode`."""
     if is_dotgit(name) or name.startswith(RESERVED_PREFIX):
         return EntryKind.REJECTED
     if stat.S_ISREG(mode):

@@ -1,8 +1,8 @@
 """openat2(2): resolve a path below a directory handle, atomically, without following any link.
 
-Checking a path and then opening it loses the race against a guest that swaps directories for links (THREATS H05:
-hundreds of leaks a second); the kernel resolving under RESOLVE_BENEATH has none. Linux 5.6 or newer; there is no
-weaker fallback.
+Checking a path and then opening it loses the race against a guest that replaces directories by links (THREATS H05:
+hundreds of leaks a second). The kernel's own resolution with RESOLVE_BENEATH has no such race. It needs Linux 5.6 or
+newer; there is no weaker fallback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _RESOLVE = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV
 _SYS_OPENAT2 = 437  # the same number on every architecture Linux added it to
-_ATTEMPTS = 64  # EAGAIN is legal while the tree is renamed under us
+_ATTEMPTS = 64  # EAGAIN is normal while the guest renames directories
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -30,8 +30,8 @@ class _OpenHow(ctypes.Structure):
 
 
 def openat2(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open `path` below `directory`. Raises: OSError like os.open; ELOOP or EXDEV for what would leave the tree."""
-    if b"\0" in path:  # C would stop reading there: another path than the one that was checked
+    """Open `path` below `directory`. Raises: OSError like os.open; ELOOP or EXDEV for a path that leaves the tree."""
+    if b"\0" in path:  # C would stop reading there, and open a different path than the checked one
         raise OSError(errno.EINVAL, "NUL in a path")
     how = _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE)
     for _ in range(_ATTEMPTS):
@@ -45,7 +45,7 @@ def openat2(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
 
 
 def require_openat2() -> None:
-    """Raises: `policy_violation` on a kernel without it."""
+    """Raises: `policy_violation` on a kernel without openat2."""
     try:
         root = os.open("/", os.O_PATH | os.O_CLOEXEC)
         try:
@@ -57,5 +57,5 @@ def require_openat2() -> None:
             ErrorCode.POLICY_VIOLATION,
             f"This kernel ({platform.release()}) has no openat2",
             details=str(error),
-            hint="Linux 5.6 or newer is needed to read hostile trees safely.",
+            hint="Reading hostile trees safely requires Linux 5.6 or newer.",
         ) from error

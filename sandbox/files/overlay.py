@@ -1,11 +1,11 @@
-"""Overlay mounts: an immutable directory below, one task's changes above, both seen as one tree.
+"""Overlay mounts: an immutable lower directory and an upper directory with one task's changes, shown as one tree.
 
-What differs from below is exactly what lies in the upper directory, so finding changes costs what changed. The kernel
-forbids writing an upper directory behind a live mount; reading it is safe at any time. Names above hide names below:
-a whiteout (character device 0/0) is a deletion, a directory marked opaque shows nothing of the one below, and so does
-any name that is no directory. Guests can make none of these marks themselves: the kernel refuses mknod of a whiteout
-in an overlay, and the attributes are `trusted.`. Renames and metadata-only copies are switched off, so each file above
-is whole. Source: the kernel's Documentation/filesystems/overlayfs.rst; seen on 6.18.
+The upper directory contains exactly what differs from the lower one, so finding changes costs what changed. The kernel
+forbids writing an upper directory behind a live mount; reading it is safe at any time. Upper names hide lower names: a
+whiteout (character device 0/0) is a deletion; a directory marked opaque hides the whole lower directory, and so does
+any name that is not a directory. Guests cannot create these marks: the kernel refuses mknod of a whiteout in an
+overlay, and the attributes are `trusted.`. Renames and metadata-only copies are switched off, so each upper file is
+complete. Source: the kernel's Documentation/filesystems/overlayfs.rst; seen on 6.18.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _OPAQUE = "trusted.overlay.opaque"
 _OPTIONS = "redirect_dir=off,metacopy=off,index=off,xino=off"
 
 PROBE_PREFIX = ".overlay-probe-"
-"""Of directories in which it is tried whether mounts work."""
+"""Name prefix of directories in which we test whether mounts work."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Directories of one overlay. `upper` and `work` lie on one file system; `merged` is where it is mounted."""
+    """Directories of one overlay. `upper` and `work` are on one file system. `merged` is the mount point."""
 
     lower: Path
     upper: Path
@@ -50,8 +50,8 @@ class Layers:
 
 @dataclass
 class Upper:
-    """What an upper directory holds. `hidden`: paths whose content below is not seen any more. `skipped`: directories
-    that were not entered.
+    """Contents of an upper directory. `hidden`: paths at which the lower content is hidden. `skipped`: directories that
+    were not entered.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -60,13 +60,13 @@ class Upper:
 
 
 def mount_overlay(layers: Layers) -> None:
-    """Mount at `merged`, an existing directory. Raises: OSError as mount(2); EINVAL for a path it cannot take."""
+    """Mount at `merged`, an existing directory. Raises: OSError as mount(2); EINVAL for an unusable path."""
     folders = (layers.lower, layers.upper, layers.work)
     if any(set(str(folder)) & set(',:\\"') for folder in folders):
-        raise OSError(errno.EINVAL, "a path holds a character that separates mount options")
+        raise OSError(errno.EINVAL, "a path contains a character that separates mount options")
     lower, upper, work = folders
     options = f"lowerdir={lower},upperdir={upper},workdir={work},{_OPTIONS}"
-    if len(os.fsencode(options)) >= _PAGE:  # the kernel cuts the rest off without a word
+    if len(os.fsencode(options)) >= _PAGE:  # the kernel silently cuts the rest
         raise OSError(errno.ENAMETOOLONG, "the paths are too long for mount options")
     target, flags = os.fsencode(layers.merged), _MS_NODEV | _MS_NOSUID
     if _libc.mount(b"overlay", target, b"overlay", ctypes.c_ulong(flags), os.fsencode(options)) != 0:
@@ -75,7 +75,7 @@ def mount_overlay(layers: Layers) -> None:
 
 
 def unmount(merged: Path) -> None:
-    """Take an overlay away; nothing happens where none is. Whoever still looks at it keeps it until he is gone."""
+    """Unmount an overlay, if one is mounted. A process that still uses it keeps it until the process ends."""
     while is_mounted(merged):
         if _libc.umount2(os.fsencode(merged), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
             code = ctypes.get_errno()
@@ -83,12 +83,12 @@ def unmount(merged: Path) -> None:
                 ErrorCode.INTERNAL,
                 f"The overlay of {merged.name} cannot be unmounted",
                 details=os.strerror(code),
-                hint="Run the controller as root, as when it was mounted.",
+                hint="Run the controller as root, as it was when the overlay was mounted.",
             )
 
 
 def is_mounted(path: Path) -> bool:
-    """Whether a file system of its own is mounted at this directory. A missing directory is not."""
+    """Whether a file system is mounted at this directory. False for a missing directory."""
     try:
         return os.lstat(path).st_dev != os.lstat(path.parent).st_dev
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def is_mounted(path: Path) -> bool:
 
 @contextmanager
 def mounted_probe(folder: Path) -> Iterator[Path]:
-    """A directory that is only there for those who see a mount that we just made below `folder`. Raises: OSError."""
+    """A directory inside a new mount below `folder`: only processes that see the mount see it. Raises: OSError."""
     with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as name:
         layers = _make_layers(Path(name))
         mount_overlay(layers)
@@ -109,7 +109,7 @@ def mounted_probe(folder: Path) -> Iterator[Path]:
 
 
 def why_not_overlay(folder: Path) -> str:
-    """Empty when overlays work below `folder`, else the reason. Tries one, with a deletion and a replaced directory."""
+    """Why overlays do not work below `folder`; empty if they work. Tests a deletion and a replaced directory."""
     try:
         with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as name:
             return _try_overlay(Path(name))
@@ -140,9 +140,9 @@ def _make_layers(place: Path) -> Layers:
 
 
 def read_upper(upper: Path, skip: Callable[[bytes], bool], limits: Limits | None = None, start: bytes = b"") -> Upper:
-    """All names of an upper directory, or of what lies below `start` in it; safe while a guest writes.
+    """All names of an upper directory, or of `start` in it. Safe while a guest writes.
 
-    `skip(path)`: whether a directory is not entered. Raises: `quota_exceeded` past the limits.
+    `skip(path)`: whether not to enter a directory. Raises: `quota_exceeded` past the limits.
     """
     limits = limits or Limits()
     found = Upper()
@@ -168,13 +168,13 @@ def read_upper(upper: Path, skip: Callable[[bytes], bool], limits: Limits | None
 
 
 def _list(root: int, folder: bytes, found: Upper, most: int) -> list[tuple[bytes, bool]]:
-    """Paths in one directory and whether each is a directory; what they mean goes to `found`.
+    """Paths in one directory, each with whether to enter it; the classification is added to `found`.
 
-    Of more than `most` only one more, so that it costs no more to refuse.
+    Reads at most one name more than `most`, so that refusing a huge directory is cheap.
     """
     try:
         fd = openat2(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # vanished or replaced since it was listed, or too deep for a path: never in silence
+    except OSError:  # removed or replaced since it was listed, or its path is too long: report it as rejected
         found.entries.append(Entry(folder, EntryKind.REJECTED, executable=False, size=0))
         return []
     try:
@@ -192,7 +192,7 @@ def _look(fd: int, folder: bytes, name: bytes, found: Upper) -> tuple[bytes, boo
     try:
         info = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:
-        return path, False  # gone again
+        return path, False  # removed meanwhile
     if stat.S_ISDIR(info.st_mode) and kind_of(name, info.st_mode) is EntryKind.DIRECTORY:
         return path, True
     found.hidden.add(path)

@@ -1,17 +1,17 @@
-"""What stat says of a file, as evidence that its content is still what it was; and when it is no evidence.
+"""Stat stamps: the stat of a file as evidence that its content has not changed, and when it is no evidence.
 
-A stamp is (inode, size, mtime, ctime, mode, device). It stands on ctime, which no system call sets: the kernel writes
-the time of its own clock there whenever content, mode, owner, names or times of an inode change, so setting mtime back
-leaves a trace, and so does a rename or a hard link. An equal stamp is evidence only when
+A stamp is (inode, size, mtime, ctime, mode, device). It relies on ctime, which no system call can set: the kernel
+writes the time of its own clock there whenever content, mode, owner, names or times of an inode change. So setting
+mtime back leaves a trace, and so does a rename or a hard link. An equal stamp is evidence only if
 
-- the file was read after its ctime had become *past*: within one tick of the kernel's clock (or one second, where the
-  file system keeps no more) a second change leaves the same time (`Horizon.has_passed`);
-- nobody who already had the file mapped for writing lives on. The first store through a mapping moves ctime, the
+- the file was read after its ctime was *past*: within one tick of the kernel's clock (or one second, if the file
+  system stores only seconds) a second change leaves the same time (`TrustedBefore.is_evidence`);
+- no process that already had the file mapped for writing is alive. The first store through a mapping moves ctime. The
   next stores to that page do not, nor does writing it back, nor unmapping. All mappings of a guest are younger than
-  the guest: a file whose ctime is older than every guest that may live was not yet changed by one, and the first
-  change moves it (`Horizon.of`, store/guest_times.py);
-- the file system is one that does so. tmpfs lets a mapping that was read first be written without a trace; file
-  systems of other machines have other clocks. So these are named (`keeps_times`);
+  the guest: if a file's ctime is older than every guest that may be alive, no guest has changed it yet, and the first
+  change moves ctime (`TrustedBefore.of`, store/guest_times.py);
+- the file system works this way. tmpfs lets a mapping that was read first be written without a trace; network file
+  systems have other clocks. So the trusted file systems are listed (`keeps_times`);
 - the machine has not crashed since: content may reach the disk before the times do (workspaces/statcache.py).
 """
 
@@ -29,15 +29,15 @@ from pathlib import Path
 
 STAMP_BYTES = 48
 NO_STAMP = bytes(STAMP_BYTES)
-"""Equal to no file's: there is no inode 0."""
+"""Equal to no file's stamp: there is no inode 0."""
 
 _FIELDS = attrgetter("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode", "st_dev")
 _CTIME = slice(24, 32)
 _SECOND_NS = 1_000_000_000
 _TICK_NS = 20_000_000  # twice the longest tick (HZ=100)
-_COARSE_CLOCK = 5  # CLOCK_REALTIME_COARSE: what the kernel stamps inodes with
-# statfs(2), f_type. Read in Linux 6.1: each calls file_update_time when a page of a mapping becomes writable, and takes
-# the permission back when it writes the page out.
+_COARSE_CLOCK = 5  # CLOCK_REALTIME_COARSE: the clock of inode times
+# statfs(2), f_type. Verified in the source of Linux 6.1: each calls file_update_time when a page of a mapping becomes
+# writable, and write-protects the page again when it writes it out.
 _KEEP_TIMES = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext2/3/4, xfs, btrfs
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -52,28 +52,28 @@ def _packed(rows: Iterable[tuple[int, ...]]) -> bytes:
     rows = list(rows)
     try:
         return array("q", chain.from_iterable(rows)).tobytes()
-    except OverflowError:  # a guest may set mtime to the year 2400, whose nanoseconds need more than 63 bits
+    except OverflowError:  # a guest may set mtime to the year 2400: its nanoseconds need more than 63 bits
         return array("Q", [value % 2**64 for value in chain.from_iterable(rows)]).tobytes()
 
 
 def coarse_now_ns() -> int:
-    """The kernel's clock as inodes are stamped with it."""
+    """The kernel's clock for inode times."""
     return time.clock_gettime_ns(_COARSE_CLOCK)
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """Up to when changes are past: a file whose ctime is older has an evidential stamp."""
+    """A time limit: the stamp of a file with an older ctime is evidence."""
 
     before_ns: int
 
     @classmethod
     def of(cls, looked_ns: int, guest_since_ns: int | None) -> Horizon:
-        """`looked_ns`: clock before the files were read; the guests are to be asked for after it was taken."""
+        """`read_at_ns`: the clock before the files were read. Look up `guest_since_ns` after taking it."""
         return cls(looked_ns if guest_since_ns is None else min(looked_ns, guest_since_ns))
 
     def has_passed(self, stamp: bytes) -> bool:
-        """Whether any later change of this file, by whoever lives now or later, moves its ctime."""
+        """Whether any later change of this file, by a present or future process, moves its ctime."""
         ctime_ns = int.from_bytes(stamp[_CTIME], "little" if _LITTLE else "big", signed=True)
         grain_ns = _TICK_NS if ctime_ns % _SECOND_NS else 2 * _SECOND_NS
         return ctime_ns + grain_ns < self.before_ns
@@ -83,7 +83,7 @@ _LITTLE = array("q", [1]).tobytes()[0] == 1
 
 
 def keeps_times(folder: Path) -> bool:
-    """Whether the file system there moves ctime at every change that a guest can make."""
+    """Whether the file system of `folder` moves ctime at every change that a guest can make."""
     buffer = ctypes.create_string_buffer(512)
     if _libc.statfs(os.fsencode(folder), buffer) != 0:
         return False
@@ -92,7 +92,7 @@ def keeps_times(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Known:
-    """Files of one directory: their names, NUL between them, in the order of text; their stamps in that order."""
+    """Files of one directory: their names, joined by NUL, in text order, and their stamps in the same order."""
 
     names: bytes
     stamps: bytes
@@ -103,7 +103,7 @@ class Known:
 
 
 def join_names(names: Iterable[str]) -> bytes:
-    """Names as `Known` keeps them."""
+    """Encode names for `KnownDirectory.names`."""
     return os.fsencode("\0".join(names))
 
 
@@ -113,16 +113,17 @@ def split_names(names: bytes) -> list[str]:
 
 
 def split_stamps(stamps: bytes) -> Iterator[bytes]:
-    """The single stamps."""
+    """Split joined stamps."""
     return (stamps[at : at + STAMP_BYTES] for at in range(0, len(stamps), STAMP_BYTES))
 
 
 @dataclass
 class Familiar:
-    """Files that a walk need not tell of while they have the stamps they had.
+    """Files that a walk leaves out if their stamps have not changed.
 
-    After the walk: `whole` are the directories that hold exactly their known files, all of them unchanged; `parts` the
-    unchanged files of others; `changed` the stamps of what else lies in directories of known files.
+    After the walk: `unchanged_folders` are directories that contain exactly their known files, all unchanged.
+    `unchanged_files` are the unchanged files of other directories. `new_stamps` are the stamps of all other files in
+    known directories.
     """
 
     folders: Mapping[bytes, Known]
@@ -131,14 +132,14 @@ class Familiar:
     changed: dict[bytes, bytes] = field(default_factory=dict)
 
     def news(self, folder: bytes, listed: Sequence[os.DirEntry[str]]) -> Sequence[os.DirEntry[str]]:
-        """What is left to tell of a directory, given all its names in the order of text, while its handle is open."""
+        """The entries of a directory that are not known files. `listed`: all entries, in text order, handle open."""
         known = self.folders.get(folder)
         if known is None:
             return listed
         try:
             leaves, others = _parted(listed)
             stamps = _packed([_FIELDS(entry.stat(follow_symlinks=False)) for entry in leaves])
-        except OSError:  # a name is gone again
+        except OSError:  # a name was removed meanwhile
             return listed
         if stamps == known.stamps and join_names([entry.name for entry in leaves]) == known.names:
             self.whole.add(folder)
@@ -161,7 +162,7 @@ class Familiar:
 
 
 def _parted(listed: Sequence[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
-    """Files and links, and directories."""
+    """Split entries into files and links, and directories."""
     folders = [entry for entry in listed if entry.is_dir(follow_symlinks=False)]
     if not folders:
         return list(listed), folders

@@ -1,9 +1,9 @@
-"""Read, write and walk one worktree through a kept directory handle.
+"""Read, write and walk one worktree through one directory handle.
 
-Rules (THREATS H): resolution by `openat2` only; open as a path handle, look at it, then reopen exactly that inode and
-only if it is a regular file; content and hash come from one descriptor and one pass; writes go to an exclusive
-temporary name in the resolved parent and are renamed into place. A file with further names (hard links) that belongs to
-somebody else than the tree is one from outside, however it got here: it is not read, replaced or listed as a file.
+Rules (THREATS H): paths are resolved by `openat2` only. A file is opened as a path handle, examined, and reopened as
+exactly that inode only if it is a regular file. Content and hash come from one descriptor and one pass. Writes go to an
+exclusive temporary name in the resolved parent and are renamed into place. A file with several hard links that does not
+belong to the tree's owner comes from outside the tree: it is not read, replaced or listed as a file.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sandbox.policy.paths import LISTED, RepoPath, path_bytes, refusal, show_pat
 from sandbox.policy.writes import RESERVED_PREFIX
 
 READ_CAP = 10 * 1024**2
-"""Most bytes of a file held at once by default."""
+"""Default limit for a file that is read into memory."""
 
 STREAM_CAP = 512 * 1024**2
-"""Most bytes of a file that is read piece by piece: about a second."""
+"""Default limit for a file that is read in chunks: about a second."""
 
 _CHUNK = 1 << 20
 _name = attrgetter("name")
@@ -38,7 +38,7 @@ _LINK_HINT = "Have the guest copy the file instead."
 
 
 class WorktreeFiles:
-    """Safe access to the files below one root. Use as a context manager: the handle is opened once and kept."""
+    """Safe access to the files below one root. Use it as a context manager: it opens the root's handle once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -53,7 +53,7 @@ class WorktreeFiles:
                 ErrorCode.NOT_FOUND,
                 "The task's worktree is missing",
                 details=f"{self._root.name}: {error.strerror}",
-                hint="Its commits and snapshots are still there: `sandbox task fork --snapshot` goes on from one.",
+                hint="Its commits and snapshots still exist: `sandbox task fork --snapshot` continues from one.",
             ) from error
         self._owner = os.fstat(self._fd).st_uid
         return self
@@ -72,23 +72,23 @@ class WorktreeFiles:
         return content, bool(info.st_mode & stat.S_IXUSR)
 
     def read_with_stat(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, os.stat_result]:
-        """Content, and the stat of this very inode from before it was read."""
+        """Content, and the stat of the same inode before it was read."""
         with _translated(path), self._regular(path_bytes(path)) as (fd, info):
             return b"".join(_chunks(fd, cap, path)), info
 
     def stream(self, path: RepoPath, cap: int = STREAM_CAP) -> Generator[bytes, None, None]:
-        """A regular file piece by piece, all from one descriptor; close it when not read to the end. Raises: as `read`,
-        at the first piece, or on the way when the file grows past `cap`.
+        """A regular file in chunks, all from one descriptor. Close the generator if you do not read it to the end.
+        Raises: as `read`, at the first chunk, or later if the file grows past `cap`.
         """
         with _translated(path), self._regular(path_bytes(path)) as (fd, _):
             yield from _chunks(fd, cap, path)
 
     def link_target(self, path: bytes) -> bytes:
-        """Target text of a symlink, never followed."""
+        """Target text of a symlink. The link is not followed."""
         return self.link_with_stat(path)[0]
 
     def link_with_stat(self, path: bytes) -> tuple[bytes, os.stat_result]:
-        """Target text of a symlink, and the stat of this very inode."""
+        """Target text of a symlink, and the stat of the same inode."""
         with _translated(show_path(path)):
             handle = openat2(self._fd, path, os.O_PATH | os.O_NOFOLLOW)
             try:
@@ -97,12 +97,12 @@ class WorktreeFiles:
                 os.close(handle)
 
     def require_directory(self, path: RepoPath) -> None:
-        """Raises: `not_found`, `unsafe_path` unless this is a directory reached without a link."""
+        """Raises: `not_found`, `unsafe_path` unless this is a directory on a path without links."""
         with _translated(path), self._directory(path_bytes(path), create=False, owner=None):
             pass
 
     def exists(self, path: RepoPath) -> bool:
-        """Whether any entry has this name, of whatever kind."""
+        """Whether an entry of any kind has this name."""
         try:
             os.close(openat2(self._fd, path_bytes(path), os.O_PATH | os.O_NOFOLLOW))
         except OSError as error:
@@ -112,7 +112,7 @@ class WorktreeFiles:
         return True
 
     def kind(self, path: RepoPath) -> EntryKind | None:
-        """What has this name, never followed; None when nothing does. Raises: `unsafe_path` when a link leads there."""
+        """Kind of the entry (links not followed); None if absent. Raises: `unsafe_path` for a link in the path."""
         raw = path_bytes(path)
         try:
             handle = openat2(self._fd, raw, os.O_PATH | os.O_NOFOLLOW)
@@ -134,18 +134,18 @@ class WorktreeFiles:
         owner: tuple[int, int] | None,
         over_link: bool = False,
     ) -> None:
-        """Create or replace a regular file, durably; missing directories are made.
+        """Create or replace a regular file, durably. Missing directories are created.
 
-        A link at the end is refused, or with `over_link` replaced itself; it is never followed. A hard link is
-        replaced, never written through; one of another owner's file is refused.
+        A link at the end of the path is refused, or with `replace_link` replaced; it is never followed. A hard link is
+        replaced, never written through. A hard link of another owner's file is refused.
         """
         mode = 0o755 if executable else 0o644
         self._publish(path, lambda folder, name: _write_new(folder, name, content, mode, owner), owner, links=over_link)
 
     def write_link(self, path: RepoPath, target: bytes, *, owner: tuple[int, int] | None) -> None:
-        """Create a symlink, or replace a regular file or link by one; missing directories are made.
+        """Create a symlink, or replace a regular file or link by one. Missing directories are created.
 
-        The caller decides which targets may be: nothing here follows them.
+        The caller decides which targets are allowed; this module never follows them.
         """
         self._publish(path, lambda folder, name: _link_new(folder, name, target, owner), owner, links=True)
 
@@ -168,7 +168,7 @@ class WorktreeFiles:
             os.fsync(folder)
 
     def remove(self, path: RepoPath, *, link: bool = False) -> None:
-        """Delete a regular file, or with `link` a link itself, and the directories that this leaves empty."""
+        """Delete a regular file, or with `link` the link itself, and then its parent directories that are empty."""
         raw = path_bytes(path)
         parent, name = os.path.split(raw)
         with _translated(path):
@@ -179,13 +179,13 @@ class WorktreeFiles:
             self._remove_empty(parent)
 
     def drop_temporary(self, path: bytes) -> bool:
-        """Delete what a killed `write` left beside its target, whoever made a file of that name; whether it was there.
+        """Delete a temporary file that a killed `write` left, also if the guest made it. Returns whether it existed.
 
         Raises: `unsafe_path` for any other name.
         """
         parent, name = os.path.split(path)
         if not name.startswith(RESERVED_PREFIX):
-            raise refusal(show_path(path), "name", "it is no temporary name of ours", "")
+            raise refusal(show_path(path), "name", "it is not one of our temporary names", "")
         with _translated(show_path(path)), self._directory(parent, create=False, owner=None) as folder:
             try:
                 os.unlink(name, dir_fd=folder)
@@ -196,9 +196,9 @@ class WorktreeFiles:
     def walk(
         self, skip: Callable[[bytes], bool], limits: Limits | None = None, familiar: Familiar | None = None
     ) -> Iterator[Entry]:
-        """Every name below the root, depth first, sorted; `skip(path)` prunes a directory, `familiar` leaves out files.
+        """Every name below the root, depth first, sorted. `skip(path)` prunes a directory. `known` files are left out.
 
-        Names that git or some file system folds to `.git`, special files and unreadable directories come as
+        Names that git or a file system treats as `.git`, special files and unreadable directories are returned as
         rejected. Raises: `quota_exceeded` past the limits.
         """
         limits = limits or Limits()
@@ -219,16 +219,16 @@ class WorktreeFiles:
                     pending.append(entry.path)
 
     def _list(self, folder: bytes, most: int, familiar: Familiar | None) -> tuple[int, list[Entry]]:
-        """How many names a directory has (past `most` one more, which costs no more to refuse), and entries, sorted."""
+        """Number of names in a directory (counted up to `most` + 1, which is enough to refuse), and sorted entries."""
         try:
             fd = openat2(self._fd, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # vanished, replaced by a link, or unreadable since it was listed
+        except OSError:  # removed, replaced by a link, or made unreadable since it was listed
             return 1, [Entry(folder, EntryKind.REJECTED, executable=False, size=0)]
         try:
             with os.scandir(fd) as found:
                 listed: Sequence[os.DirEntry[str]] = sorted(islice(found, most + 1), key=_name)
-            told = familiar.news(folder, listed) if familiar and len(listed) <= most else listed
-            names = sorted(os.fsencode(entry.name) for entry in told)
+            unknown = familiar.news(folder, listed) if familiar and len(listed) <= most else listed
+            names = sorted(os.fsencode(entry.name) for entry in unknown)
             return len(listed), [e for e in (self._entry(fd, folder, name) for name in names) if e is not None]
         finally:
             os.close(fd)
@@ -238,14 +238,14 @@ class WorktreeFiles:
         try:
             info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
         except OSError:
-            return None  # gone again
+            return None  # removed meanwhile
         kind = EntryKind.REJECTED if self._is_foreign(info) else kind_of(name, info.st_mode)
         times_ns = (info.st_mtime_ns, info.st_ctime_ns)
         return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size, times_ns)
 
     def _is_foreign(self, info: os.stat_result) -> bool:
-        """Whether this is a hard link of a file that is not the tree's. A guest without protected_hardlinks (sysctl)
-        can link any file of its mount; the tree's own files may have several names.
+        """Whether this is a hard link of a file from outside the tree. On a host without protected_hardlinks (sysctl) a
+        guest can link any file of its mount. The tree's own files may have several names.
         """
         return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and info.st_uid != self._owner
 
@@ -271,7 +271,7 @@ class WorktreeFiles:
 
     @contextmanager
     def _directory(self, path: bytes, *, create: bool, owner: tuple[int, int] | None) -> Iterator[int]:
-        flags = os.O_RDONLY | os.O_DIRECTORY  # no O_NOFOLLOW: a link would be ENOTDIR then, as if nothing were there
+        flags = os.O_RDONLY | os.O_DIRECTORY  # no O_NOFOLLOW: with it a link gives ENOTDIR, which means absent here
         if create and path:
             self._make_directories(path, owner)
         fd = openat2(self._fd, path or b".", flags)
@@ -310,7 +310,7 @@ def sha256_of(content: bytes) -> str:
 
 
 def _chunks(fd: int, cap: int, path: str) -> Iterator[bytes]:
-    if os.fstat(fd).st_size > cap:  # a sparse file costs its maker nothing
+    if os.fstat(fd).st_size > cap:  # a guest can create a huge sparse file for free
         raise _too_large(path, cap)
     total = 0
     while chunk := os.read(fd, _CHUNK):
@@ -324,7 +324,7 @@ def _too_large(path: str, cap: int) -> SandboxError:
     return SandboxError(
         ErrorCode.QUOTA_EXCEEDED,
         f"{path} is larger than the limit of {cap} bytes",
-        hint="`sandbox file search` finds lines in files of up to 10 MiB; a check can work on files of any size.",
+        hint="`sandbox file search` searches files of up to 10 MiB. A check can read files of any size.",
     )
 
 
@@ -348,7 +348,7 @@ def _link_new(folder: int, name: bytes, target: bytes, owner: tuple[int, int] | 
 
 
 def _regular_or_absent(folder: int, name: bytes, path: str, *, links: bool = False) -> os.stat_result | None:
-    """Stat of a regular file, or with `links` of a link; None when there is nothing."""
+    """Stat of a regular file, or with `links` of a link; None if the name does not exist."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -377,12 +377,12 @@ def _refused(path: str, error: OSError) -> SandboxError:
             f"There is no file {path}",
             hint=LISTED,
         )
-    if error.errno == errno.ENAMETOOLONG:  # every name fits, the whole path does not: the guest went down step by step
-        return refusal(path, "length", "the kernel takes none so long")
+    if error.errno == errno.ENAMETOOLONG:  # each name fits but not the whole path: the guest nested it step by step
+        return refusal(path, "length", "it is longer than the kernel allows")
     if error.errno in {errno.ELOOP, errno.EXDEV, errno.ENXIO, errno.EISDIR}:
         return refusal(path, "link", "it leads through a link or to another file system")
     if error.errno == errno.EAGAIN:
-        return SandboxError(ErrorCode.CONFLICT, f"{path} is leased, or kept changing", hint="Try again.")
+        return SandboxError(ErrorCode.CONFLICT, f"{path} has a lease, or changed repeatedly", hint="Try again.")
     if error.errno in {errno.EACCES, errno.EPERM}:
         return refusal(path, "mode", "it cannot be accessed")
     defect = SandboxError(ErrorCode.INTERNAL, f"Cannot access {path}", details=error.strerror or str(error))

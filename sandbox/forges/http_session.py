@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
-import tenacity
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -22,11 +21,8 @@ from sandbox.credentials import Credential, without_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.deadlines import CONNECTIONS
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
+from sandbox.retries import build_retrying
 from sandbox.text import neutral
-
-ATTEMPTS = 3
-MAX_PAUSE_S = 30.0
-"""A longer pause that a forge asks for is not waited for here: the error's hint names it."""
 
 _CHUNK = 64 * 1024
 _ResultT = TypeVar("_ResultT")
@@ -182,25 +178,15 @@ def unshown(credential: Credential) -> Iterator[None]:
 
 def reading(ask: Callable[[], _ResultT]) -> _ResultT:
     """A question, repeated while the forge or the network fails, and after the pause it asks for."""
-    attempts = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=_pause,
-        retry=tenacity.retry_if_exception(_worth_another_try),
-        reraise=True,
-    )
-    return attempts(ask)
+    return build_retrying(_is_transient, _retry_after_s)(ask)
 
 
-_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5)
+def _is_transient(error: BaseException) -> bool:
+    return isinstance(error, ForgeFailure)
 
 
-def _pause(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    return max(float(_BACKOFF(state)), error.wait_s if isinstance(error, ForgeFailure) else 0.0)
-
-
-def _worth_another_try(error: BaseException) -> bool:
-    return isinstance(error, ForgeFailure) and error.wait_s <= MAX_PAUSE_S
+def _retry_after_s(error: BaseException) -> float:
+    return error.wait_s if isinstance(error, ForgeFailure) else 0.0
 
 
 def failed(hostname: str, status: int, said: str) -> ForgeFailure:

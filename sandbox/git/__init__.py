@@ -1,4 +1,5 @@
 """The git adapter: the only package that runs git.
 
-git sees objects, refs and private indexes of controller-owned bare repositories. It never opens a path of a worktree.
+git sees only objects, refs and private indexes of bare repositories that the controller owns. It never opens a path of
+a worktree.
 """

@@ -1,4 +1,4 @@
-"""Cache clones: bare repositories whose configuration is written by us alone."""
+"""Cache clones: bare repositories. Only the controller writes their configuration."""
 
 from __future__ import annotations
 
@@ -47,19 +47,20 @@ _CONFIGS = {
 
 
 def open_cache(path: Path, executable: str = "") -> Git:
-    """git on an existing cache clone. Raises: `not_found`."""
+    """Return `Git` for an existing cache clone. Raises: `not_found`."""
     if not (path / "HEAD").is_file():
-        raise SandboxError(ErrorCode.NOT_FOUND, f"The cache clone {path.name} is missing", hint="Clone it again.")
+        brief = f"The cache clone {path.name} is missing"
+        raise SandboxError(ErrorCode.NOT_FOUND, brief, hint="Clone the repository again.")
     return Git(path, executable)
 
 
 def refresh(path: Path, access: Access, wanted_since: float | None = None, *, partial: bool = False) -> RemoteHead:
-    """Create the cache clone if need be and fetch into it. The caller holds the repository's lock.
+    """Create the cache clone if it is missing, and fetch into it. The caller holds the repository's lock.
 
-    `wanted_since`: the time (seconds of the epoch) of the wish; a fetch that somebody else began after it already
-    fulfils it, so many who wait for one lock do the work once. A corrupt clone is set aside and made again.
-    `partial`: of a new clone (see `git.partial`); one that is there stays as it is.
-    Raises: `origin_mismatch` for a clone of another remote, whose id reads the same.
+    `requested_at`: when the caller asked, in seconds since the epoch. A fetch that another process began after this
+    time is enough, so many callers that wait for one lock fetch once. A corrupt clone is renamed and cloned again.
+    `partial`: for a new clone (see `git.partial`); an existing clone stays as it is.
+    Raises: `origin_mismatch` if the clone is of another remote with the same repository id.
     """
     if not (path / "HEAD").is_file():
         return _first_clone(path, access, partial=partial)
@@ -73,34 +74,34 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None, *, pa
     except SandboxError as error:
         if error.code not in _SUSPICIOUS or intact(Git(path, access.git)):
             raise
-        _log.warning("the cache clone %s is corrupt, cloning it again", path.name)
+        _log.warning("the cache clone %s is corrupt; cloning it again", path.name)
         return make_again(path, access)
 
 
 def _require_origin(path: Path, last: _Fetched | None, access: Access) -> None:
-    """Two remotes whose ids read the same may be cloned at the same moment, before either is registered."""
+    """Two remotes with the same repository id may be cloned at the same moment, before either is registered."""
     if last is not None and last.is_of_another(access.remote):
         raise SandboxError(
             ErrorCode.ORIGIN_MISMATCH,
             f"The cache clone {path.name} is of another remote",
-            details=f"it is of {last.remote}, and {_origin(access.remote)} was asked for",
-            hint="Repeat the command: a remote that comes second gets a name of its own.",
+            details=f"it is of {last.remote}, but the request was for {_origin(access.remote)}",
+            hint="Repeat the command: the second remote then gets an id of its own.",
         )
 
 
 def is_of_another(path: Path, remote: Remote) -> bool:
-    """Whether a cache clone lies there that says it is of another remote."""
+    """Whether there is a cache clone at `path` that was made from another remote."""
     last = _last_fetch(path)
     return last is not None and last.is_of_another(remote)
 
 
 def _origin(remote: Remote) -> str:
-    """The same whatever protocol and login lead there."""
+    """Identify a remote without protocol and login."""
     return f"{remote.hostname}/{remote.owner}/{remote.name}"
 
 
 def _configure(path: Path, oid_length: int) -> None:
-    """Our configuration, whole at any moment: others may be asking this clone."""
+    """Write the clone's configuration atomically: other processes may be reading this clone."""
     beside = path / "config.new"
     if _config_of(path) != _CONFIGS[oid_length]:
         beside.write_bytes(_CONFIGS[oid_length])
@@ -108,7 +109,7 @@ def _configure(path: Path, oid_length: int) -> None:
 
 
 def _oid_length(path: Path, last: _Fetched | None) -> int:
-    """What kind of object ids a clone has: by our own record of it, else by a configuration that is one of ours."""
+    """Digits of the clone's object ids: from the record of the last fetch, else from a configuration we wrote."""
     if last is not None and len(last.head.commit) in _CONFIGS:
         return len(last.head.commit)
     return _SHA256 if _config_of(path) == _CONFIGS[_SHA256] else _SHA1
@@ -122,12 +123,12 @@ def _config_of(path: Path) -> bytes:
 
 
 def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
-    """Made beside and renamed, so a killed clone leaves nothing that the next one trips on."""
+    """Clone into a directory beside `path`, then rename it: a killed clone does not disturb the next one."""
     beside = path.with_name(f".{path.name}.incoming")
     shutil.rmtree(beside, ignore_errors=True)
     beside.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        beside.mkdir(mode=0o700)  # git would take the umask's
+        beside.mkdir(mode=0o700)  # git would use the umask
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         _configure(beside, _SHA1)
@@ -141,15 +142,15 @@ def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
 
 
 def intact(git: Git) -> bool:
-    """Whether everything that the refs reach is there and readable, or promised."""
+    """Whether every object that the refs reach is present and readable, or promised by the remote."""
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     return git.attempt(*question, env=PROMISED if is_partial(git) else {}, deadline_s=900).code == 0
 
 
 def make_again(path: Path, access: Access) -> RemoteHead:
-    """Set a corrupt clone aside, clone anew, and bring over the refs of tasks that are still whole.
+    """Rename a corrupt clone, clone again, and copy the refs of tasks that are still complete.
 
-    The old clone stays beside, for whoever wants to look into it.
+    The corrupt clone is kept beside the new one, for inspection.
     """
     partial = is_partial(Git(path, access.git))
     aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
@@ -174,7 +175,7 @@ def _our_refs(git: Git) -> dict[str, str]:
 
 
 def _ground(git: Git, tips: Sequence[str]) -> list[str]:
-    """Commits whose files tasks are built on: those the remote has too, at the tips or where they left it."""
+    """Commits of the remote that tasks are based on, and the tips: a task needs the files of both."""
     grown = git.attempt("rev-list", "--boundary", *tips, "--not", "--remotes=origin") if tips else None
     lines = grown.stdout.decode().splitlines() if grown else []
     return list({line.removeprefix("-"): None for line in (*tips, *lines)})
@@ -187,7 +188,7 @@ def _bring_over(old: Git, new: Git, names: Sequence[str]) -> None:
             f"file://{quote(str(old.git_dir))}", f"{name}:{name}", grant=Grant("file"),
         )  # fmt: skip
         if moved.code != 0:
-            _log.error("%s could not be brought over: its objects are lost", name)
+            _log.error("%s could not be copied to the new clone: its objects are lost", name)
 
 
 def _update(git: Git, access: Access, *, is_new: bool = False) -> RemoteHead:
@@ -213,7 +214,7 @@ def _update(git: Git, access: Access, *, is_new: bool = False) -> RemoteHead:
 
 @dataclass(frozen=True)
 class _Fetched:
-    """`remote`: whose clone it is, '' for one that an older program made."""
+    """The record of a clone's last fetch. `remote`: '' if an older version of the program made the clone."""
 
     began: float
     head: RemoteHead
@@ -233,24 +234,25 @@ def _last_fetch(path: Path) -> _Fetched | None:
 
 
 def _pack_refs(git: Git) -> None:
-    """A fetch makes a file of each ref; of 20,000 it is one file afterwards, and 1 MB instead of 80."""
+    """A fetch writes a file for each ref. Packing 20,000 refs makes one file of 1 MB out of 80 MB."""
     if sum(1 for _ in islice((git.git_dir / "refs").rglob("*"), _LOOSE_REFS)) == _LOOSE_REFS:
         git.run("pack-refs", "--all", "--prune", deadline_s=600)
 
 
 def _branch_at(git: Git, commit: str) -> str:
-    """A detached remote HEAD: a branch at that commit, else any branch; main and master first."""
+    """The default branch for a detached remote HEAD: a branch at that commit, else any; main and master first."""
     for at_commit in ([f"--points-at={commit}"], []):
         out = git.run("for-each-ref", "--format=%(refname:lstrip=3)", *at_commit, "refs/remotes/origin/")
         names = out.decode("utf-8", errors="replace").split()
         for name in ("main", "master", *names):
             if name in names:
                 return check_ref_name(name)
-    raise SandboxError(ErrorCode.NOT_FOUND, "The remote has no branch", hint="Make one there, at the commit you want.")
+    hint = "Create a branch on the remote, at the commit you want."
+    raise SandboxError(ErrorCode.NOT_FOUND, "The remote has no branch", hint=hint)
 
 
 def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
-    """Commit of a branch, tag, full commit id or `HEAD` (the default branch), as last fetched.
+    """The commit of a branch, tag, full commit id or `HEAD` (the default branch), as of the last fetch.
 
     Raises: `invalid_input` for a revision expression, `not_found` for an unknown name.
     """
@@ -270,12 +272,12 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
         ErrorCode.NOT_FOUND,
         f"The remote has no branch, tag or commit '{ref[:100]}'",
         details=f"Known: {', '.join(_some_names(git))}",
-        hint="A commit is named by its full id, and has to be on some branch or tag.",
+        hint="Name a commit by its full id. It must be on a branch or tag.",
     )
 
 
 def _some_names(git: Git) -> list[str]:
-    """The branches and tags that changed last, as many as a person reads."""
+    """The branches and tags that changed last, a short list for people."""
     places = ("refs/remotes/origin/", "refs/tags/")
     listed = git.run("for-each-ref", f"--count={_NAMED + 1}", "--sort=-creatordate", "--format=%(refname)", *places)
     names = [name.removeprefix(places[0]).removeprefix(places[1]) for name in listed.decode(errors="replace").split()]

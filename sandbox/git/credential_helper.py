@@ -1,7 +1,7 @@
-"""Ask the user's own git credential helper, apart from every other git command.
+"""Ask the user's own git credential helper, separately from every other git command.
 
-Only here and in `sandbox.git.user_config` is the user's git configuration read, in a process that sees nothing of any
-repository and gets nothing but a host name. Protocol: git-credential(1).
+Only this module and `sandbox.git.user_config` read the user's git configuration. They do so in a process that sees no
+repository; here it gets only a host name. Protocol: git-credential(1).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VALUE = re.compile(r"^(username|password)=(.*)$", re.MULTILINE)
 
 
 def ask_helper(authority: str, environ: Mapping[str, str], executable: str = "") -> Credential | None:
-    """The credential the user's helper has for `https://authority`, or None. Never prompts."""
+    """The credential that the user's helper has for `https://authority`, or None. Never prompts."""
     environment = {name: environ[name] for name in _PASSED_ON if environ.get(name)}
     environment |= {"PATH": environ.get("PATH", SAFE_PATH), "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/false"}
     argv = [git_executable(executable), *_QUIET, "credential", "fill"]
@@ -42,7 +42,7 @@ def ask_helper(authority: str, environ: Mapping[str, str], executable: str = "")
         try:
             answer, _ = process.communicate(f"protocol=https\nhost={authority}\n\n", timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the helper too; one that answered may leave a cache of its own
+            os.killpg(process.pid, signal.SIGKILL)  # the helper too; a helper that answered may leave its cache daemon
             return None
     found = dict(_VALUE.findall(answer)) if process.returncode == 0 else {}
     if not found.get("password"):

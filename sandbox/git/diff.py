@@ -1,7 +1,7 @@
-"""Differences of two trees: which leaves, how many lines, and the text.
+"""Differences between two trees: the changed leaves, the line counts and the text.
 
-Only trees are compared, never files on disk, and neither attributes nor external programs have a say. What a guest can
-make large is bounded before git looks at it: `plan` decides from object sizes which contents are compared line by line.
+Only trees are compared, never files on disk. Attributes and external programs have no influence. What a guest can make
+large is bounded before git reads it: `plan_diff` decides from object sizes which contents are compared line by line.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _NOTHING = {"0"}
 
 @dataclass(frozen=True)
 class DiffLimits:
-    """How much one diff looks at and says."""
+    """How much one diff compares and returns."""
 
-    file_bytes: int = 1024**2  # a larger side: the file is shown like a binary one, its lines are not compared
-    compared_bytes: int = 16 * 1024**2  # of both sides of all files: the largest files go first, as above
-    text_bytes: int = 1024**2  # the text is cut at the end of a line
-    renames: int = 400  # more added or deleted files: only exact renames are found
-    deadline_s: float = 30.0  # of each git command: `timeout`
+    file_bytes: int = 1024**2  # if one side is larger, the file is shown as binary and its lines are not compared
+    compared_bytes: int = 16 * 1024**2  # both sides of all files; reached: the largest files are shown as binary
+    text_bytes: int = 1024**2  # reached: the text is cut at the end of a line
+    renames: int = 400  # with more added or deleted files, only exact renames are found
+    deadline_s: float = 30.0  # of each git command; reached: `timeout`
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What the caller knows of a difference before git compares: changed leaves, without renames, and sizes of blobs.
+    """What the caller already knows of a difference: changed leaves, without renames, and sizes of blobs.
 
-    It only saves asking: what it says decides how much is compared, never what the difference is said to be.
+    It only saves git commands. It decides how much is compared, never what the result is.
     """
 
     changes: tuple[RawChange, ...]
@@ -40,7 +40,7 @@ class Outline:
 
 @dataclass(frozen=True)
 class Plan:
-    """Contents over `line_bytes` are not compared line by line; `similar`: renames with edits are looked for."""
+    """Contents over `line_bytes` are not compared line by line. `similar`: also find renames with edits."""
 
     line_bytes: int
     similar: bool
@@ -49,7 +49,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class TreeDiff:
-    """`counts`: added and deleted lines by path, (None, None) for binary content. `complete`: nothing was left out."""
+    """`counts`: added and deleted lines by path, (None, None) for binary content. `complete`: no limit was reached."""
 
     changes: tuple[RawChange, ...]
     counts: dict[bytes, tuple[int | None, int | None]]
@@ -58,7 +58,7 @@ class TreeDiff:
 
 
 def diff_trees(git: Git, before: str, after: str) -> list[RawChange]:
-    """Changed leaves between two trees, or the trees of commits; renames not detected."""
+    """Changed leaves between two trees, or the trees of commits. Renames are not detected."""
     out = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", before, after)
     fields = out.split(b"\0")
     return [_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
@@ -77,7 +77,7 @@ def _raw_change(head: bytes, path: bytes) -> RawChange:
 
 
 def leaves(changes: Iterable[RawChange]) -> Iterator[RawChange]:
-    """The same changes without renames, as `diff_trees` has them."""
+    """The same changes with each rename as a deletion and an addition, as `diff_trees` returns them."""
     for change in changes:
         if change.old_path is not None:
             yield RawChange(change.old_path, change.old_mode, "000000", change.old_oid, None, "D")
@@ -89,7 +89,7 @@ def leaves(changes: Iterable[RawChange]) -> Iterator[RawChange]:
 def compare_trees(
     git: Git, before: str, after: str, limits: DiffLimits | None = None, outline: Outline | None = None
 ) -> TreeDiff:
-    """The whole difference of two trees or commits, renames detected, within limits. Raises: `timeout`.
+    """The whole difference of two trees or commits, with renames, within limits. Raises: `timeout`.
 
     With an outline it costs one git process.
     """
@@ -106,7 +106,7 @@ def compare_trees(
 
 
 def plan(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits) -> Plan:
-    """Choose what to compare from sizes alone. Pure. Objects without a size (submodules) cost nothing."""
+    """Choose what to compare from sizes alone. Pure. Objects without a size (submodules) are free."""
 
     def size(oid: str | None) -> int:
         return sizes.get(oid, 0) if oid is not None else 0
@@ -129,7 +129,7 @@ def whole_lines(text: bytes, limit: int) -> bytes:
 
 
 def blob_sizes(git: Git, oids: Iterable[str]) -> dict[str, int]:
-    """Sizes of blobs from their headers. An object that is no blob here, as a submodule's commit, has no entry."""
+    """Sizes of blobs from their headers. An object that is not a blob of this clone has no entry (a submodule)."""
     sizes = {oid: git.known.sizes.get(oid) for oid in oids}
     unknown = sorted(oid for oid, size in sizes.items() if size is None)
     if unknown:
@@ -143,10 +143,10 @@ def blob_sizes(git: Git, oids: Iterable[str]) -> dict[str, int]:
 
 
 def _compared(git: Git, before: str, after: str, chosen: Plan, limits: DiffLimits) -> bytes:
-    """Leaves, line counts and the unified diff; bounded by the plan, not yet cut.
+    """Run git for leaves, line counts and the unified diff. The output is bounded by the plan, not yet cut.
 
-    Binary files are named, never encoded. `-z` leaves names in the first two as they are; in the text they are quoted
-    all the same, so that a line break in one cannot pass for lines of the diff.
+    Binary files are named, never encoded. `-z` leaves names in the first two parts unquoted. In the text git quotes
+    them, so that a line break in a name cannot pass for lines of the diff.
     """
     return git.run(
         "diff-tree", "--raw", "--numstat", "-p", "-z", "--no-abbrev", *_PLAIN, *_renames(chosen, limits),
@@ -156,7 +156,7 @@ def _compared(git: Git, before: str, after: str, chosen: Plan, limits: DiffLimit
 
 
 def _parse(out: bytes) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]], bytes]:
-    """What `_compared` printed. An empty field where a record should begin is what git puts before the text."""
+    """Parse the output of `_run_diff`. An empty field where a record should begin separates records and text."""
     changes: list[RawChange] = []
     counts: dict[bytes, tuple[int | None, int | None]] = {}
     fields = _Fields(out)
@@ -168,14 +168,14 @@ def _parse(out: bytes) -> tuple[list[RawChange], dict[bytes, tuple[int | None, i
             )
         else:
             added, deleted, path = head.split(b"\t", 2)
-            if not path:  # a rename: old and new name follow
+            if not path:  # a rename: the old and the new name follow
                 path = (fields.take(), fields.take())[1]
             counts[path] = (None, None) if added == b"-" else (int(added), int(deleted))
     return changes, counts, fields.rest()
 
 
 class _Fields:
-    """Fields that end with NUL, one at a time: the text after them may hold NUL bytes of its own."""
+    """Fields that end with NUL, read one at a time. The text after them may contain NUL bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -189,7 +189,7 @@ class _Fields:
         return found
 
     def rest(self) -> bytes:
-        """All that was not taken."""
+        """All bytes that were not taken."""
         return self._data[self._at :]
 
 
@@ -198,7 +198,7 @@ def _renames(chosen: Plan, limits: DiffLimits) -> tuple[str, str]:
 
 
 def _threshold(chosen: Plan) -> dict[str, str]:
-    """Contents over this size are binary for git, found from their header alone (git-config, core.bigFileThreshold)."""
+    """git treats contents over this size as binary, from the header alone (git-config(1), core.bigFileThreshold)."""
     return {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "core.bigFileThreshold",

@@ -1,4 +1,4 @@
-"""Plain types of git trees: modes, leaves, and changes of them. No git runs here."""
+"""Plain types of git trees: modes, leaves and their changes. No git runs here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
 
 @dataclass(frozen=True)
 class TreeEntry:
-    """One leaf of a tree. `size` is None for a gitlink, or when nobody asked for it."""
+    """One leaf of a tree. `size` is None for a gitlink, or if sizes were not requested."""
 
     path: bytes
     mode: str
@@ -19,7 +19,7 @@ class TreeEntry:
 
 @dataclass(frozen=True)
 class TreeChange:
-    """What to do to one path: write `content` with `mode`, or delete it when `content` is None."""
+    """One change to make: write `content` with `mode` at `path`, or delete the path if `content` is None."""
 
     path: bytes
     mode: str
@@ -28,7 +28,7 @@ class TreeChange:
 
 @dataclass(frozen=True)
 class RawChange:
-    """One line of `diff-tree --raw`: modes are '000000' and oids None where the side does not exist."""
+    """One line of `diff-tree --raw`. If a side does not exist, its mode is '000000' and its oid is None."""
 
     path: bytes
     old_mode: str

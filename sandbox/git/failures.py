@@ -1,4 +1,4 @@
-"""Tell git failures apart. git has no codes for them, so this reads its (C locale) messages; samples in tests/data."""
+"""Classify git failures. git has no codes for them, so this reads its messages (C locale); samples in tests/data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
 _LASTING = re.compile(
     r"certificate|unexpected tls packet|wrong version number|\bredirect|returned error: (3|4(?!29))", re.IGNORECASE
 )
-_NAMES = re.compile(r"(?<!\w)'[^'\n]*'")  # what git quotes: URLs and paths, whose words say nothing about the failure
+_NAMES = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 # First match wins: (pattern, code, brief, hint).
@@ -23,55 +23,57 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             FULL_HINT,
         ),
         (
-            r"died of signal 25\b|file size limit exceeded|file too large",  # SIGXFSZ, EFBIG: see `process.Ceiling`
+            # SIGXFSZ, EFBIG: see `process.ResourceLimits`
+            r"died of signal 25\b|file size limit exceeded|file too large",
             ErrorCode.QUOTA_EXCEEDED,
-            "The remote sent more than it may",
-            "Nothing of it was kept.",
+            "The remote sent more bytes than allowed",
+            "The received data was deleted.",
         ),
         (
             r"^fatal: out of memory, \w+ failed",
             ErrorCode.QUOTA_EXCEEDED,
-            "The remote's answer needs more memory than git may use for it",
-            "It advertises too many refs, or sends objects that are too large.",
+            "The remote's answer needs more memory than git may use",
+            "The remote advertises too many refs, or sends objects that are too large.",
         ),
         (
             r"^fatal: mismatched algorithms: client",
             ErrorCode.ORIGIN_MISMATCH,
-            "The remote has another kind of object ids than our clone of it",
-            "It was made anew there: `sandbox repo remove` it here, then clone it again.",
+            "The remote and our clone use different object formats",
+            "The repository was created again on the remote: `sandbox repo remove` it here, then clone it again.",
         ),
         (
-            r"pack-objects died of signal",  # for want of memory, or with its server: it says `possible corruption` too
+            # Out of memory, or the server stopped: git then also prints `possible corruption`.
+            r"pack-objects died of signal",
             ErrorCode.NETWORK_ERROR,
-            "The remote's server was stopped while it sent",
-            "Try again; if it stays so, its operator has to look.",
+            "The remote's server stopped while it was sending",
+            "Try again. If it fails again, the server's operator must look into it.",
         ),
         (
-            # The server works in its repository, so its own paths begin with `./`, and ours never do.
+            # The server's working directory is its repository, so its paths begin with `./`; ours never do.
             r"repository corruption on the remote side"
             r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
             r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
             r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
             ErrorCode.UNSAFE_REPOSITORY,
             "The remote's repository is damaged",
-            "Trying again does not help: its operator has to repair it, and `git fsck` there names what is broken.",
+            "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects.",
         ),
         (
             r"not our ref|does not allow request for unadvertised object",
             ErrorCode.NOT_FOUND,
-            "The remote does not hand out an object that we asked for",
-            "Its history may have changed; if it serves no partial clones, clone it without --partial.",
+            "The remote does not send an object that we requested",
+            "Its history may have changed. If it does not serve partial clones, clone it without --partial.",
         ),
         (
             r"detected dubious ownership",
             ErrorCode.UNSAFE_REPOSITORY,
             "The local repository belongs to another user, so git does not read it",
-            "Run the command as its owner, give the files to your user, or use the repository's network URL.",
+            "Run the command as its owner, change the files' owner to your user, or use the repository's network URL.",
         ),
         (
             r"host key verification failed|remote host identification has changed",
             ErrorCode.AUTH_FAILED,
-            "The SSH host key of the remote is not the one known before",
+            "The remote's SSH host key has changed",
             "Verify the new key with the server's operator, then remove the old line from known_hosts in the home.",
         ),
         (
@@ -86,31 +88,31 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             r"|returned error: 404\b|does not exist|not found: did you run git update-server-info",
             ErrorCode.REMOTE_NOT_FOUND,
             "The remote has no such repository, or hides it from these credentials",
-            "Check owner and name; private repositories also need a credential.",
+            "Check owner and name. A private repository also needs a credential.",
         ),
         (
             r"operation timed out|connection timed out|timed out|operation too slow",
             ErrorCode.TIMEOUT,
             "The remote did not answer in time",
-            "Try again; check the network between this host and the remote.",
+            "Try again. Check the network between this host and the remote.",
         ),
         (
             r"returned error: 429\b",
             ErrorCode.NETWORK_ERROR,
-            "The remote asks us to slow down",
-            "Wait, then try again; a credential often raises the limit.",
+            "The remote limits the rate of our requests",
+            "Wait, then try again. A credential often raises the limit.",
         ),
         (
             r"returned error: 3\d\d\b|\bredirect",
             ErrorCode.NETWORK_ERROR,
-            "The remote answers with a redirect, and those are not followed",
+            "The remote answered with a redirect, which is not followed",
             "If the repository has moved, use its new URL.",
         ),
         (
             r"certificate",
             ErrorCode.NETWORK_ERROR,
-            "The remote's TLS certificate is not one we trust for this host name",
-            "Check the host name and the certificate's dates; a private CA needs ca_file in credentials.toml.",
+            "The remote's TLS certificate is not trusted for this host name",
+            "Check the host name and the certificate's dates. A private CA needs ca_file in credentials.toml.",
         ),
         (
             r"could not resolve|connection refused|connection reset|network is unreachable|no route to host"
@@ -129,21 +131,21 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
         (
             r"unable to create '': file name too long|'' exists; cannot create ''",
             ErrorCode.UNSAFE_REPOSITORY,
-            "The remote has branch or tag names that cannot be kept",
-            "One is too long, or one is a directory of another.",
+            "The remote has branch or tag names that cannot be stored",
+            "A name is too long, or is a directory of another name.",
         ),
         (
             r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)",
             ErrorCode.UNSAFE_REPOSITORY,
             "The remote sent objects that git refuses as unsafe",
-            "The repository holds malformed or hostile objects; it cannot be used.",
+            "The repository contains malformed or hostile objects. It cannot be used.",
         ),
     )
 )
 
 
 def classify(command: str, code: int, stderr: str) -> SandboxError:
-    """The typed error for a failed git command. Pure; unknown text is `internal`, never a guess."""
+    """The typed error for a failed git command. Pure. Unknown text gives `internal`, never a guess."""
     details = scrub(stderr)[:4000]
     said = _NAMES.sub("''", stderr)
     for pattern, error_code, brief, hint in _RULES:
@@ -153,14 +155,14 @@ def classify(command: str, code: int, stderr: str) -> SandboxError:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same command may succeed if tried again: the network failed, not a certificate or a rule."""
+    """Whether the same command may succeed on another attempt: the network failed, not a certificate or a rule."""
     if not isinstance(error, SandboxError) or error.code is not ErrorCode.NETWORK_ERROR:
         return False
     return not _LASTING.search(_NAMES.sub("''", error.details))
 
 
 def scrub(text: str) -> str:
-    """Text without user information in URLs and without control characters."""
+    """Remove user information in URLs, and control characters."""
     visible = "".join(
         c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text.replace("\r\n", "\n")
     )

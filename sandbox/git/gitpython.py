@@ -1,8 +1,9 @@
 """GitPython's process layer, imported without its start-up probe.
 
 Importing GitPython (3.2.1, `git.refresh`) runs `git version`: the git of PATH or of GIT_PYTHON_GIT_EXECUTABLE, with the
-whole inherited environment. A hostile PATH runs a program that way, and GIT_TRACE writes a file (THREATS Q01, Q03).
-A name that does not exist, and silence about it, skip the probe; we never use the name.
+whole inherited environment. In this way a hostile PATH runs a program, and GIT_TRACE writes a file (THREATS Q01, Q03).
+During the import GIT_PYTHON_GIT_EXECUTABLE is a path that does not exist and GIT_PYTHON_REFRESH is `quiet`: this skips
+the probe. The path is never used.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""Search the files of a tree, as objects: nothing on disk is opened, so nothing can be swapped for a link. Or those of
-a pristine checkout, which no guest can write to: reading a file costs a tenth of unpacking a blob (docs/adr/0018).
+"""Search the files of a tree. git reads them as objects: no file on disk is opened, so none can be swapped for a link.
+Or search a pristine checkout, which no guest can write to: reading a file costs a tenth of unpacking a blob
+(docs/adr/0018).
 
-Theory. The pattern is always PCRE's, because its matching has a step limit of its own, its compiled size is bounded,
-and callers write `\\d`; a literal is escaped here, since `git grep --fixed-strings` wraps it in `\\Q..\\E` and lets a
-pattern with `\\E` out (seen in 2.39 and 2.55). The deadline ends what the step limit does not. Attributes, which could
-declare any file binary, are read from the empty tree where git knows GIT_ATTR_SOURCE (2.41); an older one reads none in
-a bare repository. The answer names each file as `<tree>:<path>`, and neither a path nor a content of a tree can hold
-the tree's own id, so the answer cannot be forged; of a checkout that is named by its tree's id, as `<tree>/<path>`.
-Its directory is only where git looks: the repository stays the bare one, so its attributes, ignore files and nested
-repositories have no say, and links are not followed. Source: git-grep(1), pcre2api(3), THREATS G04, G07, I01, I07, I17.
+Theory. The pattern is always a PCRE: its matching has a step limit, its compiled size is bounded, and callers write
+`\\d`. A literal is escaped here, because `git grep --fixed-strings` wraps it in `\\Q..\\E`, and a pattern with `\\E`
+ends the quoting (seen in 2.39 and 2.55). The deadline stops what the step limit does not. Attributes could declare any
+file binary. git 2.41 and newer reads them from the empty tree (GIT_ATTR_SOURCE); older versions read none in a bare
+repository. The output names each file as `<tree>:<path>`. Neither a path nor a content of a tree can contain the tree's
+own id, so the output cannot be forged. A checkout is named by its tree's id, so its files are `<tree>/<path>`.
+The checkout is only the directory that git searches. The repository is still the bare one, so attributes, ignore files
+and nested repositories in the checkout have no effect, and links are not followed.
+Source: git-grep(1), pcre2api(3), THREATS G04, G07, I01, I07, I17.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ _CHUNK = 1 << 16
 _PROBE_S = 5.0
 _BINARY = b"Binary file "
 _BINARY_END = b" matches\n"
-# What cannot be read, an object, a file or a directory: git goes on as if it held no match.
+# An object, file or directory that cannot be read: git continues as if it had no match.
 _UNREAD = re.compile(r"^(?:error|warning: could not open directory)\b", re.MULTILINE)
 _STEP_LIMIT = re.compile(r"^fatal: pcre2_(?:jit_)?match failed with error code ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Query:
-    """What to look for in each line: text, or a Perl-compatible regular expression."""
+    """What to search in each line: text, or a Perl-compatible regular expression."""
 
     pattern: str
     regex: bool = False
@@ -69,13 +71,13 @@ class LineMatch:
 
 @dataclass(frozen=True)
 class BinaryMatch:
-    """A file with a NUL byte near its start that matches somewhere."""
+    """A file with a NUL byte near its start that has a match."""
 
     path: bytes
 
 
 class PatternTooCostly(SandboxError):
-    """The matcher gave up on a line; what was found before stands."""
+    """The matcher reached its step limit on a line. Earlier matches are valid."""
 
     def __init__(self, details: str) -> None:
         super().__init__(ErrorCode.QUOTA_EXCEEDED, "The pattern takes too many steps on a line", details=details)
@@ -84,10 +86,10 @@ class PatternTooCostly(SandboxError):
 def grep(
     git: Git, tree: str, query: Query, narrowed: Sequence[str], deadline_s: float
 ) -> Generator[LineMatch | BinaryMatch]:
-    """Matches in the order of the paths' bytes; close it to end the search early.
+    """Matches in the order of the paths' bytes. Close the generator to end the search early.
 
-    `narrowed`: plain patterns where `*` crosses `/`, to leave files unread. Raises: `timeout` and `PatternTooCostly`
-    after what was found until then, `invalid_input` for a regular expression that is none.
+    `globs`: plain patterns where `*` also matches `/`; other files are not read. Raises: `timeout` and
+    `PatternTooCostly` after the matches found until then; `invalid_input` for an invalid regular expression.
     """
     where = (tree, "--", *narrowed)
     yield from _answers(git, query, where, tree.encode() + b":", literal=not narrowed, deadline_s=deadline_s)
@@ -96,36 +98,36 @@ def grep(
 def grep_checkout(
     git: Git, checkout: Path, query: Query, narrowed: Sequence[str], left_out: Sequence[bytes], deadline_s: float
 ) -> Generator[LineMatch | BinaryMatch]:
-    """Like `grep`, for the files of a checkout that is named by its tree's id, and that nobody writes to.
+    """Like `grep`, for the files of a checkout that is named by its tree's id and is never written to.
 
-    `left_out`: paths that are not read. Raises: also `conflict` when the checkout was removed meanwhile.
+    `excluded`: paths that are not read. Raises: also `conflict` if the checkout is removed during the search.
     """
     tree = checkout.name
     there = replace(git, directory=str(checkout.parent))
-    # `.git` is in no checkout. It leaves the patterns no directory in common: git would go there, whatever it is.
+    # No checkout contains `.git`. With it the patterns have no common directory, which git would enter unchecked.
     wanted = [f"{tree}/{pattern}" for pattern in (*narrowed, ".git")] if narrowed else [f":(literal){tree}"]
     unwanted = [f":(exclude,literal){tree}/{os.fsdecode(path)}" for path in left_out]
     where = ("--no-index", "--no-exclude-standard", "--", *wanted, *unwanted)
     yield from _answers(there, query, where, tree.encode() + b"/", literal=False, deadline_s=deadline_s)
-    if not checkout.is_dir():  # git finds nothing then, without a word
+    if not checkout.is_dir():  # git then reports no match and no error
         raise SandboxError(ErrorCode.CONFLICT, "The worktree was removed while it was searched")
 
 
 def grep_log(git: Git, path: Path, query: Query, deadline_s: float) -> Generator[LineMatch]:
-    """Matches in one file that only we write, in order; whatever it holds, it is text. `git` needs no repository.
+    """Matches in one file that only we write, in order. The file is always treated as text. `git` needs no repository.
 
-    Raises: as `grep`. A file that is not there has no match.
+    Raises: as `grep`. A missing file has no match.
     """
     there = replace(git, directory=str(path.parent))
-    nothing = ("--no-index", "--no-exclude-standard", "--")
+    options = ("--no-index", "--no-exclude-standard", "--")
     with there.stream(
-        "grep", "--text", *query.flags, *nothing, path.name, env={"LC_ALL": "C.UTF-8"}, deadline_s=deadline_s
+        "grep", "--text", *query.flags, *options, path.name, env={"LC_ALL": "C.UTF-8"}, deadline_s=deadline_s
     ) as process:
         answer = _Answer(process.stdout)
         while (found := _line(answer)) is not None:
             yield found
     if process.code not in {0, 1} or _UNREAD.search(process.stderr):
-        raise _failure(there, query, (*nothing, "none"), scrub(process.stderr)[:2000])
+        raise _failure(there, query, (*options, "none"), scrub(process.stderr)[:2000])
 
 
 def _answers(
@@ -134,7 +136,7 @@ def _answers(
     empty_tree = _EMPTY_TREES[len(ours) - 1]
     env = {"GIT_ATTR_SOURCE": empty_tree, "GIT_LITERAL_PATHSPECS": "1" if literal else "0"}
     if query.regex or query.ignore_case:
-        env["LC_ALL"] = "C.UTF-8"  # or `.` would be a byte, and only ASCII would have cases
+        env["LC_ALL"] = "C.UTF-8"  # else `.` matches one byte, and only ASCII letters ignore case
     with git.stream("grep", *query.flags, *where, env=env, deadline_s=deadline_s) as process:
         yield from _matches(_Answer(process.stdout), ours)
     if process.code not in {0, 1} or _UNREAD.search(process.stderr):
@@ -142,13 +144,13 @@ def _answers(
 
 
 def _failure(git: Git, query: Query, nothing: Sequence[str], stderr: str) -> SandboxError:
-    """git has one exit code for all: what fails on `nothing` as well is the pattern itself."""
+    """git has one exit code for all failures. If the search of `empty_scope` fails too, the pattern is invalid."""
     if git.attempt("grep", *query.flags, *nothing, env={"LC_ALL": "C.UTF-8"}, deadline_s=_PROBE_S).code != 1:
         return SandboxError(
             ErrorCode.INVALID_INPUT,
             "This regular expression cannot be used",
             details=stderr,
-            hint="Regular expressions are Perl-compatible; leave `regex` out to look for the text as it is.",
+            hint="Use Perl-compatible syntax, or leave `regex` out to search the text literally.",
         )
     if ran_out_of_steps(stderr):
         return PatternTooCostly(stderr)
@@ -156,12 +158,12 @@ def _failure(git: Git, query: Query, nothing: Sequence[str], stderr: str) -> San
 
 
 def ran_out_of_steps(stderr: str) -> bool:
-    """Whether these are git's words for a match that PCRE's limits ended. It has no code for that."""
+    """Whether git's message says that PCRE's limits ended a match. git has no exit code for that."""
     return _STEP_LIMIT.search(stderr) is not None
 
 
 def _matches(answer: _Answer, ours: bytes) -> Iterator[LineMatch | BinaryMatch]:
-    """Ends without a word where the answer was cut: the stream's owner knows why."""
+    """Stops without an error where the output was cut: the owner of the stream knows the reason."""
     while (kind := answer.until(ours)) is not None:
         found = _binary(answer, ours) if kind == _BINARY else _line(answer)
         if found is None:
@@ -178,22 +180,22 @@ def _line(answer: _Answer) -> LineMatch | None:
 
 def _binary(answer: _Answer, ours: bytes) -> BinaryMatch | None:
     path = answer.until(_BINARY_END)
-    while path is not None and not answer.goes_on_with(ours, _BINARY + ours):  # the words were part of the name
+    while path is not None and not answer.goes_on_with(ours, _BINARY + ours):  # " matches" was part of the name
         more = answer.until(_BINARY_END)
         path = None if more is None else path + _BINARY_END + more
     return None if path is None else BinaryMatch(path)
 
 
 class _Answer:
-    """A stream cut at separators, however its chunks fall."""
+    """A stream that is split at separators, independent of its chunks."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._fd = stream.fileno()  # not its buffer: that would wait for a full one while there are matches to show
+        self._fd = stream.fileno()  # unbuffered: a buffer would wait until it is full while matches are available
         self._rest = bytearray()
         self._at = 0
 
     def until(self, separator: bytes) -> bytes | None:
-        """What comes before the next separator, which is skipped; None when there is no other."""
+        """The bytes before the next separator, which is skipped; None if there is no separator left."""
         looked = self._at
         while (end := self._rest.find(separator, looked)) < 0:
             known = len(self._rest) - self._at
@@ -205,7 +207,7 @@ class _Answer:
         return found
 
     def goes_on_with(self, *prefixes: bytes) -> bool:
-        """Whether one of these comes next, or nothing does."""
+        """Whether one of these prefixes comes next, or the stream ends."""
         longest = max(map(len, prefixes))
         while len(self._rest) - self._at < longest and self._more():
             pass
@@ -220,7 +222,7 @@ class _Answer:
 
 
 def files_of(git: Git, tree: str, deadline_s: float) -> Generator[bytes]:
-    """Paths of a tree's files and links, in the order of their bytes; close it to end early. Raises: `timeout`."""
+    """Paths of a tree's files and links, in byte order. Close the generator to end early. Raises: `timeout`."""
     with git.stream("ls-tree", "-r", "-z", "--full-tree", tree, deadline_s=deadline_s) as process:
         answer = _Answer(process.stdout)
         while (record := answer.until(b"\0")) is not None:
@@ -232,7 +234,7 @@ def files_of(git: Git, tree: str, deadline_s: float) -> Generator[bytes]:
 
 @lru_cache(maxsize=256)
 def files_over(git: Git, tree: str, limit_bytes: int) -> tuple[bytes, ...]:
-    """Paths of a tree's files that hold more bytes. Remembered: it lists the whole tree, and a tree never changes."""
+    """Paths of a tree's files larger than `limit_bytes`. Cached: it lists the whole tree, and a tree never changes."""
     digits = len(str(limit_bytes))
     record = re.compile(rb"(?:\A|\0)\d+ blob [0-9a-f]+ +(\d{%d,})\t([^\0]+)" % digits)
     with git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", tree) as process:

@@ -1,4 +1,4 @@
-"""Read git's index (`.git/index`) of a repository that is not ours, without git: what git itself last saw of each file.
+"""Read the index (`.git/index`) of a repository that is not ours, without git: what git last saw of each file.
 
 The file belongs to the owner of the repository, so no check and no gate may rely on it. Format:
 gitformat-index(5), versions 2 to 4.
@@ -14,12 +14,12 @@ _STAT = struct.Struct(">10I")
 _FLAGS = struct.Struct(">H")
 _ASSUME_VALID, _EXTENDED, _STAGE, _SKIP_WORKTREE = 0x8000, 0x4000, 0x3000, 0x4000
 _MAX_ENTRIES = 300_000
-_MAX_NAME_BYTES = 64 * 1024**2  # of all names together: in version 4 a byte of the file can stand for a long name
+_MAX_NAME_BYTES = 64 * 1024**2  # all names together: in version 4 one byte of the file can encode a long name
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """`skipped`: left out by a sparse checkout, or assumed unchanged. `size` is kept modulo 2**32, as git does."""
+    """`skipped`: not in a sparse checkout, or assumed unchanged. `size` is modulo 2**32, as in git."""
 
     oid: str
     mtime_ns: int
@@ -29,7 +29,7 @@ class IndexEntry:
 
 
 def parse_index(content: bytes, oid_length: int) -> dict[bytes, IndexEntry]:
-    """Entries of stage 0 by path; none when this is no index that we can read. `oid_length`: digits of an object id."""
+    """Entries of stage 0 by path; empty if the index cannot be read. `oid_length`: digits of an object id."""
     try:
         magic, version, count = _HEADER.unpack_from(content)
         if magic != b"DIRC" or version not in {2, 3, 4} or count > _MAX_ENTRIES:
@@ -66,13 +66,13 @@ def _entries(content: bytes, version: int, count: int, width: int) -> dict[bytes
 
 
 def _padded(content: bytes, begin: int, at: int) -> tuple[bytes, int]:
-    """A name that ends in one to eight NUL bytes, so that the entry's length is a multiple of eight."""
+    """Read a name that is padded with one to eight NUL bytes: the entry's length is a multiple of eight."""
     end = content.index(b"\0", at)
     return content[at:end], begin + (end - begin + 8) // 8 * 8
 
 
 def _compressed(content: bytes, at: int, before: bytes) -> tuple[bytes, int]:
-    """How many bytes to drop from the end of the last name (a number in git's offset encoding), and what follows."""
+    """Read a compressed name: how many bytes to drop from the last name (git's offset encoding), and what to append."""
     byte = content[at]
     dropped, at = byte & 0x7F, at + 1
     while byte & 0x80 and dropped <= len(before):

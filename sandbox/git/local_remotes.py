@@ -1,6 +1,6 @@
-"""Remotes that are directories of this host: which repository is meant, and what to say when there is none.
+"""Remotes that are directories of this host: find the repository, and report when there is none.
 
-What git says of a directory that is no repository is written for networks.
+git's own message for a directory that is not a repository is about network remotes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from sandbox.remotes import Remote
 
 
 def path_of(remote: Remote) -> Path | None:
-    """The directory of this host that a remote is; None for one on the network."""
+    """The directory of a local remote; None for a remote on the network."""
     if remote.protocol != "file":
         return None
     return Path(unquote(urlsplit(remote.url).path, errors="surrogateescape"))
 
 
 def enclosing_repository(path: Path) -> Path:
-    """The directory itself when it is a repository, else the closest one above that has a `.git`, as plain git looks.
+    """The directory itself if it is a repository, else the closest parent that has a `.git`, as git searches.
 
     Only on the same file system, and only where `.git` and its directory belong to us or to the owner of `path`:
-    another user may have put one into a directory that all may write to. No file there is opened. `path` itself where
-    there is none.
+    another user may have put a `.git` into a directory that is writable for all. No file there is opened. Returns
+    `path` if there is no repository.
     """
     if not path.is_dir() or _is_repository(path):
         return path
@@ -45,7 +45,7 @@ def _is_repository(path: Path, *, bare: bool = True) -> bool:
 
 
 def require_repository(remote: Remote) -> None:
-    """A remote on the network always passes. Raises: `remote_not_found` for a path where no repository can be."""
+    """Accepts every remote on the network. Raises: `remote_not_found` for a local path without a repository."""
     path = path_of(remote)
     if path is None:
         return
@@ -53,10 +53,10 @@ def require_repository(remote: Remote) -> None:
         found = path.is_dir()
         brief = "" if found else f"There is no directory {path}"
         if found and not _is_repository(path):
-            brief = f"{path} is no git repository"
+            brief = f"{path} is not a git repository"
     except OSError as error:
         brief = f"{path} cannot be read: {error.strerror}"
     if brief:
         raise SandboxError(
-            ErrorCode.REMOTE_NOT_FOUND, brief, hint="A local path names the directory that holds .git, or a bare clone."
+            ErrorCode.REMOTE_NOT_FOUND, brief, hint="Name the directory that contains .git, or a bare clone."
         )

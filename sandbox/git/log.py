@@ -1,4 +1,4 @@
-"""What the commits of a range say of themselves, and what they touch."""
+"""The commits of a range: their subjects, and the paths that they change."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SHOWN = ("--encoding=UTF-8", "--no-commit-header", "--format=%H %s")
 
 
 def subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
-    """Id and subject of the commits on `head` that `base` does not have, oldest first: the newest `MOST_COMMITS`.
+    """Id and subject of the newest `MAX_COMMITS` commits on `head` that `base` does not have, oldest first.
 
-    Subjects are cut at `SUBJECT_BYTES`. They are others' text, in UTF-8 with replacement. Raises: `not_found`.
+    Subjects are cut at `SUBJECT_BYTES`. They are untrusted text, UTF-8 with replacement. Raises: `not_found`.
     """
     if base == head:
         return ()
@@ -29,9 +29,9 @@ def subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
 
 
 def touched(git: Git, base: str, head: str) -> frozenset[bytes]:
-    """Every path that one of several commits on `head` and not on `base` changed; of a single one, none.
+    """Every path changed by any commit on `head` that `base` does not have; empty for a single commit.
 
-    A single one is what the trees' difference shows.
+    The difference of the trees already shows the paths of a single commit.
     """
     commits = git.run("rev-list", head, f"^{base}")
     if commits.count(b"\n") < 2:
@@ -41,7 +41,7 @@ def touched(git: Git, base: str, head: str) -> frozenset[bytes]:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Beginnings of lines: git puts a subject on one, however long it is."""
+    """The beginning of each line: git writes a subject on one line of any length."""
     most = SUBJECT_BYTES + 65
     while line := stream.readline(most):
         yield line.rstrip(b"\n")

@@ -1,7 +1,7 @@
-"""What git said about immutable objects of one repository, kept while a controller lives.
+"""A cache of git's answers about immutable objects of one repository. It lives as long as the controller.
 
-An object id names one content for ever, so an answer about a tree or commit need not be asked for twice. Only answers
-of git are kept, never anything that a guest wrote, and each memory is bounded: a full one forgets all.
+An object id always names the same content, so an answer about a tree or commit stays valid. Only git's answers are
+cached, never anything that a guest wrote. Each cache is bounded: when it is full, it is emptied.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ _ValueT = TypeVar("_ValueT")
 
 MOVES = 64
 CHANGES = 1024
-"""How many differences are kept, and how many leaves one may hold."""
+"""How many differences are cached, and how many leaves one may have."""
 
 
 class Memory(Generic[_KeyT, _ValueT]):
-    """At most `limit` entries. Safe under threads: what two of them keep at once is the same."""
+    """At most `limit` entries. Thread-safe: two threads that store the same key store equal values."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._kept: dict[_KeyT, _ValueT] = {}
 
     def get(self, key: _KeyT) -> _ValueT | None:
-        """What was kept, if it still is."""
+        """The cached value, or None."""
         return self._kept.get(key)
 
     def keep(self, new: Mapping[_KeyT, _ValueT]) -> None:
-        """Keep these; not when they alone are too many."""
+        """Store these entries. Ignored if they alone exceed the limit."""
         if len(new) > self._limit:
             return
         if len(self._kept) + len(new) > self._limit:
@@ -40,14 +40,15 @@ class Memory(Generic[_KeyT, _ValueT]):
         self._kept.update(new)
 
     def all(self) -> dict[_KeyT, _ValueT]:
-        """Everything that is kept now."""
+        """A copy of all current entries."""
         return self._kept.copy()
 
 
 @dataclass(frozen=True)
 class Known:
-    """`trees`: of commits. `leaves`: of a tree, at and below a path. `sizes`: of blobs. `moves`: leaves in which two
-    trees differ. `ahead`: commits on the second that the first does not have.
+    """`trees`: the tree of a commit. `leaves`: leaves of a tree, at and below a path. `sizes`: of blobs.
+    `differences`: leaves in which two trees differ. `commit_counts`: number of commits on the second commit that the
+    first does not have.
     """
 
     trees: Memory[str, str] = field(default_factory=lambda: Memory(4096))
@@ -57,7 +58,7 @@ class Known:
     ahead: Memory[tuple[str, str], int] = field(default_factory=lambda: Memory(1024))
 
     def keep_moves(self, before: str, after: str, changes: Iterable[RawChange]) -> None:
-        """Keep the difference of two trees, and with it those that lead to `before` and go on from there."""
+        """Store the difference of two trees. Also extend the cached differences that end at `before` to `after`."""
         step = tuple(changes)
         longer = {(first, after): follow(m, step) for (first, last), m in self.moves.all().items() if last == before}
         every = {(before, after): step} | {ends: m for ends, m in longer.items() if ends[0] != after}
@@ -65,7 +66,7 @@ class Known:
 
 
 def follow(first: Iterable[RawChange], second: Iterable[RawChange]) -> tuple[RawChange, ...]:
-    """The difference of two trees by way of a third, from those to and from it; none has renames. Pure."""
+    """Combine the differences A to B and B to C into the difference A to C. None has renames. Pure."""
     found = {change.path: change for change in first}
     for change in second:
         earlier = found.pop(change.path, None)

@@ -1,6 +1,6 @@
 """Objects and refs of one bare repository: read trees and blobs, build trees and commits, move refs.
 
-Everything is named by full object id or full ref name; no caller text becomes a revision expression.
+Objects are named by full object id, refs by full name. No text of a caller becomes a revision expression.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
 from sandbox.git.diff import diff_trees
@@ -25,12 +25,12 @@ _REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+
 MAX_REF_LENGTH = 244
 
 _LOOSE_OBJECTS = 100
-"""fast-import keeps a pack of more; git's own default."""
+"""With more objects fast-import keeps a pack. git's own default."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How large a tree we are willing to put on disk."""
+    """The largest tree that we check out to disk. Reached: `quota_exceeded`."""
 
     files: int = 300_000
     total_bytes: int = 8 * 1024**3
@@ -38,14 +38,21 @@ class Budget:
     depth: int = 64
 
 
+class StoredCommit(NamedTuple):
+    """Ids of a commit that was written, and of its tree."""
+
+    commit: str
+    tree: str
+
+
 def check_ref_name(name: str) -> str:
-    """Accept a branch or tag name in our own, narrower grammar. Raises: `invalid_input`."""
+    """Return a branch or tag name if it matches our grammar, which is stricter than git's. Raises: `invalid_input`."""
     parts = name.split("/")
     bad = any(p.endswith((".", ".lock")) or ".." in p or "@{" in p or p == "@" for p in parts)
     if len(name) > MAX_REF_LENGTH or bad or not _REF.fullmatch(name):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            "This is not a usable branch or tag name",
+            "The branch or tag name is not valid",
             details=ascii(name[:100]),
             hint="Use letters, digits, '.', '_', '-' and '/'; no revision expressions.",
         )
@@ -58,7 +65,7 @@ def is_object_id(text: str) -> bool:
 
 
 def blob_id(content: bytes, oid_length: int = 40) -> str:
-    """git's id of a blob, computed without git."""
+    """The object id of a blob, computed without git."""
     return _id_of(b"blob", content, oid_length)
 
 
@@ -70,15 +77,15 @@ def _id_of(kind: bytes, content: bytes, oid_length: int) -> str:
 
 
 def resolve_ref(git: Git, full_name: str) -> str | None:
-    """Object id a full ref name points to, or None.
+    """The object id of a full ref name, or None.
 
-    Not rev-parse: it completes names, so that a remote's tag `refs/remotes/origin/x` could pass for the branch.
+    Does not use rev-parse: it completes names, so a remote's tag `refs/remotes/origin/x` could pass for the branch.
     """
     return _object_id(git.attempt("show-ref", "--verify", "--hash", "--", full_name))
 
 
 def peel(git: Git, oid: str, kind: str) -> str | None:
-    """The commit or tree behind a full object id, or None when it is absent or of another kind."""
+    """The commit or tree behind a full object id, or None if it is missing or of another kind."""
     if not is_object_id(oid):
         return None
     return _object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{oid}^{{{kind}}}"))
@@ -90,7 +97,7 @@ def _object_id(result: Result) -> str | None:
 
 
 def parent_of(git: Git, commit: str) -> str | None:
-    """The first parent of a commit, by full id, or None when there is none."""
+    """The first parent of a commit given by full id, or None."""
     if not is_object_id(commit):
         return None
     return _object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^1"))
@@ -106,19 +113,19 @@ def tree_of(git: Git, commit: str) -> str:
 
 
 def absent(brief: str, details: str = "") -> SandboxError:
-    """`not_found` about what a whole cache clone has."""
+    """`not_found` for an object that a complete cache clone contains."""
     return SandboxError(
         ErrorCode.NOT_FOUND,
         brief,
         details=details[:2000],
-        hint="`sandbox repo clone URL` fetches what is new, and repairs a damaged clone.",
+        hint="Run `sandbox repo clone URL`: it fetches new commits and repairs a damaged clone.",
     )
 
 
 def list_tree(git: Git, tree: str, budget: Budget | None = None, *, sizes: bool = True) -> list[TreeEntry]:
-    """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is spent.
+    """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is exceeded.
 
-    Sizes need the blobs: without them (`sizes=False`) a tree can be listed that is not here whole.
+    Sizes need the blobs. With `sizes=False` a tree with missing blobs can be listed.
     """
     budget = budget or Budget()
     entries: list[TreeEntry] = []
@@ -149,23 +156,22 @@ def _records(stream: IO[bytes]) -> Iterator[bytes]:
 def _tree_entry(record: bytes) -> TreeEntry:
     head, path = record.split(b"\t", 1)
     mode, _, oid, size = (*head.split(), b"-")[:4]
-    if size == b"BAD":  # what ls-tree prints for an object that is not there
+    if size == b"BAD":  # ls-tree prints this for a missing object
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"Object {oid[:12].decode()} is missing from the cache clone",
-            hint="If it is a partial clone: `sandbox repo materialize` brings all that is missing.",
+            hint="If it is a partial clone: `sandbox repo materialize` fetches all missing objects.",
         )
     return TreeEntry(path, mode.decode(), oid.decode(), None if size == b"-" else int(size))
 
 
 def _over_budget(what: str) -> SandboxError:
-    return SandboxError(
-        ErrorCode.QUOTA_EXCEEDED, f"This tree is too large to check out: {what}", hint="Nothing was written."
-    )
+    brief = f"This tree is too large to check out: {what}"
+    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="No file was written.")
 
 
 def blob_at(git: Git, tree: str, path: bytes) -> str | None:
-    """Object id of the regular file at a path, found along the path only; None for anything else."""
+    """Object id of the regular file at `path`; None for anything else. Reads only the trees along the path."""
     records = git.run("ls-tree", "-z", "--full-tree", tree, "--", os.fsdecode(path)).split(b"\0")
     for record in records[:-1]:
         head, name = record.split(b"\t", 1)
@@ -176,7 +182,7 @@ def blob_at(git: Git, tree: str, path: bytes) -> str | None:
 
 
 def read_blobs(git: Git, oids: Sequence[str], *, limit: int = 512 * 1024**2) -> Iterator[bytes]:
-    """Contents in the order asked, from one process. Raises: `not_found` for a missing object."""
+    """Contents in the order of `oids`, from one process. Raises: `not_found` for a missing object."""
     if not oids:
         return
     with tempfile.TemporaryFile() as spool:
@@ -201,10 +207,10 @@ def _batch_content(stream: IO[bytes], oid: str, limit: int) -> bytes:
 
 
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:
-    """Write a tree that is `base_commit`'s with `changes` applied; costs what changed. Returns the tree id.
+    """Write the tree of `base_commit` with `changes` applied; costs what changed. Returns the tree id.
 
-    fast-import builds it along the changed paths only. git's own path checks differ between versions, so the
-    result is compared with the intent afterwards. Raises: `internal` when they differ.
+    fast-import builds only the trees along the changed paths. git's path checks differ between versions, so the
+    result is compared with the request afterwards. Raises: `internal` if they differ.
     """
     wanted = list(changes)
     tree = build_unverified(git, base_commit, wanted)
@@ -214,30 +220,31 @@ def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str
 
 
 def build_unverified(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str:
-    """Like `build_tree`, for a caller that compares the tree with `base_commit` anyway, then `require_intended`."""
+    """Like `build_tree`, for a caller that itself compares the tree with `base_commit` (`require_intended_changes`)."""
     if not changes:
         return tree_of(git, base_commit)
-    return _import(git, base_commit, changes, _SCRATCH)[0]
+    return _import(git, base_commit, changes, _SCRATCH).tree
 
 
 def build_commit(
     git: Git, parent: str, changes: Sequence[TreeChange], message: str, identity: Mapping[str, str]
-) -> tuple[str, str]:
-    """Write a commit on `parent` with `changes`; no hook, no signature, message as given. Returns commit and tree.
+) -> StoredCommit:
+    """Write a commit on `parent` with `changes`: no hook, no signature, unchanged message.
 
-    `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*. Verified as `build_tree` does. Raises: `internal`.
+    `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*. Verified like `build_tree`. Raises: `internal`.
     """
     text = _commit_text(message, identity)
-    tree, commit = _import(git, parent, changes, text)
+    stored = _import(git, parent, changes, text)
+    commit, tree = stored
     if commit != _id_of(
         b"commit", f"tree {tree}\nparent {parent}\n".encode() + text.header + b"\n" + text.message, len(tree)
     ):
-        raise SandboxError(ErrorCode.INTERNAL, "git stored another commit than intended", details=commit)
+        raise SandboxError(ErrorCode.INTERNAL, "git stored a different commit than requested", details=commit)
     found = diff_trees(git, parent, commit)
     require_intended(found, changes, len(tree))
     git.known.keep_moves(tree_of(git, parent), tree, found)
     git.known.trees.keep({commit: tree})
-    return commit, tree
+    return stored
 
 
 @dataclass(frozen=True)
@@ -257,8 +264,8 @@ def _commit_text(message: str, identity: Mapping[str, str]) -> _CommitText:
     return _CommitText((line("AUTHOR") + line("COMMITTER")).encode(), message.encode())
 
 
-def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> tuple[str, str]:
-    """Ids of the tree and the commit that fast-import wrote; no ref leads to them."""
+def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> StoredCommit:
+    """Run fast-import. No ref points to the stored objects."""
     ref = f"refs/sandbox/building/{secrets.token_hex(8)}"
     with tempfile.TemporaryFile() as spool:
         spool.writelines(_import_stream(ref, base, changes, text))
@@ -271,7 +278,7 @@ def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitTex
     _, _, tree, *_, commit = answer.decode().split()
     contents = [c.content for c in changes if c.content is not None]
     git.known.sizes.keep({blob_id(content, len(tree)): len(content) for content in contents})
-    return tree, commit
+    return StoredCommit(commit, tree)
 
 
 def _not_stored(code: int, stderr: str) -> SandboxError:
@@ -282,9 +289,9 @@ def _not_stored(code: int, stderr: str) -> SandboxError:
 
 
 def import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
-    """fast-import syncs its pack to disk, then takes a small one apart and deletes it: nothing is kept by that wait.
+    """Configuration that skips a useless sync: fast-import syncs its pack, then unpacks a small pack and deletes it.
 
-    The loose files are as durable as those of any git command. A pack that stays is synced. Pure.
+    The loose files are as durable as those of any git command. A pack that is kept is synced. Pure.
     """
     most = 2 + sum(1 + change.path.count(b"/") for change in changes)  # commit and root; each blob and its directories
     config = {"fastimport.unpackLimit": str(_LOOSE_OBJECTS)}
@@ -312,7 +319,7 @@ def _import_stream(ref: str, base: str, changes: Sequence[TreeChange], text: _Co
         if change.content is not None:
             yield b"M %s :%d %s\n" % (change.mode.encode(), mark, _quoted(change.path))
     yield b'ls ""\n\nget-mark :%d\n' % ours
-    # Forget the branch before fast-import writes it: a crash leaves no ref, and nobody has to delete one.
+    # Reset the branch before fast-import writes it: then no ref is left to delete, also after a crash.
     yield f"reset {ref}\nfrom {'0' * len(base)}\n\ndone\n".encode()
 
 
@@ -322,9 +329,9 @@ def _quoted(path: bytes) -> bytes:
 
 
 def require_intended(found: Iterable[RawChange], changes: Iterable[TreeChange], oid_length: int) -> None:
-    """Compare the leaves in which a new tree differs from its base with the changes asked for.
+    """Compare the leaves in which a new tree differs from its base with the requested changes.
 
-    Raises: `internal` when they differ.
+    Raises: `internal` if they differ.
     """
     done = {c.path: (c.new_mode, c.new_oid) for c in found}
     for change in changes:
@@ -334,43 +341,43 @@ def require_intended(found: Iterable[RawChange], changes: Iterable[TreeChange], 
                 raise _not_intended(change.path)
         elif done.pop(change.path, ("000000", None)) != ("000000", None):
             raise _not_intended(change.path)
-    # Writing a/b where a file a was, or the reverse, removes paths that nobody named.
+    # Writing a/b where a file a was, or the reverse, removes paths that were not requested.
     if done:
         raise _not_intended(next(iter(done)))
 
 
 def _not_intended(path: bytes) -> SandboxError:
-    return SandboxError(ErrorCode.INTERNAL, "git stored another tree than intended", details=ascii(path))
+    return SandboxError(ErrorCode.INTERNAL, "git stored a different tree than requested", details=ascii(path))
 
 
 def commit_tree(git: Git, tree: str, parent: str, message: str, identity: dict[str, str]) -> str:
-    """Write a commit; no hook, no signature, message as given. `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*."""
+    """Write a commit: no hook, no signature, unchanged message. `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*."""
     out = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message.encode(), env=identity)
     return out.decode().strip()
 
 
 def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
-    """Compare-and-swap of a ref. Raises: `conflict` when it is not at `old` any more; `quota_exceeded`."""
+    """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`; `quota_exceeded`."""
     result = git.attempt("update-ref", "--no-deref", full_name, new, old)
     if result.code != 0:
         _require_room(git, result.stderr)
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"{full_name} moved while we worked on it",
+            f"{full_name} was changed by another process",
             details=result.stderr[:1000],
-            hint="Look at the task's status and repeat the operation.",
+            hint="Check the task's status and repeat the operation.",
         )
 
 
 def _require_room(git: Git, stderr: str) -> None:
-    """git says that it could not write a ref, and not why. Raises: `quota_exceeded` when there is no room left."""
+    """git does not say why it could not write a ref. Raises: `quota_exceeded` if no disk space is left."""
     room = os.statvfs(git.git_dir)
     if not room.f_bavail or (room.f_files and not room.f_favail):
         raise SandboxError(ErrorCode.QUOTA_EXCEEDED, FULL, details=stderr[:1000], hint=FULL_HINT)
 
 
 def count_commits(git: Git, base: str, head: str) -> int:
-    """Commits on `head` that `base` does not have."""
+    """Number of commits on `head` that `base` does not have."""
     known = git.known.ahead.get((base, head))
     if known is None:
         known = int(git.run("rev-list", "--count", head, f"^{base}"))

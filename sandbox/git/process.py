@@ -1,9 +1,9 @@
-"""Run one git command so that nothing but our arguments decides what it does.
+"""Run one git command so that only our arguments decide what it does.
 
 Theory. git takes orders from the environment, from system, user and repository configuration, from attributes, hooks
-and from whatever repository it discovers around it. Each command here therefore gets an environment built from
-nothing (`env -i`), an explicit `--git-dir`, a fixed `-c` set, `/` as its directory, a closed or file-backed stdin, a
-session of its own that is killed as a whole at the deadline, and bounded output. GitPython starts the process; its
+and from any repository that it discovers around it. Therefore each command here gets an empty environment (`env -i`)
+plus our variables, an explicit `--git-dir`, a fixed `-c` set, `/` as working directory, a closed or file-backed stdin,
+its own session that is killed as a whole at the deadline, and bounded output. GitPython starts the process; its
 objects, configuration and clone interfaces are not used. Sources: git(1), git-config(1), THREATS sections A, B, G, Q.
 """
 
@@ -33,15 +33,15 @@ LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
-_MARGIN = 4 * 1024  # where the beginning was cut off, a secret may have been halved; longer than any
-CUT = "[cut] "  # marks a beginning that is not one: half a line of a server could pass for one of git's own
+_MARGIN = 4 * 1024  # dropped after a cut: the cut may have halved a secret; longer than any secret
+CUT = "[cut] "  # marks text without its beginning: half a line of the server could pass for a line of git
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
-# No core: SIGXFSZ would dump one. A limit that cannot be set because ours is above a lower one of the host's is kept.
+# No core: SIGXFSZ would dump one. If the host's own limit is lower, ours cannot be set and the host's limit stays.
 _LIMITED = (
     'lower() { ulimit "$1" "$2" 2>/dev/null || [ "$(ulimit "$1")" != unlimited ]; }; '
     'ulimit -c 0 && lower -f "$0" && lower -d "$1" && shift && exec "$@"'
 )
-_OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that the next replaces; anchored: linear time
+_OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that a later line replaces; linear time
 
 _ENVIRONMENT = {
     "PATH": SAFE_PATH,
@@ -64,8 +64,8 @@ _ENVIRONMENT = {
 }
 _BELT = (
     "core.hooksPath=/dev/null",
-    # git 2.54 also takes hooks from the configuration, which hooksPath does not cover; these are the events of the
-    # commands we run. Ours configures none: a belt, for the day it was tampered with. Older gits ignore the keys.
+    # git 2.54 also reads hooks from the configuration, which hooksPath does not cover; these are the events of the
+    # commands we run. Our configuration has none: this is defence in depth. Older gits ignore the keys.
     "hook.reference-transaction.enabled=false",
     "hook.post-index-change.enabled=false",
     "hook.pre-push.enabled=false",
@@ -104,27 +104,27 @@ _BELT = (
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a remote can make git and its children use, held by the kernel: no server can outrun it.
+    """Limits on what git and its children use because of a remote. The kernel enforces them against any server.
 
-    `file_bytes`: of one file, so of the one pack that a fetch writes; reached: SIGXFSZ, `quota_exceeded`.
-    `memory_bytes`: of data in one process (mapped packs do not count); reached: git gives up, `quota_exceeded`.
+    `file_bytes`: size of one file, so of the one pack that a fetch writes; reached: SIGXFSZ, `quota_exceeded`.
+    `memory_bytes`: data in one process (mapped packs do not count); reached: git fails, `quota_exceeded`.
     """
 
     file_bytes: int
     memory_bytes: int
 
     def wrap(self, argv: Sequence[str]) -> list[str]:
-        """argv under the limits: `ulimit` counts files in blocks of 512 bytes and data in KiB (POSIX, dash(1))."""
+        """argv with the limits applied: `ulimit` counts files in blocks of 512 bytes, data in KiB (POSIX, dash(1))."""
         limits = (str(-(-self.file_bytes // 512)), str(-(-self.memory_bytes // 1024)))
         return ["/bin/sh", "-c", _LIMITED, *limits, *argv]
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What a network command gets on top: one protocol, and the means to authenticate for one URL.
+    """What a network command gets in addition: one protocol, and the means to authenticate for one URL.
 
-    `progress` hears git's own lines of progress, remote text among them, from another thread.
-    `redact` is applied to all text that git prints on stderr, before anything is cut off or told to anybody.
+    `progress` is called with git's lines of progress, which include remote text, from another thread.
+    `redact` is applied to all text that git prints on stderr, before the text is cut or passed on.
     """
 
     protocol: str
@@ -139,14 +139,14 @@ class Grant:
 
 @dataclass(frozen=True)
 class Result:
-    """Exit code and output of a git command that was allowed to fail."""
+    """Exit code and output of a git command that may fail."""
 
     code: int
     stdout: bytes
     stderr: str
 
     def required(self, name: str) -> Result:
-        """Itself. Raises: the classified error when git exited non-zero."""
+        """Return self. Raises: the classified error if git exited non-zero."""
         if self.code != 0:
             raise classify(name, self.code, self.stderr)
         return self
@@ -154,12 +154,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Git:
-    """git on one controller-owned git directory."""
+    """Runs git on one git directory that the controller owns."""
 
     git_dir: Path
-    executable: str = ""  # as `git_executable` takes it
+    executable: str = ""  # argument of `git_executable`
     known: Known = field(default_factory=Known, compare=False, repr=False)
-    directory: str = "/"  # where it runs: nothing is discovered there, and no worktree is ever named
+    directory: str = "/"  # working directory: git discovers no repository there. Never a worktree
 
     def run(
         self,
@@ -169,7 +169,7 @@ class Git:
         grant: Grant | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
     ) -> bytes:
-        """Run to the end and return stdout. Raises: the classified error when git exits non-zero."""
+        """Run to the end and return stdout. Raises: the classified error if git exits non-zero."""
         result = self.attempt(*args, stdin=stdin, env=env, grant=grant, deadline_s=deadline_s)
         return result.required(args[0]).stdout
 
@@ -182,7 +182,7 @@ class Git:
         deadline_s: float = LOCAL_DEADLINE_S,
         output_limit: int = OUTPUT_LIMIT,
     ) -> Result:
-        """Like `run`, for commands whose exit code is an answer."""
+        """Like `run`, for commands with a meaningful exit code."""
         with spooled(stdin) as spool, self.stream(*args, stdin=spool, env=env, grant=grant, deadline_s=deadline_s) as p:
             stdout = p.read_all(output_limit)
         return Result(p.code, stdout, p.stderr)
@@ -196,7 +196,7 @@ class Git:
         grant: Grant | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
     ) -> Iterator[Process]:
-        """Run with stdout as a stream. On leaving, the whole process group is gone and `code` is known."""
+        """Run with stdout as a stream. On exit the whole process group has ended and `code` is set."""
         argv = command_line(self.git_dir, args, env or {}, grant, self.executable)
         popen = _start(argv, stdin, grant.fds if grant else (), self.directory)
         process = Process(popen, args[0], deadline_s, grant)
@@ -204,7 +204,7 @@ class Git:
             with process.stopped_at_the_end():
                 yield process
                 process.finish()
-        except SandboxError:  # what a reader says about a stream that the deadline cut
+        except SandboxError:  # a reader's error about a stream that the deadline cut
             process.require_in_time()
             raise
         finally:
@@ -214,7 +214,7 @@ class Git:
 def command_line(
     git_dir: Path, args: Sequence[str], env: Mapping[str, str], grant: Grant | None, executable: str = ""
 ) -> list[str]:
-    """The full argv. Pure, so that each part of the hardening is unit-tested."""
+    """Build the full argv. Pure, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
     config = list(_BELT)
     if grant is not None:
@@ -231,7 +231,7 @@ def command_line(
 
 
 class Process:
-    """A running git with its deadline armed. stderr is collected on the side, bounded."""
+    """A running git with a deadline. A thread collects its stderr, bounded."""
 
     def __init__(self, popen: Any, name: str, deadline_s: float, grant: Grant | None = None) -> None:
         self._popen = popen
@@ -252,21 +252,21 @@ class Process:
 
     @property
     def stderr(self) -> str:
-        """What git said so far; evidence, never shown to an agent raw."""
+        """git's stderr so far. It is evidence and is never shown to an agent unclassified."""
         text = self._grant.redact(bytes(self._errors).decode("utf-8", errors="replace"))
         if not self._cut:
             return _OVERWRITTEN.sub("", text)
         return f"{CUT}{_OVERWRITTEN.sub('', text[_MARGIN:])}"
 
     def read_all(self, limit: int) -> bytes:
-        """All of stdout. Raises: `quota_exceeded` past `limit` bytes."""
+        """Read all of stdout. Raises: `quota_exceeded` past `limit` bytes."""
         data = self.stdout.read(limit + 1)
         if len(data) > limit:
             raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"git {self._name} printed more than {limit} bytes")
         return data
 
     def finish(self) -> None:
-        """Drain and wait. Raises: `timeout`."""
+        """Read the rest of stdout and wait for the exit. Raises: `timeout`."""
         while self.stdout.read(_CHUNK):
             pass
         self.code = self._popen.wait()
@@ -275,27 +275,27 @@ class Process:
         self.require_in_time()
 
     def stopped_at_the_end(self) -> AbstractContextManager[None]:
-        """While it runs: a grant may end before its commands do."""
+        """While the process runs: kill it on shutdown."""
         return self._grant.ending.stopping(self._kill)
 
     def require_in_time(self) -> None:
-        """Raises: `timeout` when the deadline ended it, or the end of all."""
+        """Raises: `timeout` if the deadline or the shutdown ended the process."""
         if self._grant.ending.came:
             raise SandboxError(
                 ErrorCode.TIMEOUT,
-                f"git {self._name} was stopped, as this server ends",
-                hint="Call again when there is a new one.",
+                f"git {self._name} was stopped because this server is shutting down",
+                hint="Call again when a new server is running.",
             )
         if self._expired:
             raise SandboxError(
                 ErrorCode.TIMEOUT,
                 f"git {self._name} did not finish within {self._deadline_s:g} s and was stopped",
                 details=self.stderr,
-                hint="Try again when the host, or the network, is less busy.",
+                hint="Try again when the host or the network is less busy.",
             )
 
     def close(self) -> None:
-        """Kill what is left of the group; safe to call twice."""
+        """Kill what is left of the process group. Safe to call twice."""
         self._timer.cancel()
         self._kill()
         with suppress(OSError):
@@ -327,14 +327,14 @@ class Process:
 
 
 class Lines:
-    """Whole lines of a stream that arrives in pieces: a piece may end within a word that must not be shown."""
+    """Splits a stream of chunks into whole lines: a chunk may end inside a secret that must not be shown."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._too_long = False
 
     def of(self, chunk: bytes) -> list[str]:
-        """Lines that end in this piece, without blank ones and without any longer than the limit."""
+        """The lines that end in this chunk. Blank lines and lines over the limit are dropped."""
         *ended, rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
         if self._too_long and ended:
             ended, self._too_long = ended[1:], False
@@ -356,13 +356,13 @@ def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...], direc
         pass_fds=fds,
     )
     popen = handle.proc
-    handle.proc = None  # GitPython would terminate it in __del__; its life is ours
+    handle.proc = None  # else GitPython terminates the process in __del__
     return popen
 
 
 @contextmanager
 def spooled(data: bytes) -> Iterator[IO[bytes] | None]:
-    """Input as a file: a full pipe can then never deadlock us. None for no input."""
+    """Provide input as a file, so that a full pipe cannot cause a deadlock. None for no input."""
     if not data:
         yield None
         return
@@ -374,9 +374,9 @@ def spooled(data: bytes) -> Iterator[IO[bytes] | None]:
 
 @cache
 def git_executable(configured: str = "") -> str:
-    """The operator's choice, else git on the fixed search path, never on the caller's.
+    """The git that the operator configured, else git on the fixed search path, never on the caller's PATH.
 
-    Raises: `internal` when there is none, `invalid_input` when somebody else could replace the operator's choice.
+    Raises: `internal` if there is none; `invalid_input` if another user could replace the configured git.
     """
     if configured:
         return trusted_program(Path(configured))
@@ -387,7 +387,7 @@ def git_executable(configured: str = "") -> str:
 
 
 def git_version(git_dir: Path, executable: str = "") -> str:
-    """Output of `git version`; empty when git is missing."""
+    """Output of `git version`; empty if git is missing."""
     try:
         return Git(git_dir, executable).run("version").decode(errors="replace").strip()
     except SandboxError:

@@ -1,4 +1,4 @@
-"""A place for objects that nobody keeps."""
+"""A temporary repository for objects that are not kept."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sandbox.git.process import Git
 
 @contextmanager
 def scratch(git: Git) -> Iterator[Git]:
-    """A bare repository that sees every object of `git`, keeps what is written to itself, and is gone on leaving."""
+    """A bare repository that reads every object of `git` and stores new objects in itself. It is deleted on exit."""
     with tempfile.TemporaryDirectory(prefix="sandbox-scratch-") as name:
         root = Path(name)
         (root / "objects" / "info").mkdir(parents=True)
         (root / "refs").mkdir()
         (root / "HEAD").write_text("ref: refs/heads/none\n")
-        (root / "config").write_bytes((git.git_dir / "config").read_bytes())  # ours, names the kind of object ids
+        (root / "config").write_bytes((git.git_dir / "config").read_bytes())  # ours, names the object format
         (root / "objects" / "info" / "alternates").write_text(f"{git.git_dir.absolute() / 'objects'}\n")
         yield replace(git, git_dir=root)

@@ -1,4 +1,4 @@
-"""End what one controller does over the network: a remote that is silent keeps no server from ending."""
+"""Abort the network commands of one controller at shutdown, so that a silent remote cannot delay it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Ending:
-    """Knows how to stop the commands that run now; once it came, each new one is stopped as it begins."""
+    """A shutdown flag with callbacks that stop the running commands. Once set, new commands are stopped at once."""
 
     def __init__(self) -> None:
         self.came = False
@@ -17,7 +17,7 @@ class Ending:
 
     @contextmanager
     def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While a command runs."""
+        """Register `stop` while a command runs."""
         with self._lock:
             self._stops.append(stop)
             if self.came:
@@ -29,7 +29,7 @@ class Ending:
                 self._stops.remove(stop)
 
     def come(self) -> None:
-        """Stop all, for good."""
+        """Stop all commands, now and in future."""
         with self._lock:
             self.came = True
             for stop in self._stops:

@@ -1,7 +1,7 @@
-"""How long a server that has had enough of us wants us to wait (RFC 9110, 10.2.3).
+"""How long a server that throttles us asks us to wait: `Retry-After` (RFC 9110, 10.2.3).
 
-git 2.39 does not say, its trace does (samples: tests/data/git-trace). That is the remote's text: one number is taken
-from it, nothing is shown.
+git 2.39 does not print it, but its trace contains it (samples: tests/data/git-trace). The trace is the remote's text:
+only one number is read from it, and none of it is shown.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 from sandbox.errors import SandboxError
+from sandbox.retries import MAX_PAUSE_S
 
-MAX_PAUSE_S = 30.0
 _RECEIVED = re.compile(r"<= Recv header: (.*)$", re.MULTILINE)
 _ENOUGH = re.compile(r"HTTP/\S+ (429|503)\b")
 _SECONDS = re.compile(r"\d{1,9}")
 
 
 class Throttled(SandboxError):
-    """The remote named a pause. `wait_s` is at least 0; longer ones than `MAX_PAUSE_S` are for people to wait."""
+    """The remote asked for a pause. `wait_s` is at least 0. Above `MAX_PAUSE_S` we do not wait; the hint names it."""
 
     def __init__(self, cause: SandboxError, wait_s: float) -> None:
         hint = cause.hint
         if wait_s > MAX_PAUSE_S:
-            hint = f"The remote asks to be left alone for {wait_s:.0f} s: try again then."
+            hint = f"The remote asks for a pause of {wait_s:.0f} s. Try again after that."
         super().__init__(cause.code, cause.brief, details=cause.details, hint=hint)
         self.wait_s = wait_s
 
 
 def retry_after(trace: str, now: datetime) -> float | None:
-    """Seconds that the last answer asks for, if it is a 429 or 503 and does; `now` is aware, for dates."""
+    """Seconds of `Retry-After` in the last answer, if it is a 429 or 503; else None. `now`: timezone-aware."""
     wait_s, enough = None, False
     for line in _RECEIVED.findall(trace):
         if line.startswith("HTTP/"):

@@ -1,7 +1,7 @@
-"""Trailers at the end of a commit message, where git and the bots of forges look for them.
+"""Trailers at the end of a commit message, where git and the bots of forges read them.
 
 Source: git-interpret-trailers(1), and find_trailer_block_start in git's trailer.c: the block is the last paragraph, but
-never the first one; all its lines are trailers, or one was made by git and a quarter are.
+never the first one. Either all its lines are trailers, or git wrote one of them and a quarter are trailers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _BY_GIT = ("Signed-off-by: ", "(cherry picked from commit ")
 
 
 def add_trailers(message: str, trailers: Sequence[str]) -> str:
-    """The message with these lines at its end, in the trailer block if it has one; those it has already stay single.
+    """Append trailers to the message, in its trailer block if it has one. Trailers that it already has are skipped.
 
-    `message` ends in one newline, as does the result.
+    `message` and the result end in one newline.
     """
     block = _block(message)
     new = [trailer for trailer in trailers if trailer not in block]
@@ -26,7 +26,7 @@ def add_trailers(message: str, trailers: Sequence[str]) -> str:
 
 
 def _block(message: str) -> list[str]:
-    """Lines of the trailer block; none when the message has no such block."""
+    """Lines of the trailer block; empty if the message has none."""
     first, separator, rest = message.rstrip("\n").rpartition("\n\n")
     lines = rest.split("\n") if separator and first.strip() else []
     made_by_git = any(line.startswith(_BY_GIT) for line in lines)

@@ -1,7 +1,7 @@
-"""Network git: list and fetch, and what a push needs, for exactly one remote, with exactly one credential.
+"""Network git: list, fetch, and what a push needs, for exactly one remote with exactly one credential.
 
-The secret travels in an anonymous memory file that only this git's children inherit; it is in no argv, environment,
-URL, configuration or file on disk. The askpass script answers for one host only: prompts are text from the server.
+The secret is in an anonymous memory file that only this git's children inherit. It is in no argv, environment, URL,
+configuration or file on disk. The askpass script answers for one host only: prompts are text from the server.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import tenacity
 
@@ -25,26 +26,25 @@ from sandbox.git.local_remotes import require_repository
 from sandbox.git.objects import check_ref_name, is_object_id
 from sandbox.git.process import Ceiling, Git, Grant, Result
 from sandbox.git.shutdown import Ending
-from sandbox.git.throttle import MAX_PAUSE_S, Throttled, retry_after
+from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import sweep
 from sandbox.remotes import Remote
+from sandbox.retries import build_retrying
 
 _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
-ATTEMPTS = 3
 MAX_FETCH_BYTES = 8 * 1024**3
 MEMORY_BYTES = 4 * 1024**3
 MAX_REFS = 250_000
-_ANSWER_BYTES = 64 * 1024**2  # of `ls-remote`: a million ordinary refs
-_TRACE_BYTES = 16 * 1024**2  # of all that `ls-remote` writes to files: headers in memory, a line of known_hosts
-_BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.5, max=5, jitter=0.5)
+_ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
+_TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCHES = "+refs/heads/*:refs/remotes/origin/*"
 _TAGS = "+refs/tags/*:refs/tags/*"
 PROMISER = "sandbox"
 PROMISE = {f"remote.{PROMISER}.promisor": "true", f"remote.{PROMISER}.partialCloneFilter": "blob:none"}
 _QUIET = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance", "--force")
-_ONE_PACK = {"fetch.unpackLimit": "1"}  # never loose files: the limit on one file is then the limit on the fetch
+_ONE_PACK = {"fetch.unpackLimit": "1"}  # never loose files: then the limit on one file limits the whole fetch
 _ASKPASS = """#!/bin/sh
 # Answers git's two questions for one host; anything else fails.
 exec 0<"/proc/self/fd/$SANDBOX_SECRET_FD"
@@ -59,7 +59,7 @@ esac
 
 @dataclass(frozen=True)
 class Access:
-    """All that network git may use: the remote, a credential for it, our known_hosts, and the SSH agent if any."""
+    """All that a network command may use: the remote, its credential, our known_hosts, and the SSH agent if any."""
 
     remote: Remote
     credential: Credential | None
@@ -67,7 +67,7 @@ class Access:
     environ: Mapping[str, str]
     progress: Callable[[str], None] | None = None
     timeout_s: float = NETWORK_DEADLINE_S
-    git: str = ""  # the operator's choice of git
+    git: str = ""  # the git that the operator configured
     max_fetch_bytes: int = MAX_FETCH_BYTES
     ending: Ending = field(default_factory=Ending, compare=False)
 
@@ -82,7 +82,7 @@ class RemoteHead:
 
 @contextmanager
 def granted(access: Access) -> Iterator[Grant]:
-    """A grant for one command or a few; all that carried the secret is gone afterwards."""
+    """Network access for a few commands. On exit everything that carried the secret is deleted."""
     protocol = access.remote.protocol
     if protocol == "file":
         yield Grant("file", ending=access.ending)
@@ -125,7 +125,7 @@ def _askpass(access: Access) -> Iterator[Grant]:
     if credential is None or not credential.secret.get_secret_value():
         yield Grant(remote.protocol, config=config)
         return
-    authority = remote.url.split("/")[2]  # as git's prompt names it, with the brackets of an IPv6 address
+    authority = remote.url.split("/")[2]  # as in git's prompt, with the brackets of an IPv6 address
     secret = os.memfd_create("sandbox-credential", os.MFD_CLOEXEC)
     try:
         lines = (authority, credential.username, credential.secret.get_secret_value(), "")
@@ -141,14 +141,8 @@ def _askpass(access: Access) -> Iterator[Grant]:
 
 
 def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
-    """A command that only reads: repeated, with growing and jittered pauses, while the network fails."""
-    attempts = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=_pause,
-        retry=tenacity.retry_if_exception(_worth_another_try),
-        before_sleep=_log_retry,
-        reraise=True,
-    )
+    """Run a command that only reads. While the network fails, repeat it with growing and jittered pauses."""
+    attempts = build_retrying(is_transient, _retry_after_s, _log_retry)
     with granted(access) as plain:
         try:
             return attempts(once, replace(plain, progress=access.progress))
@@ -159,14 +153,8 @@ def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
             raise
 
 
-def _pause(state: tenacity.RetryCallState) -> float:
-    """Our own pause, or the longer one that the server asks for."""
-    error = state.outcome.exception() if state.outcome else None
-    return max(float(_BACKOFF(state)), error.wait_s if isinstance(error, Throttled) else 0.0)
-
-
-def _worth_another_try(error: BaseException) -> bool:
-    return is_transient(error) and not (isinstance(error, Throttled) and error.wait_s > MAX_PAUSE_S)
+def _retry_after_s(error: BaseException) -> float:
+    return error.wait_s if isinstance(error, Throttled) else 0.0
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:
@@ -177,7 +165,7 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
 def remote_head(git: Git, access: Access) -> RemoteHead:
     """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
 
-    The list costs nothing: git asks for all of it anyway. Raises: network errors; `not_found` for an empty remote,
+    The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
     `quota_exceeded` for too many refs.
     """
     branch, commit, refs = "", "", 0
@@ -188,10 +176,8 @@ def remote_head(git: Git, access: Access) -> RemoteHead:
             commit = value
         refs += name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}")
     if refs > MAX_REFS:
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED, f"The remote has {refs} branches and tags, more than {MAX_REFS}",
-            hint="Nothing was fetched. Such a repository cannot be used.",
-        )  # fmt: skip
+        brief = f"The remote has {refs} branches and tags, more than {MAX_REFS}"
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")
     if not commit:
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
@@ -200,17 +186,17 @@ def remote_head(git: Git, access: Access) -> RemoteHead:
 
 
 def _listed(git: Git, access: Access, *question: str) -> list[tuple[str, str]]:
-    """Value and name of each line of `ls-remote`. The server's wish for a pause is heard here: this comes first."""
+    """Value and name of each line of `ls-remote`. Reads the server's `Retry-After`: this is the first request."""
     require_repository(access.remote)
     ceiling = Ceiling(_TRACE_BYTES, MEMORY_BYTES)
     deadline_s = min(120.0, access.timeout_s)
 
     def once(plain: Grant) -> Result:
         with _headers() as trace:
-            fd, env = trace
-            grant = replace(plain, ceiling=ceiling, fds=(*plain.fds, fd), env={**plain.env, **env})
+            env = {**plain.env, **trace.env}
+            grant = replace(plain, ceiling=ceiling, fds=(*plain.fds, trace.fd), env=env)
             result = git.attempt("ls-remote", *question, grant=grant, deadline_s=deadline_s, output_limit=_ANSWER_BYTES)
-            wait_s = retry_after(os.pread(fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
+            wait_s = retry_after(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
         if result.code != 0 and wait_s is not None:
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
         return result.required("ls-remote")
@@ -219,30 +205,37 @@ def _listed(git: Git, access: Access, *question: str) -> list[tuple[str, str]]:
     return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
 
 
-@contextmanager
-def _headers() -> Iterator[tuple[int, dict[str, str]]]:
-    """Where git is to note HTTP headers, which it shows nowhere else: anonymous memory, gone after the command.
+class _HeaderTrace(NamedTuple):
+    """The memory file that git writes headers to, and the environment that makes it do so."""
 
-    git leaves out what authenticates us; what is read from it is one number.
+    fd: int
+    env: dict[str, str]
+
+
+@contextmanager
+def _headers() -> Iterator[_HeaderTrace]:
+    """Let git trace HTTP headers, which it shows nowhere else, to anonymous memory that is freed after the command.
+
+    git redacts our credentials in it. Only one number is read from it.
     """
     fd = os.memfd_create("sandbox-headers", os.MFD_CLOEXEC)
     try:
         trace = {"GIT_TRACE_CURL": f"/proc/self/fd/{fd}", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
-        yield fd, trace
+        yield _HeaderTrace(fd, trace)
     finally:
         os.close(fd)
 
 
 def fetch(git: Git, access: Access, *, promised: bool = False) -> str:
-    """Bring all branches and tags into the cache, forgetting those the remote dropped; returns what git said.
+    """Fetch all branches and tags into the cache and prune those that the remote deleted; returns git's stderr.
 
-    `promised`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`.
+    `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`.
     """
     return _fetch(git, access, ("--prune",), (_BRANCHES, _TAGS), promised=promised)
 
 
 def fetch_blobs(git: Git, access: Access, oids: Sequence[str]) -> None:
-    """Bring exactly these objects, in one pack. Raises: `not_found`, `quota_exceeded`, network errors."""
+    """Fetch exactly these objects, in one pack. Raises: `not_found`, `quota_exceeded`, network errors."""
     wanted = "".join(f"{oid}\n" for oid in oids).encode()
     _fetch(git, access, ("--stdin",), (), promised=True, stdin=wanted)
 
@@ -270,7 +263,7 @@ def _fetch(
 
 
 def remote_branch(git: Git, access: Access, branch: str) -> str | None:
-    """Commit a remote branch points to right now, or None."""
+    """The commit that a branch of the remote points to now, or None."""
     ref = f"refs/heads/{check_ref_name(branch)}"
     for oid, name in _listed(git, access, "--", access.remote.url, ref):
         if name == ref and is_object_id(oid):

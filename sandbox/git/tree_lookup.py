@@ -1,4 +1,4 @@
-"""Look single paths up in a tree: costs what is asked, not what the tree holds."""
+"""Look up single paths in a tree. The cost depends on the number of paths, not on the size of the tree."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sandbox.git.objects import is_object_id
 from sandbox.git.process import Git
 
 ARGUMENT_BYTES = 64 * 1024
-"""Of names that one command line takes; the kernel's own limit is at least twice that."""
+"""Bytes of names in one command line. The kernel's limit is at least twice that."""
 
-_KEPT_BELOW = 16  # leaves below one path that are worth remembering
+_KEPT_BELOW = 16  # most leaves below one path that are cached
 
 
 def look_up(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
-    """Leaves of a tree, or of a commit's, at these paths and below those that are directories.
+    """Leaves of a tree, or of a commit's tree, at these paths and below those that are directories.
 
-    Sizes of blobs are those of git, None for one that is not here. What was asked before is known.
-    Raises: `not_found` and the like for a tree that cannot be read.
+    The size of a blob is None if the blob is missing. Earlier answers are cached.
+    Raises: `not_found` or another classified error for a tree that cannot be read.
     """
     wanted = set(paths)
     known = {path: kept for path in wanted if (kept := git.known.leaves.get((treeish, path))) is not None}
@@ -33,7 +33,7 @@ def look_up(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeE
 
 
 def _ask(git: Git, treeish: str, paths: Collection[bytes]) -> dict[bytes, list[TreeEntry]]:
-    """Leaves by the asked path they are at or below."""
+    """For each requested path the leaves at and below it."""
     found: dict[bytes, list[TreeEntry]] = {path: [] for path in paths}
     for part in _argument_lists(sorted(paths)):
         out = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", treeish, "--", *part)
@@ -60,7 +60,7 @@ def files_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, Tree
 def _entry(record: bytes) -> TreeEntry:
     head, path = record.split(b"\t", 1)
     mode, _, oid, size = head.decode().split()
-    return TreeEntry(path, mode, oid, int(size) if size.isdigit() else None)  # '-': a submodule; BAD: not here
+    return TreeEntry(path, mode, oid, int(size) if size.isdigit() else None)  # '-': a submodule; BAD: missing
 
 
 def _argument_lists(paths: Iterable[bytes]) -> Iterator[list[str]]:

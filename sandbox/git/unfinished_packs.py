@@ -1,4 +1,4 @@
-"""What a failed fetch leaves in the object store: packs that nobody will finish, as large as the remote made them."""
+"""Remove what a failed fetch leaves in the object store: unfinished packs, as large as the remote made them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -17,15 +18,15 @@ _OLD_S = 60.0
 
 @contextmanager
 def sweep(git_dir: Path, limit_bytes: int) -> Iterator[None]:
-    """Remove the unfinished packs that appeared during the block, if it fails, and first those of a killed controller.
+    """Remove old unfinished packs of a killed controller, and if the block fails, those that appeared during it.
 
-    Only those that no process has open: an import of another task may be writing its own beside. The age leaves out one
-    that its writer has just closed, to rename it. Raises: `quota_exceeded` instead of what git says (it cannot tell why
-    its child died) when a pack has grown to the limit.
+    Only packs that no process has open are removed: an import of another task may be writing its own pack. The minimum
+    age keeps a pack that its writer has just closed and will rename. Raises: `quota_exceeded` instead of git's error if
+    a pack has grown to the limit (git does not know why its child died).
     """
     packs = git_dir / "objects" / "pack"
     before = set(packs.glob(_UNFINISHED))
-    _remove(path for path in before if time.time() - _state(path)[1] > _OLD_S)
+    _remove(path for path in before if time.time() - _state(path).mtime_s > _OLD_S)
     try:
         yield
     except BaseException as error:
@@ -38,29 +39,33 @@ def sweep(git_dir: Path, limit_bytes: int) -> Iterator[None]:
 def _too_large(limit_bytes: int, error: SandboxError) -> SandboxError:
     return SandboxError(
         ErrorCode.QUOTA_EXCEEDED,
-        f"The remote sent more than the {limit_bytes} bytes that one fetch may bring",
+        f"The remote sent more than {limit_bytes} bytes, the limit of one fetch",
         details=error.details,
-        hint="Nothing of it was kept. `remotes.max_fetch_bytes` in config.toml is the limit.",
+        hint="The received data was deleted. The limit is `remotes.max_fetch_bytes` in config.toml.",
     )
 
 
 def _remove(paths: Iterable[Path]) -> int:
-    """Returns the size of the largest that went."""
+    """Returns the size of the largest pack that was removed."""
     largest = 0
     for path in paths:
         if abandoned(path):
-            largest = max(largest, _state(path)[0])
+            largest = max(largest, _state(path).size)
             path.unlink(missing_ok=True)
     return largest
 
 
-def _state(path: Path) -> tuple[int, float]:
-    """Size and time of the last change."""
+class _PackState(NamedTuple):
+    size: int
+    mtime_s: float
+
+
+def _state(path: Path) -> _PackState:
     try:
         found = path.stat()
     except FileNotFoundError:
-        return 0, time.time()
-    return found.st_size, found.st_mtime
+        return _PackState(0, time.time())
+    return _PackState(found.st_size, found.st_mtime)
 
 
 def abandoned(path: Path) -> bool:

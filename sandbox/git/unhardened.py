@@ -1,7 +1,7 @@
-"""Plain git, as somebody would type it in a directory. For the positive controls of `sandbox.attack` and nothing else.
+"""Plain git, as typed in a shell. Only for the positive controls of `sandbox.attack`.
 
-It obeys whatever configuration, hooks and attributes it finds: that is the point. It runs in scratch directories only,
-with an environment of its own, and is killed with all it started at its deadline.
+It obeys any configuration, hooks and attributes that it finds: that is its purpose. It runs only in scratch
+directories, with its own environment, and is killed with its children at the deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IDENTITY = {
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended; `code` -9 when its time ran out."""
+    """How a command ended. `code` is -9 if it was killed at the deadline."""
 
     code: int
     stdout: bytes
@@ -33,7 +33,7 @@ class Done:
 
     @property
     def text(self) -> str:
-        """stdout without the last line's end."""
+        """stdout without surrounding white space."""
         return self.stdout.decode(errors="replace").strip()
 
 

@@ -1,7 +1,7 @@
-"""What the user's own git configuration says: about the safety of this host, and who commits. No repository is read.
+"""Read the user's own git configuration: `safe.directory` and the identity for commits. No repository is read.
 
-Beside `sandbox.git.credential_helper` the only place that looks at it. Sources: git-config(1), safe.directory and
-user.*; git-commit(1), COMMIT INFORMATION.
+Only this module and `sandbox.git.credential_helper` read it. Sources: git-config(1), safe.directory and user.*;
+git-commit(1), COMMIT INFORMATION.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IDENTITY = r"^(user|author|committer)\.(name|email)$"
 
 @dataclass(frozen=True)
 class Named:
-    """A name and an e-mail address as they are written there; empty: not said."""
+    """A name and an e-mail address as configured; empty: not configured."""
 
     name: str
     email: str
@@ -29,43 +29,43 @@ class Named:
 
 @dataclass(frozen=True)
 class Operator:
-    """Whom plain git would name in a commit."""
+    """The author and committer that plain git would use."""
 
     author: Named
     committer: Named
 
 
 def trusts_every_directory(environ: Mapping[str, str], executable: str = "") -> bool:
-    """Whether the system's or the user's configuration says `safe.directory = *`. False when git does not answer."""
+    """Whether the system's or the user's configuration has `safe.directory = *`. False if git fails."""
     answer = _ask(("--get-all", "safe.directory"), environ, _PASSED_ON, executable)
     trusted = False
     for value in answer.split(b"\0")[:-1]:
-        trusted = value == b"*" or (trusted and value != b"")  # an empty value takes back all before it
+        trusted = value == b"*" or (trusted and value != b"")  # an empty value resets the list
     return trusted
 
 
 def operator_identity(environ: Mapping[str, str], executable: str = "") -> Operator:
-    """From the environment, then the user's and the system's configuration; never guessed from the host's name."""
+    """The identity from the environment, then the user's and the system's configuration. Never from the host name."""
     values: dict[str, str] = {}
     for record in _ask(("--get-regexp", _IDENTITY), environ, _WHICH_FILES, executable).split(b"\0")[:-1]:
         key, _, value = record.decode("utf-8", errors="replace").partition("\n")
         values[key] = value
 
-    def named(role: str) -> Named:
+    def read_identity(role: str) -> Named:
         name, email = environ.get(f"GIT_{role.upper()}_NAME"), environ.get(f"GIT_{role.upper()}_EMAIL")
         return Named(
             name or values.get(f"{role}.name") or values.get("user.name", ""),
             email or values.get(f"{role}.email") or values.get("user.email") or environ.get("EMAIL", ""),
         )
 
-    return Operator(named("author"), named("committer"))
+    return Operator(read_identity("author"), read_identity("committer"))
 
 
 def _ask(question: Sequence[str], environ: Mapping[str, str], passed_on: Sequence[str], executable: str) -> bytes:
-    """What `git config --null` prints; empty when git does not answer."""
+    """Output of `git config --null`; empty if git fails."""
     environment = {name: environ[name] for name in passed_on if environ.get(name)} | {"PATH": SAFE_PATH}
     try:
-        return subprocess.run(  # noqa: S603 - fixed argv; the git directory is none, so that no repository is found
+        return subprocess.run(  # noqa: S603 - fixed argv; the git directory does not exist: no repository is found
             [git_executable(executable), "--git-dir=/nonexistent", "config", "--null", *question],
             stdin=subprocess.DEVNULL,
             capture_output=True,

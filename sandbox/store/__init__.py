@@ -1,1 +1,1 @@
-"""Our state on disk: the only package that touches it. Layout in `home`; schema in `records`."""
+"""The only package that reads and writes our state on disk. Layout in `home`; schema in `records`."""

@@ -1,8 +1,8 @@
-"""Approvals as stored records, one file each; whoever changes one holds the lock `approvals`.
+"""Approvals as stored records, one file each. Changing one requires the lock `approvals`.
 
-Theory. Each gated call reads what may cover it, so what is over lies in a folder of its own, and the first folder holds
-what is open, in force or refused: as much as people have to do with. A record says by itself whether it is over, and
-whoever reads the first folder under the lock files away what is: a kill between the two costs one more read.
+Theory. Each gated call reads the approvals that may cover it. So approvals that are over are in their own folder, and
+the first folder contains only those that are open, in force or refused: few. A record itself says whether it is over. A
+reader of the first folder that holds the lock files away those that are over: a kill in between costs one more read.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from sandbox.models import Approval
 from sandbox.store.home import Home, damaged, read_json, write_json
 
 KEPT = timedelta(days=30)
-"""How long an approval that is over stays listed."""
+"""How long an approval that is over is still listed."""
 
 _ID = re.compile(r"apr-[a-z2-7]{26}")
 _log = logging.getLogger(__name__)
 
 
 def save(home: Home, approval: Approval) -> Approval:
-    """Write one record, among those that are not over."""
+    """Write one record to the folder of those that are not over."""
     write_json(home.approval(approval.id), approval.model_dump(mode="json"))
     return approval
 
 
 def find(home: Home, approval_id: str) -> Approval | None:
-    """One record, None for an id that there is not."""
+    """One record; None for an unknown id."""
     if not _ID.fullmatch(approval_id):
         return None
-    return _load(home.approval(approval_id)) or _load(home.old_approval(approval_id))  # it moves in this direction
+    return _load(home.approval(approval_id)) or _load(home.old_approval(approval_id))  # records move only this way
 
 
 def live(home: Home, is_over: Callable[[Approval], bool]) -> tuple[Approval, ...]:
-    """Records that are not over, oldest first; files away the others. The caller holds the lock."""
+    """Records that are not over, oldest first. Files away the others. The caller holds the lock."""
     found = unfiled(home)
     for approval in filter(is_over, found):
         _file_away(home, approval)
@@ -50,29 +50,29 @@ def live(home: Home, is_over: Callable[[Approval], bool]) -> tuple[Approval, ...
 
 
 def unfiled(home: Home) -> list[Approval]:
-    """All that are not over, oldest first, and perhaps some that are and were not filed away yet."""
+    """All records that are not filed away, oldest first. Some of them may be over."""
     return _in_folder(home.approvals)
 
 
 def list_all(home: Home) -> tuple[Approval, ...]:
-    """All records, oldest first; damaged ones are skipped with a warning in our log."""
+    """All records, oldest first. Damaged ones are skipped, with a warning in our log."""
     found = {a.id: a for folder in (home.approvals, home.old_approvals) for a in _in_folder(folder)}
     return tuple(sorted(found.values(), key=_age))
 
 
 def forget_old(home: Home, now: datetime) -> None:
-    """Delete records that were filed away a month ago. Reads none of them."""
+    """Delete records that were filed away a month ago, without reading them."""
     with os.scandir(home.old_approvals) as entries:
         for entry in entries:
-            with suppress(OSError):  # gone meanwhile, or none of ours
+            with suppress(OSError):  # removed meanwhile, or not a file of ours
                 if entry.stat(follow_symlinks=False).st_mtime < (now - KEPT).timestamp():
                     Path(entry).unlink()
 
 
 def _file_away(home: Home, approval: Approval) -> None:
     path = home.approval(approval.id)
-    with suppress(FileNotFoundError):  # somebody tidied by hand
-        os.utime(path)  # since when it is over, as far as anybody noticed
+    with suppress(FileNotFoundError):  # deleted by hand
+        os.utime(path)  # the time at which we noticed that it is over
         path.replace(home.old_approval(approval.id))
 
 
@@ -86,7 +86,7 @@ def _age(approval: Approval) -> tuple[datetime, str]:
 
 
 def _load(path: Path) -> Approval | None:
-    """None for what is damaged, and for a copy: using one would not use up the other."""
+    """None for a damaged record, and for a copy: using the copy would not use up the original."""
     try:
         document = read_json(path)
         found = None if document is None else Approval.model_validate(document)

@@ -1,7 +1,8 @@
-"""Records of background runs: what was asked, how far it is, and how it ended.
+"""Records of background runs: the request, the progress and the result.
 
-The process that runs the checks writes the record and holds the lock of the request file of the same run id (stops.py),
-so a record that says `running` without a locked request belongs to a process that was killed.
+The process that runs the checks writes the record and holds the lock of the request file with the same run id
+(`sandbox.store.stop_requests`). So if a record says `running` and its request file is not locked, the process was
+killed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import logging
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -20,16 +20,16 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
 from sandbox.models.model import Model
 from sandbox.store.home import Home, damaged, read_json, write_json
-from sandbox.store.runs import RUN_ID_PATTERN
+from sandbox.store.runs import RUN_ID_PATTERN, newest_files
 
 KEPT, SPARE = 500, 50
-"""Records that a home keeps. When there are so many more, a run that is started removes the oldest."""
+"""Records that a home keeps, and how many more trigger pruning when a run is started."""
 
 _log = logging.getLogger(__name__)
 
 
 class Failure(Model):
-    """The error that ended a run, as `SandboxError` has it."""
+    """The error that ended a run, with the fields of `SandboxError`."""
 
     code: ErrorCode
     brief: str
@@ -40,7 +40,7 @@ class Failure(Model):
 
 
 class RunRecord(Model):
-    """A background run on disk. `commit`: the task's last one when it began. Seconds count from `started_at`."""
+    """A background run on disk. `commit`: the task's last commit at the start. Seconds count from `started_at`."""
 
     run_id: str
     task_id: TaskId
@@ -62,12 +62,12 @@ class RunRecord(Model):
 
 
 def save_record(home: Home, record: RunRecord) -> None:
-    """Replace the record. Not fsynced: a power failure ends the run as well."""
+    """Replace the record. Not fsynced: a power failure also ends the run."""
     write_json(home.background_run(record.run_id), record.model_dump(mode="json"), synced=False)
 
 
 def find_record(home: Home, run_id: str) -> RunRecord:
-    """Raises: `not_found` with the newest runs, also for what is not an id; `internal` for a damaged record."""
+    """Raises: `not_found` with the newest runs, also for an invalid id; `internal` for a damaged record."""
     path = home.background_run(run_id) if re.fullmatch(RUN_ID_PATTERN, run_id) else None
     document = read_json(path) if path is not None else None
     if path is None or document is None:
@@ -79,33 +79,21 @@ def find_record(home: Home, run_id: str) -> RunRecord:
 
 
 def list_records(home: Home, most: int = KEPT) -> Iterator[RunRecord]:
-    """Records, the one written last first; a damaged one is skipped, with a warning."""
-    for path in _newest(home)[:most]:
+    """Records, last written first. Damaged ones are skipped, with a warning."""
+    for path in newest_files(home.background_runs)[:most]:
         try:
             document = read_json(path)
             if document is not None:
                 yield RunRecord.model_validate(document)
         except (SandboxError, ValidationError):
-            _log.warning("the record of a background run cannot be used, and is left out: %s", path)
+            _log.warning("skipped an unreadable record of a background run: %s", path)
 
 
 def prune(home: Home) -> None:
-    """Remove the oldest records beyond `KEPT`. A run at work writes its record again, at the latest when it ends."""
-    if sum(1 for _ in home.background_runs.iterdir()) > KEPT + SPARE:  # seldom: to sort them takes a millisecond
-        for path in _newest(home)[KEPT:]:
+    """Remove the oldest records beyond `MAX_RECORDS`. A live run writes its record again, at the latest at its end."""
+    if sum(1 for _ in home.background_runs.iterdir()) > KEPT + SPARE:  # rarely: sorting takes a millisecond
+        for path in newest_files(home.background_runs)[KEPT:]:
             path.unlink(missing_ok=True)
-
-
-def _newest(home: Home) -> list[Path]:
-    found = ((_written_ns(path), path) for path in home.background_runs.glob("run-*.json"))
-    return [path for _, path in sorted(found, reverse=True)]
-
-
-def _written_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:  # removed meanwhile
-        return 0
 
 
 def _unknown(home: Home, run_id: str) -> SandboxError:
@@ -113,6 +101,6 @@ def _unknown(home: Home, run_id: str) -> SandboxError:
     return SandboxError(
         ErrorCode.NOT_FOUND,
         f"There is no background run '{run_id[:100]}'",
-        details="\n".join(["The newest ones:", *newest] if newest else ["No run was started in the background yet."]),
-        hint="`sandbox check runs TASK` lists the runs of a task that have ended.",
+        details="\n".join(["The newest runs:", *newest] if newest else ["No run was started in the background yet."]),
+        hint="`sandbox check runs TASK` lists a task's finished runs.",
     )

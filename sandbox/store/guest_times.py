@@ -1,7 +1,7 @@
-"""Since when somebody untrusted may be at work in a worktree, so that its files' times are judged by it.
+"""Record since when a guest may be running in a worktree: it decides which file times are evidence.
 
-The mark is made before a guest starts and goes only when it has ended beyond doubt. After a crash, or an end that
-nobody saw, it stays: then all that changed since is read again at each look, which is slow and never wrong.
+The mark is created before a guest starts, and removed only when the guest has certainly ended. After a crash, or an end
+that was not observed, it stays. Then every walk reads again all files that changed since: slow, but always correct.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from sandbox.store.home import write_atomically
 
 @contextmanager
 def guest_at_work(mark: Path, now_ns: Callable[[], int]) -> Iterator[None]:
-    """Hold the mark while a guest lives. The caller holds the lock of the task.
+    """Keep the mark while a guest is running. The caller holds the lock of the task.
 
-    An exception leaves it: the guest may live on. So does a mark that was there before: that guest is not ours.
+    After an exception the mark stays: the guest may still run. A mark that already existed stays too: it belongs to
+    another guest.
     """
     ours = not mark.exists()
     if ours:
-        write_atomically(mark, str(now_ns()).encode(), synced=False)  # no guest outlives the kernel, nor does an index
+        write_atomically(mark, str(now_ns()).encode(), synced=False)  # neither guest nor index survives a reboot
     yield
     if ours:
         mark.unlink(missing_ok=True)
 
 
 def guest_since_ns(mark: Path) -> int | None:
-    """Start of the oldest guest that may live, None when there is none; 0, the beginning, when nobody can tell."""
+    """Start of the oldest guest that may be running; None if there is none; 0, the epoch, if it is unknown."""
     try:
         return int(mark.read_bytes())
     except FileNotFoundError:

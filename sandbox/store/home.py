@@ -1,4 +1,4 @@
-"""The home directory of a controller: where things are, locks, and files that a crash cannot tear."""
+"""The home directory of a controller: its paths, its locks, and atomic writes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sandbox.store.lockfile import make_claimed
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
 REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust")
-"""Below each of these a repository has a folder of its own, which is renamed before it is deleted."""
-# What a home may hold without our folders: what an operator prepares, or keeps when the state is thrown away.
+"""In each of these a repository has its own folder, which is renamed before it is deleted."""
+# What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
 _PREPARED |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
 
@@ -37,25 +37,25 @@ def default_home(environ: Mapping[str, str]) -> Path:
 
 
 def home_at(named: Path | str) -> Path:
-    """The absolute path of a home as somebody named it. Raises: `invalid_input` for a `~` of nobody."""
+    """The absolute path of a home given by the user. Raises: `invalid_input` for a `~` of an unknown user."""
     try:
         return Path(named).expanduser().absolute()
     except RuntimeError as error:
         raise _homeless(str(named)[:200]) from error
 
 
-def _homeless(whose: str) -> SandboxError:
-    """No HOME, and no such user."""
+def _homeless(user: str) -> SandboxError:
+    """HOME is not set, or the user does not exist."""
     return SandboxError(
         ErrorCode.INVALID_INPUT,
-        f"There is no home directory for {whose}",
-        hint="Name a directory for the sandbox with --home or SANDBOX_HOME, without `~`.",
+        f"There is no home directory for {user}",
+        hint="Set a directory for the sandbox with --home or SANDBOX_HOME, without `~`.",
     )
 
 
 @dataclass(frozen=True)
 class Home:
-    """Paths below `$SANDBOX_HOME`. Creating one makes nothing; `prepare` does."""
+    """Paths below `$SANDBOX_HOME`. The constructor creates no file; `prepare` does."""
 
     root: Path
 
@@ -78,7 +78,7 @@ class Home:
 
     @property
     def supervisors(self) -> Path:
-        """The guests' PID 1, one folder an image it came from; made again when absent."""
+        """The guests' PID 1, one folder for each source image. Created again if missing."""
         return self.root / "init"
 
     def clone(self, repo_id: str) -> Path:
@@ -88,11 +88,11 @@ class Home:
         return self.repositories / f"worktrees/{repo_id}/{task_id}"
 
     def layers(self, repo_id: str, task_id: str) -> Path:
-        """What an overlay keeps beside a task's worktree."""
+        """Directories of a task's overlay, beside its worktree."""
         return self.repositories / f"layers/{repo_id}/{task_id}"
 
     def facts(self, repo_id: str, commit: str) -> Path:
-        """What is known of the tree of a base commit; can be found again at any time."""
+        """Facts about the tree of a base commit. They can be computed again at any time."""
         return self.pristines(repo_id) / f"{commit}.json"
 
     def pristines(self, repo_id: str) -> Path:
@@ -100,26 +100,26 @@ class Home:
         return self.repositories / f"pristine/{repo_id}"
 
     def pristine(self, repo_id: str, name: str) -> Path:
-        """An immutable checkout of a tree, or of a part of one."""
+        """An immutable checkout of a tree or a part of it."""
         return self.pristines(repo_id) / name
 
     def room(self, run_id: str) -> Path:
-        """A clean room: one fresh checkout and its report directory, gone after the run."""
+        """A clean room: one fresh checkout and its report directory, deleted after the run."""
         return self.repositories / f"rooms/{run_id}"
 
     @property
     def presence(self) -> Path:
-        """A file for each controller at work."""
+        """A file for each running controller."""
         return self.repositories / "presence"
 
     @property
     def turns(self) -> Path:
-        """A file for each check that runs or waits for its turn."""
+        """A file for each check that runs or waits in the queue."""
         return self.repositories / "turns"
 
     @property
     def stops(self) -> Path:
-        """A file for each request that runs checks of a task, and for each wish that one stops."""
+        """A file for each request that runs checks of a task, and for each stop request."""
         return self.repositories / "stops"
 
     @property
@@ -132,31 +132,31 @@ class Home:
 
     @property
     def quarantine(self) -> Path:
-        """A note for each container that was given up."""
+        """A note for each container in quarantine."""
         return self.root / "quarantine"
 
     def task(self, task_id: str) -> Path:
         return self.repositories / f"tasks/{task_id}.json"
 
     def stat_index(self, task_id: str) -> Path:
-        """What a task's plain worktree looked like; can be found again at any time."""
+        """Stat index of a task's plain worktree. It can be computed again at any time."""
         return self.repositories / f"tasks/{task_id}.stat"
 
     def guest_mark(self, task_id: str) -> Path:
-        """Says that a guest may be at work in a task's worktree, and since when."""
+        """Marks that a guest may be running in a task's worktree, and since when."""
         return self.repositories / f"tasks/{task_id}.guest"
 
     def lock(self, name: str) -> Path:
-        """What `locked` holds."""
+        """The lock file of `locked`."""
         return self.repositories / f"locks/{name}.lock"
 
     def making_mark(self, task_id: str) -> Path:
-        """Says that a task is being made, and nobody has heard of it."""
+        """Marks that a task is being created and not yet returned to the caller."""
         return self.repositories / f"tasks/{task_id}.making"
 
     def report(self, task_id: str) -> Path:
-        """Where checks in a task's own container leave their reports. There since the first of them: as long as it is,
-        so may the container be.
+        """Report directory of checks in a task's own container. The first check creates it: as long as it exists, the
+        container may exist.
         """
         return self.repositories / f"reports/{task_id}"
 
@@ -165,25 +165,25 @@ class Home:
         return self.repositories / f"logs/{owner_id}"
 
     def all_logs(self) -> Iterable[Path]:
-        """The folders that `logs` names, as many as there are."""
+        """All existing folders of `logs`."""
         return (self.repositories / "logs").glob("*")
 
     def verdict(self, key: str) -> Path:
-        """What a clean room said, by all that it is bound to; can be found again by running it."""
+        """The verdict of a clean room, by the key of its binding. It can be computed again by running the check."""
         return self.repositories / f"verdicts/{key}.json"
 
     def journal(self, name: str) -> Path:
-        """Of a task by its id, or the home's own."""
+        """The journal of a task, by its id, or of the home."""
         return self.repositories / f"journal/{name}.jsonl"
 
     @property
     def journal_head(self) -> Path:
-        """Which entry is the last of the home's journal, as far as it is known to be on disk."""
+        """The last entry of the home's journal that is known to be on disk."""
         return self.repositories / "journal/home.head"
 
     @property
     def policy_digests(self) -> Path:
-        """Digests of the policies and settings that were in force when a controller last looked."""
+        """Digests of the policies and settings that were in force when a controller last checked."""
         return self.repositories / "policies.json"
 
     @property
@@ -192,7 +192,7 @@ class Home:
 
     @property
     def old_approvals(self) -> Path:
-        """Where an approval's record goes when it is over."""
+        """The folder of approvals that are over."""
         return self.approvals / "over"
 
     def approval(self, approval_id: str) -> Path:
@@ -202,11 +202,11 @@ class Home:
         return self.old_approvals / f"{approval_id}.json"
 
     def trusted(self, repo_id: str) -> Path:
-        """Which suggestions of a repository the operator trusts: one empty file each, named by their hash."""
+        """The suggestions of a repository that the operator trusts: one file each, named by hash."""
         return self.repositories / f"trust/{repo_id}"
 
     def prepare(self) -> None:
-        """Make the home, private to us. Raises: `invalid_input` when it cannot be used, or is something else."""
+        """Create the home, private to us. Raises: `invalid_input` if it cannot be used or is another directory."""
         try:
             self._require_ours()
             for folder in (self.root, self.repositories):
@@ -233,43 +233,43 @@ class Home:
                 ErrorCode.INVALID_INPUT,
                 f"The sandbox home {self.root} cannot be used",
                 details=str(error),
-                hint="Name a writable directory with --home or SANDBOX_HOME.",
+                hint="Set a writable directory with --home or SANDBOX_HOME.",
             ) from error
 
     def _require_ours(self) -> None:
-        """A folder of somebody else's is not taken over: making it private would lock the others out of it.
+        """Refuse a directory with other contents: making it private would lock other users out of it.
 
-        `--home /tmp`, or `--home ""` for a variable that is not set, is a slip and not a wish.
+        `--home /tmp`, or `--home ""` from an unset variable, is a mistake.
         """
         foreign = [] if (self.repositories / "locks").is_dir() else _foreign(self.root)
         if foreign:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
-                f"{self.root} is no sandbox home: it holds other things",
+                f"{self.root} is not a sandbox home: it contains other files",
                 details=", ".join(foreign[:5]),
-                hint="Name a new or empty directory with --home or SANDBOX_HOME.",
+                hint="Set a new or empty directory with --home or SANDBOX_HOME.",
             )
 
     def keep(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
-        """A small file of ours in the home, made when absent. `fixed`: also put right when its content differs."""
+        """Create a small file in the home if it is missing. `fixed`: also rewrite it if its content differs."""
         path = self.root / name
         if not _kept(path, content, fixed=fixed):
             with self.locked("home"):
-                if not _kept(path, content, fixed=fixed):  # a guest may have mounted what somebody else just made
+                if not _kept(path, content, fixed=fixed):  # another process may have just made it: a guest may use it
                     write_atomically(path, content, mode=0o444)
         return path
 
     @contextmanager
     def locked(self, name: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-        """Hold the lock of a repository or task against other processes and threads; freed by the kernel on death.
+        """Hold the lock of a repository or task against other processes and threads. The kernel frees it at exit.
 
-        Raises: `conflict` when somebody else keeps it for longer than `timeout_s`.
+        Raises: `conflict` if another process or thread holds it for longer than `timeout_s`.
         """
         lock = FileLock(self.lock(name), timeout=timeout_s, mode=0o600)
         try:
             lock.acquire()
         except Timeout as error:
-            stop = f"if it is a check, `sandbox check stop {name}` ends it" if name.startswith("task-") else "stop it"
+            stop = f"if it is a check, run `sandbox check stop {name}`" if name.startswith("task-") else "stop it"
             raise SandboxError(
                 ErrorCode.CONFLICT, f"Another operation on {name} is still running", hint=f"Wait for it, or {stop}."
             ) from error
@@ -280,13 +280,13 @@ class Home:
 
 
 GIT_MASK = b"gitdir: /nonexistent/managed-by-space-sandbox\n"
-"""Bytes of a worktree's `.git` file: ours, constant, and leading nowhere."""
+"""Bytes of a worktree's `.git` file: constant, with a path that does not exist."""
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: bool = True) -> None:
-    """Write beside, fsync, rename, fsync the directory: readers see the old bytes or the new ones, never a part.
+    """Write to a file beside, fsync, rename, fsync the directory: readers see the old or the new bytes, never a part.
 
-    Without `synced` a power failure can lose it; a `kill -9` cannot.
+    Without `synced` a power failure can lose the write; a `kill -9` cannot.
     """
     fd, beside = make_claimed(path, mode)
     try:
@@ -295,7 +295,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: b
             stream.flush()
             if synced:
                 os.fsync(fd)
-            beside.replace(path)  # held until it has its name: what nobody holds is swept
+            beside.replace(path)  # locked until the rename: unlocked temporary files are deleted
     except BaseException:
         with suppress(OSError):
             beside.unlink()
@@ -305,7 +305,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: b
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names of a directory to disk: made, renamed and removed ones."""
+    """Sync the names of a directory to disk: created, renamed and removed ones."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -321,20 +321,20 @@ def _kept(path: Path, content: bytes, *, fixed: bool) -> bool:
 
 
 def _foreign(root: Path) -> list[str]:
-    """Names that no home has before its first command."""
+    """Names that a new home never contains."""
     return sorted({entry.name for entry in root.iterdir()} - _PREPARED) if root.exists() else []
 
 
 def write_json(path: Path, document: dict[str, Any], *, synced: bool = True) -> None:
-    """Atomically write a document with its schema version."""
+    """Write a document with its schema version, atomically."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1, ensure_ascii=True)
     write_atomically(path, text.encode() + b"\n", synced=synced)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A document without its schema version, or None when there is no file.
+    """A document without its schema version; None if there is no file.
 
-    Raises: `internal` for a file that is damaged or of another version, naming it; it is left as it is.
+    Raises: `internal` with the name of the file if it is damaged or of another version. The file is not changed.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -344,18 +344,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise damaged(path, str(error)) from error
     if version != SCHEMA_VERSION:
-        raise damaged(path, f"schema_version {version!r}, this program knows {SCHEMA_VERSION}")
+        raise damaged(path, f"schema_version is {version!r}, this program supports {SCHEMA_VERSION}")
     return dict(document)
 
 
-_MOVE_AWAY = "Move the file away to go on without it; nothing else depends on it."
-_RECORD = (
-    "Restore it from a copy. Without it nobody knows of what it tells: `gc` keeps a task's changes in a ref first."
-)
+_MOVE_AWAY = "Move the file away to continue without it. No other file depends on it."
+_RECORD = "Restore it from a copy. Without it the task or repository is unknown; `gc` saves a task's changes in a ref."
 
 
 def damaged(path: Path, why: str) -> SandboxError:
-    """The error about a file of ours that is torn, of another version, or of another shape."""
+    """The error for a state file that is torn, of another version, or of another shape."""
     is_record = path.name == "registry.json" or path.name.startswith("task-")
     return SandboxError(
         ErrorCode.INTERNAL,

@@ -1,8 +1,8 @@
-"""The journals: of each task, and of the home; one JSON line an operation, only ever appended.
+"""The journals of each task and of the home: one JSON line for each operation, append-only.
 
-A line is one write to a file opened with O_APPEND, under the file's lock, so several processes can share it; it is
-chained to what is before it (`sandbox.store.journal_chain`). It is fsynced with all before it, or left to the next that
-is (docs/adr/0013). What a crash tore is skipped when read, and the next append starts on a line of its own.
+A line is one write to a file opened with O_APPEND, under the file's lock, so several processes can share it. It is
+chained to the bytes before it (`sandbox.store.journal_chain`). It is fsynced, or left to the next entry that is fsynced
+(docs/adr/0013). Readers skip a line that a crash tore, and the next append starts on a new line.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from sandbox.store.home import SCHEMA_VERSION, Home, sync_folder
 from sandbox.store.journal_chain import Head, find_tail, sha256
 
 HOME = "home"
-"""Name of the home's own journal, for what happens outside tasks."""
+"""Name of the home's journal, for operations outside tasks."""
 
 RECENT_BYTES = 1024**2
 """About 2,000 entries."""
 
 LOCK_S = 10.0
-"""How long an append waits for others, who need less than a millisecond each."""
+"""How long an append waits for other processes, which need less than a millisecond each."""
 
 _log = logging.getLogger(__name__)
 
 
 def append(home: Home, name: str, entry: JournalEntry, *, synced: bool = True) -> Head:
-    """Add one entry to a task's journal or the home's, and say where it is in the chain.
+    """Append one entry to the journal of a task or of the home. Returns its place in the chain.
 
-    With `synced` it outlives a power failure. The caller has checked the task id. Raises: `internal` when it cannot be
+    With `synced` it survives a power failure. The caller has checked the task id. Raises: `internal` if it cannot be
     written.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -57,14 +57,14 @@ def append(home: Home, name: str, entry: JournalEntry, *, synced: bool = True) -
             ErrorCode.INTERNAL,
             f"The journal of {name} cannot be written",
             details=error.strerror or str(error),
-            hint="What was asked for is done. Is the disk of the home full? The journal lacks this entry.",
+            hint="The operation itself was done, but the journal lacks this entry. Is the disk of the home full?",
         ) from error
     return head
 
 
 @contextmanager
 def _locked(fd: int) -> Iterator[None]:
-    """Hold the file; the kernel frees it when we die. Raises: OSError when others keep it for too long."""
+    """Lock the file. The kernel frees the lock at exit. Raises: OSError if another holds it for `LOCK_TIMEOUT_S`."""
     until = time.monotonic() + LOCK_S
     while True:
         try:
@@ -88,12 +88,12 @@ def _write_line(fd: int, entry: JournalEntry) -> Head:
     line = place.encode() + _text_of(entry)[1:]
     written = os.write(fd, start + line + b"\n")
     if written != len(start) + len(line) + 1:
-        raise OSError(f"only {written} of {len(line)} bytes were taken")
+        raise OSError(f"only {written} of {len(line)} bytes were written")
     return Head(tail.seq + 1, sha256(line))
 
 
 def _text_of(entry: JournalEntry) -> bytes:
-    """ASCII, so that no reader takes a character for the end of a line."""
+    """Serialize to ASCII, so that no reader takes a character for the end of a line."""
     text = entry.model_dump_json(exclude_defaults=True, exclude={"seq", "prev"})
     if not text.isascii():
         text = json.dumps(json.loads(text), ensure_ascii=True, separators=(",", ":"))
@@ -101,7 +101,7 @@ def _text_of(entry: JournalEntry) -> bytes:
 
 
 def read(home: Home, name: str) -> tuple[JournalEntry, ...]:
-    """All entries in the order they were written; damaged lines are left out, with a warning in our log."""
+    """All entries in the order they were written. Damaged lines are skipped, with a warning in our log."""
     try:
         lines = home.journal(name).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def read(home: Home, name: str) -> tuple[JournalEntry, ...]:
 
 
 def recent(home: Home, task_id: str) -> Iterator[JournalEntry]:
-    """Entries of the last `RECENT_BYTES`, newest first, each read when it is asked for; damaged lines are left out."""
+    """Entries of the last `RECENT_BYTES`, newest first, parsed one at a time. Damaged lines are skipped."""
     try:
         with home.journal(task_id).open("rb") as stream:
             start = max(0, stream.seek(0, os.SEEK_END) - RECENT_BYTES)
@@ -121,13 +121,13 @@ def recent(home: Home, task_id: str) -> Iterator[JournalEntry]:
             lines = stream.read(RECENT_BYTES).split(b"\n")
     except FileNotFoundError:
         return
-    for line in reversed(lines[1:] if start else lines):  # the first may be a part of one
+    for line in reversed(lines[1:] if start else lines):  # the first may be partial
         if line and (entry := entry_of(line)) is not None:
             yield entry
 
 
 def entry_of(line: bytes) -> JournalEntry | None:
-    """What a line says; None for one that is damaged."""
+    """Parse one line; None if it is damaged."""
     try:
         document = json.loads(line)
         if document.pop("schema_version") != SCHEMA_VERSION:

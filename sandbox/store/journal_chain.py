@@ -1,10 +1,10 @@
-"""The chain of a journal: each entry names what is before it, so that a change of that is seen.
+"""The hash chain of a journal: each entry has a digest of what is before it, so that a change of it is detected.
 
 Theory. A line of the chain begins with its number `seq` and with `prev`: the sha256 of all bytes from the beginning of
-the last line of the chain before it up to itself; for the first, of all bytes of the file before it. So nothing in
-between escapes: neither what an interrupted write left nor lines of versions that did not chain. One read of the file's
-end is enough to append. What comes after the last line of the chain is not bound by anything yet, which is why the
-heads of journals are also written down elsewhere (`sandbox.workbench.controller.audit`; docs/audit.md).
+the previous line of the chain up to this line; for the first line, of all bytes of the file before it. So all bytes in
+between are covered: also the rest of an interrupted write, and lines of old versions without a chain. Appending needs
+only one read of the file's end. Bytes after the last line of the chain are not covered yet, so the heads of journals
+are also recorded elsewhere (`sandbox.workbench.controller.audit`; docs/audit.md).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandbox.models import BrokenEntry, Damage
 
@@ -32,7 +33,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Tail:
-    """The end of a file: the number of the last entry of its chain, 0 for none, and all bytes from there on."""
+    """The end of a file: the number of the last entry of its chain (0: none) and all bytes from that entry on."""
 
     seq: int
     content: bytes
@@ -44,12 +45,19 @@ class Tail:
 
 
 def sha256(content: bytes) -> str:
-    """As it is written in entries."""
+    """The digest as written in entries."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def place_of(line: bytes) -> tuple[int, str] | None:
-    """`seq` and `prev` of a line of the chain, None for any other; a part of one is another."""
+class ChainPlace(NamedTuple):
+    """`seq` and `prev` of one line of the chain."""
+
+    seq: int
+    prev: str
+
+
+def place_of(line: bytes) -> ChainPlace | None:
+    """`seq` and `prev` of a line of the chain; None for any other line, also for a partial one."""
     found = _PLACE.match(line)
     if found is None:
         return None
@@ -57,11 +65,11 @@ def place_of(line: bytes) -> tuple[int, str] | None:
         json.loads(line)
     except ValueError:
         return None
-    return int(found[1]), found[2].decode()
+    return ChainPlace(int(found[1]), found[2].decode())
 
 
 def find_tail(fd: int, size: int) -> Tail:
-    """Read as much of the end of a file as is needed. Raises: OSError."""
+    """Read the end of a file, as much as needed. Raises: OSError."""
     window = _WINDOW
     while True:
         start = max(0, size - window)
@@ -79,17 +87,17 @@ def _last_of_chain(content: bytes, *, whole: bool) -> Tail | None:
     while end > 0:
         start = content.rfind(b"\n", 0, end - 1 if content[end - 1 : end] == b"\n" else end) + 1
         if start == 0 and not whole:
-            return None  # perhaps a part of a line
+            return None  # may be a partial line
         place = place_of(content[start:end].rstrip(b"\n"))
         if place is not None:
-            return Tail(place[0], content[start:])
+            return Tail(place.seq, content[start:])
         end = start
     return None
 
 
 @dataclass(frozen=True)
 class Link:
-    """One line of a journal as `walk` saw it. `seq`: None for a line that is not of the chain."""
+    """One line of a journal in `walk_chain`. `seq`: None for a line outside the chain."""
 
     line: int
     content: bytes
@@ -103,9 +111,9 @@ class Link:
 
 
 def walk(lines: Iterable[bytes]) -> Iterator[Link]:
-    """Follow the chain through a file's lines, line breaks included; each deviation is in the link where it shows.
+    """Follow the chain through a file's lines, given with line breaks. A deviation is in the link where it is detected.
 
-    After a deviation it goes on from what is there, so that one edit is one deviation.
+    After a deviation the walk continues from the actual line, so that one edit gives one deviation.
     """
     between, last = hashlib.sha256(), 0
     for number, raw in enumerate(lines, start=1):
@@ -114,14 +122,14 @@ def walk(lines: Iterable[bytes]) -> Iterator[Link]:
         if place is None:
             broken = _unplaced(line, number) if last else None
         else:
-            broken = _misplaced(place, (last + 1, f"sha256:{between.hexdigest()}"), number)
-            between, last = hashlib.sha256(), place[0]
+            broken = _misplaced(place, ChainPlace(last + 1, f"sha256:{between.hexdigest()}"), number)
+            between, last = hashlib.sha256(), place.seq
         between.update(raw if raw.endswith(b"\n") else raw + b"\n")
-        yield Link(number, line, place[0] if place else None, broken)
+        yield Link(number, line, place.seq if place else None, broken)
 
 
 def _unplaced(line: bytes, number: int) -> BrokenEntry | None:
-    """An entry without a place was not written by us; what an interrupted write left is no entry."""
+    """An entry without a place in the chain was not written by us. The rest of an interrupted write is no entry."""
     try:
         is_entry = isinstance(json.loads(line), dict)
     except ValueError:
@@ -130,7 +138,7 @@ def _unplaced(line: bytes, number: int) -> BrokenEntry | None:
     return BrokenEntry(damage=Damage.INSERTED, line=number, seq=None, details=details) if is_entry else None
 
 
-def _misplaced(found: tuple[int, str], expected: tuple[int, str], number: int) -> BrokenEntry | None:
+def _misplaced(found: ChainPlace, expected: ChainPlace, number: int) -> BrokenEntry | None:
     (seq, prev), (wanted, digest) = found, expected
     if seq > wanted:
         missing = f"entry {wanted}" if seq == wanted + 1 else f"entries {wanted} to {seq - 1}"
@@ -140,7 +148,7 @@ def _misplaced(found: tuple[int, str], expected: tuple[int, str], number: int) -
         details = f"line {number} is entry {seq} again, where entry {wanted} should be"
         return BrokenEntry(damage=Damage.REORDERED, line=number, seq=seq, details=details)
     if prev != digest:
-        before = f"entry {seq - 1}" if seq > 1 else "what was written before the chain"
-        details = f"entry {seq} in line {number} does not follow from what is before it: {before} was changed"
+        before = f"entry {seq - 1}" if seq > 1 else "the text before the chain"
+        details = f"entry {seq} in line {number} does not match the bytes before it: {before} was changed"
         return BrokenEntry(damage=Damage.EDITED, line=number - 1, seq=seq - 1 or None, details=details)
     return None

@@ -21,12 +21,12 @@ def save_head(home: Home, head: Head) -> None:
 
 
 def find_head(home: Home) -> Head | None:
-    """None when there is none yet, or a power failure left the file empty. Raises: ValueError for a damaged one."""
+    """None if there is no head yet, or a power failure left the file empty. Raises: ValueError for a damaged file."""
     try:
         text = home.journal_head.read_text(encoding="ascii")
     except FileNotFoundError:
         return None
     found = _LINE.fullmatch(text)
     if found is None and text.strip("\0"):
-        raise ValueError("it holds no head")
+        raise ValueError("it contains no head")
     return Head(int(found[1]), found[2]) if found else None

@@ -1,7 +1,7 @@
 """Secrets in the system keyring (the freedesktop Secret Service), through libsecret's command `secret-tool`.
 
-The command is run from a fixed path, with a deadline, apart from the user's environment but for the session bus. A
-secret goes in by stdin and comes out by stdout: it is in no argument, and no environment. Source: secret-tool(1).
+The command runs from a fixed path, with a deadline. From the user's environment it gets only the session bus. A secret
+is passed by stdin and returned by stdout: it is in no argument and no environment. Source: secret-tool(1).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pydantic import SecretStr
 from sandbox.errors import ErrorCode, SandboxError
 
 DEADLINE_S = 10.0
-"""A locked keyring asks its user on the screen; nobody may be there to answer."""
+"""A locked keyring asks the user on the screen, and the user may be absent."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PASSED_ON = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
-_ABSENT = 1  # and no word on stderr
+_ABSENT = 1  # with an empty stderr
 
 
 @dataclass(frozen=True)
 class Keyring:
-    """The keyring of this session's user. `owner`: id of the home, so that two homes never share an entry."""
+    """The keyring of the session's user. `owner`: id of the home, so that two homes never share an entry."""
 
     owner: str
     environ: Mapping[str, str]
 
     def keep(self, host: str, secret: SecretStr) -> None:
-        """Store, or replace, the secret of a host pattern, and read it back. Raises: `auth_failed`."""
+        """Store or replace the secret of a host pattern, and read it back. Raises: `auth_failed`."""
         label = f"--label=Space Sandbox: {host}"
         done = self._run("store", label, *self._attributes(host), stdin=secret.get_secret_value())
         found = self.find(host) if done.returncode == 0 else None
@@ -39,7 +39,7 @@ class Keyring:
             raise _silent(done.stderr)
 
     def find(self, host: str) -> SecretStr | None:
-        """The secret of a host pattern. Raises: `auth_failed` when the keyring does not answer."""
+        """The secret of a host pattern, or None. Raises: `auth_failed` if the keyring does not answer."""
         done = self._run("lookup", *self._attributes(host))
         if done.returncode == _ABSENT and not done.stderr:
             return None
@@ -48,13 +48,13 @@ class Keyring:
         return SecretStr(done.stdout)
 
     def forget(self, host: str) -> None:
-        """Remove the secret of a host pattern, if it is there. Raises: `auth_failed`."""
+        """Remove the secret of a host pattern, if there is one. Raises: `auth_failed`."""
         self._run("clear", *self._attributes(host))
         if self.find(host) is not None:
             raise _silent("the secret is still there")
 
     def _attributes(self, host: str) -> tuple[str, ...]:
-        """The slashes keep a pattern from being an option."""
+        """The slashes prevent that a pattern is read as an option."""
         return ("application", "space-sandbox", "home", self.owner, "authority", f"//{host}")
 
     def _run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -83,7 +83,7 @@ class Keyring:
 def _silent(why: str) -> SandboxError:
     return SandboxError(
         ErrorCode.AUTH_FAILED,
-        "The system keyring does not give or take the secret",
+        "The system keyring cannot read or store the secret",
         details=why.strip()[:500],
-        hint="Unlock the keyring of this session, or use credentials.store = 'file'; see docs/credentials.md.",
+        hint="Unlock the keyring of this session, or set credentials.store = 'file'; see docs/credentials.md.",
     )

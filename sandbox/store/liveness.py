@@ -1,8 +1,8 @@
-"""Which controllers work in a home, so that what a killed one left is told from what a living one makes.
+"""Which controllers are alive in a home: this separates leftovers of a killed controller from work of a live one.
 
-Each holds the lock of a file of its own, `presence/<pid>-<nonce>`, from its first work until it ends. What it makes
-and means to take away again - clean rooms, one-shot containers - has the nonce in its name: the owner is alive while
-somebody holds that file. The pid is for people; another process may have it tomorrow.
+Each controller holds the lock of its own file, `presence/<pid>-<nonce>`, from its first operation until it ends. What
+it creates and will delete again - clean rooms, one-shot containers - has the nonce in its name: the owner is alive
+while that file is locked. The pid is only for people: another process may get it later.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LEFT = b"left\n"
 
 
 class Presence:
-    """One controller at work. `nonce`: part of the names of what it makes for itself. `has_looked`: for what those
-    before it left.
+    """This controller, alive. `nonce`: part of the names of its temporary resources. `has_reconciled`: whether it has
+    already removed the leftovers of dead controllers.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,23 +38,23 @@ class Presence:
         beside.rename(self._path)
 
     def new_id(self) -> str:
-        """32 hex digits that nobody else has; `owner_of` finds us in them."""
+        """A unique id of 32 hex digits that contains our nonce; `owner_of` finds it."""
         return self.nonce + secrets.token_hex((32 - NONCE_HEX) // 2)
 
     def note_engine(self) -> None:
-        """If we are killed, containers may be left as well. On a full disk only `gc` will find them then."""
+        """Note that containers may be left if we are killed. If the disk is full, only `gc` will find them."""
         with suppress(OSError):
             os.pwrite(self._fd, _USED_ENGINE, 0)
 
     def end(self) -> None:
-        """We leave nothing behind."""
+        """End normally: no leftovers."""
         self._path.unlink(missing_ok=True)
         os.close(self._fd)
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A controller that died without ending."""
+    """A controller that was killed."""
 
     path: Path
     nonce: str
@@ -66,16 +66,16 @@ class Absent:
 
     @property
     def is_left(self) -> bool:
-        """Whether somebody tried to take care of it, and could not."""
+        """Whether removing its leftovers was tried and failed."""
         return self._note() == _LEFT
 
     def leave(self) -> None:
-        """It could not be taken care of. Only `gc` tries again, lest each command wait for an engine that hangs."""
+        """Removing its leftovers failed. Only `gc` tries again: else each command would wait for a hanging engine."""
         with suppress(OSError):
             self.path.write_bytes(_LEFT)
 
     def forget(self) -> bool:
-        """All it left is taken care of; whether it was there still."""
+        """Delete its file: its leftovers are removed. Returns whether the file still existed."""
         return remove_abandoned(self.path)
 
     def _note(self) -> bytes:
@@ -86,19 +86,19 @@ class Absent:
 
 
 def owner_of(name: str) -> str | None:
-    """Nonce of the controller that made a room, report folder or container of this name, None for other names."""
+    """Nonce of the controller that created a room, report folder or container of this name; None for other names."""
     found = _OWNED.search(name)
     return found[1] if found else None
 
 
 def absent(folder: Path) -> list[Absent]:
-    """Controllers that were killed."""
+    """The controllers that were killed."""
     return [Absent(path, nonce) for path, nonce in _listed(folder) if is_abandoned(path)]
 
 
 def alive(folder: Path) -> frozenset[str]:
-    """Nonces of the controllers at work. Whoever judges names by it has listed them before: else one that began
-    meanwhile would pass for dead.
+    """Nonces of the live controllers. List the names to check before this call: else a controller that starts in
+    between would seem dead.
     """
     return frozenset(nonce for path, nonce in _listed(folder) if not is_abandoned(path))
 

@@ -1,8 +1,9 @@
-"""Files that say whether their maker lives: he holds a lock on them, and the kernel frees it when he dies.
+"""Lock files that show whether their owner is alive: the owner holds a lock, and the kernel frees it at its death.
 
-Theory. flock(2) belongs to an open file, not to a process id that somebody else may get. A file is made and then
-locked, and between the two it looks abandoned; so whoever takes an abandoned file away holds its lock while he unlinks
-it, and whoever made one looks, once he has the lock, whether it still has its name. Neither needs to know the clock.
+Theory. A flock(2) lock belongs to an open file, not to a process id, which another process may get later. A file is
+created and then locked, and in between it looks abandoned. So a process that removes an abandoned file holds the file's
+lock while it unlinks it, and a process that creates a file checks, once it has the lock, that the file still has its
+name. Neither depends on a clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 
 def make_claimed(path: Path, mode: int = 0o600) -> tuple[int, Path]:
-    """A new file beside `path` that lives as long as we do: its descriptor and its name, `.NAME.<hex>.tmp`.
+    """Create a locked file beside `path`. Returns its descriptor and its path, `.NAME.<hex>.tmp`.
 
     The caller renames or unlinks it, then closes it. Raises: OSError.
     """
@@ -26,12 +27,12 @@ def make_claimed(path: Path, mode: int = 0o600) -> tuple[int, Path]:
         fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:
             return fd, beside
-        os.close(fd)  # swept away before we had the lock
+        os.close(fd)  # removed before we had the lock
 
 
 @contextmanager
 def taken(path: Path) -> Iterator[bool]:
-    """Hold an existing file's lock if nobody else does; yields whether we do. Nobody's is one that is not there."""
+    """Try to lock an existing file; yields whether we hold the lock. False for a missing file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -52,13 +53,13 @@ def _lock(fd: int) -> bool:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether the file is there and nobody holds it."""
+    """Whether the file exists and is not locked."""
     with taken(path) as ours:
         return ours
 
 
 def remove_abandoned(path: Path) -> bool:
-    """Unlink a file that nobody holds; whether it went."""
+    """Unlink a file that is not locked. Returns whether it was unlinked."""
     with taken(path) as ours:
         if ours:
             path.unlink(missing_ok=True)

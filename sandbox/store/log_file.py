@@ -1,7 +1,7 @@
-"""The lines of one log, by number: where they begin, and their bytes, without holding more than was asked for.
+"""Read lines of one log by number, with their offsets, without holding more than requested in memory.
 
-A line ends at LF and nowhere else, as for `git grep`. The log of a check that runs grows: only what was there at first
-is seen, so that line numbers, offsets and content belong together.
+A line ends only at LF, as for `git grep`. The log of a running check grows: only the bytes that existed at the start
+are read, so that line numbers, offsets and content are consistent.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Piece:
-    """Lines from number `first` on, without their LF. `offset`: of the first byte; `end`: behind the last one.
+    """Lines from number `first` on, without LF. `offset`: of the first byte; `end`: after the last byte.
 
-    Only the first line of a piece that was read backwards, and the last of another, may be a part of a line.
+    The first line of a piece that was read backwards, or the last line of one read forwards, may be partial.
     """
 
     first: int
@@ -29,7 +29,7 @@ class Piece:
 
 
 class LogFile:
-    """A log of `size` bytes and `lines` lines; the last one need not end. Reads it once, to know where they begin."""
+    """A log of `size` bytes and `lines` lines; the last line may lack its LF. Reads it once to index the lines."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._fd = file.fileno()
@@ -42,11 +42,11 @@ class LogFile:
         self.lines = self._counts[-1] + (not last.endswith(b"\n") and last != b"")
 
     def read(self, offset: int, size: int) -> bytes:
-        """So many bytes from an offset on; less at the end."""
+        """Up to `size` bytes at an offset; fewer at the end."""
         return os.pread(self._fd, size, offset)
 
     def start_of(self, line: int) -> int:
-        """Offset of a line's first byte; the size for one that is not there."""
+        """Offset of a line's first byte; the log's size if there is no such line."""
         before = line - 1  # LFs
         if before <= 0:
             return 0
@@ -59,7 +59,7 @@ class LogFile:
         return chunk * _CHUNK + at + 1
 
     def forward(self, first: int, last: int, most: int) -> Piece:
-        """Lines `first` to `last`, as many whole ones as `most` bytes hold, else a part of the first."""
+        """Lines `first` to `last`: as many whole lines as fit in `max_bytes`, at least a part of the first."""
         start, end = self.start_of(first), self.start_of(last + 1)
         content = self.read(start, min(most, end - start))
         if start + len(content) < end and (whole := content.rfind(b"\n") + 1):
@@ -67,7 +67,7 @@ class LogFile:
         return Piece(first, _lines(content), start, start + len(content))
 
     def backward(self, last: int, most: int) -> Piece:
-        """The lines that end with `last`, as many whole ones as `most` bytes hold, else the end of that one."""
+        """The lines up to `last`: as many whole lines as fit in `max_bytes`, at least the end of `last`."""
         end = self.start_of(last + 1)
         start = max(0, end - most)
         content = self.read(start, end - start)

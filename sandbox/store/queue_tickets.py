@@ -1,9 +1,9 @@
-"""The order of the line: who runs a check next. Pure; `turns` has the files.
+"""The order of the run queue: which check runs next. Pure; `run_queue` has the files.
 
-Theory. A ticket's round is fixed when it is drawn: one more than its owner's last waiting one, and not before the round
-after the one being served. Tickets are served by round, then by number. So an owner with thirty checks has one in each
-of thirty rounds, and another's first check comes at the latest after one more of them (start-time fair queueing with
-equal weights). Who is at the head stays there: no later ticket gets an earlier round.
+Theory. A ticket's round is fixed when it is drawn: one more than the round of its owner's last waiting ticket, and at
+least the round after the one being served. Tickets are served by round, then by number. So an owner with thirty checks
+has one in each of thirty rounds, and another owner's first check waits for at most one more of them (start-time fair
+queueing with equal weights). The head of the queue stays the head: no later ticket gets an earlier round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = re.compile(r"([wr])-(\d{8})-(\d{12})-([0-9a-f]{16})-([a-z0-9][a-z0-9._-]
 
 @dataclass(frozen=True)
 class Ticket:
-    """One check that runs or waits. `number`: in the order of drawing."""
+    """One check that runs or waits. `number`: the order in which tickets are drawn."""
 
     running: bool
     round: int
@@ -27,12 +27,12 @@ class Ticket:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of the ticket's file."""
         return f"{'r' if self.running else 'w'}-{self.round:08}-{self.number:012}-{self.nonce}-{self.owner}"
 
 
 def parse_ticket(name: str) -> Ticket | None:
-    """A ticket from its file's name; None for a file that is none."""
+    """Parse a ticket from its file's name; None for any other file."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -41,12 +41,12 @@ def parse_ticket(name: str) -> Ticket | None:
 
 
 def in_line(tickets: Sequence[Ticket]) -> list[Ticket]:
-    """Those that wait, the next one first."""
+    """The waiting tickets, next first."""
     return sorted((t for t in tickets if not t.running), key=lambda t: (t.round, t.number))
 
 
 def draw(tickets: Sequence[Ticket], owner: str, nonce: str) -> Ticket:
-    """A new ticket behind `tickets`, all that are alive. Pure."""
+    """A new ticket behind `tickets`, which are all live ones. Pure."""
     waiting = in_line(tickets)
     served = max((t.round for t in tickets if t.running), default=0)
     current = max(served, waiting[0].round - 1 if waiting else 0)
@@ -56,6 +56,6 @@ def draw(tickets: Sequence[Ticket], owner: str, nonce: str) -> Ticket:
 
 
 def may_run(ticket: Ticket, tickets: Sequence[Ticket], parallel: int) -> bool:
-    """Whether it is the turn of a waiting ticket. Pure."""
+    """Whether a waiting ticket may run now. Pure."""
     running = sum(t.running for t in tickets)
     return running < parallel and in_line(tickets)[0].nonce == ticket.nonce

@@ -33,7 +33,7 @@ def near(kind: str, wanted: str, known: Iterable[str], hint: str) -> SandboxErro
 
 
 def list_repositories(home: Home) -> tuple[Repository, ...]:
-    """All registered repositories by id."""
+    """All registered repositories, ordered by id."""
     registry = _valid(_Registry, read_json(home.registry) or {}, home.registry)
     return tuple(sorted(registry.repositories, key=lambda r: r.id))
 
@@ -65,7 +65,7 @@ def drop_repository(home: Home, repo_id: str) -> None:
 
 
 def require_no_open_task(home: Home, repo_id: str) -> None:
-    """Raises: `conflict` with the ids of the open tasks."""
+    """Raises: `conflict` with the ids of the repository's open tasks."""
     still_open = [t.id for t in list_tasks(home, repo_id) if t.status is not TaskStatus.CLOSED]
     if still_open:
         raise SandboxError(
@@ -77,20 +77,20 @@ def require_no_open_task(home: Home, repo_id: str) -> None:
 
 
 def save_new_task(home: Home, task: Task) -> Task:
-    """Write the first record of a task. Raises: `not_found` when its repository was removed meanwhile."""
+    """Write the first record of a task. Raises: `not_found` if its repository was removed meanwhile."""
     with home.locked("registry"):
         find_repository(home, task.repo_id)
         return save_task(home, task)
 
 
 def save_task(home: Home, task: Task) -> Task:
-    """Write a task's record; the caller holds the task's lock."""
+    """Write a task's record. The caller holds the task's lock."""
     write_json(home.task(task.id), task.model_dump(mode="json"))
     return task
 
 
 def list_tasks(home: Home, repo_id: str | None = None) -> tuple[Task, ...]:
-    """Tasks, oldest first; a damaged record is skipped here and reported by `find_task`."""
+    """Tasks, oldest first. A damaged record is skipped here; `find_task` reports it."""
     tasks = []
     for path in (home.repositories / "tasks").glob("task-*.json"):
         try:
@@ -114,9 +114,10 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
 
 
 def save_run(home: Home, owner_id: str, run: CheckRun) -> None:
-    """Keep a finished run's record beside its logs.
+    """Save a finished run's record beside its logs.
 
-    That of a clean room is on disk then; one of a task's own files, which decides nothing, a power failure can lose.
+    The record of a clean room is fsynced. A power failure can lose the record of a run on a task's own files, which no
+    gate uses.
     """
     write_json(home.logs(owner_id) / f"{run.run_id}.json", run.model_dump(mode="json"), synced=run.clean_room)
 

@@ -1,4 +1,4 @@
-"""Past runs of checks: their records, and the logs beside them. Written by `records.save_run` and `checks.output`."""
+"""Past runs of checks: their records and logs. `records.save_run` and `checks.output` write them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ _log = logging.getLogger(__name__)
 
 
 def list_runs(home: Home, owner_id: str, most: int) -> tuple[CheckRun, ...]:
-    """The `most` runs that ended last, newest first. A damaged record is skipped, with a warning.
+    """The `limit` runs that ended last, newest first. A damaged record is skipped, with a warning.
 
-    The caller has made sure that there is such a task or repository.
+    The caller has checked that the task or repository exists.
     """
-    newest = sorted(((_ended_ns(path), path) for path in home.logs(owner_id).glob("run-*.json")), reverse=True)
-    found = [run for _, path in newest[:most] if (run := _load(path)) is not None]
+    found = [run for path in newest_files(home.logs(owner_id))[:most] if (run := _load(path)) is not None]
     return tuple(sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True))
 
 
 def find_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
-    """Raises: `not_found` with the newest ones, also for what is no id; `internal` for a damaged record."""
+    """Raises: `not_found` with the newest runs, also for an invalid id; `internal` for a damaged record."""
     known = {path.stem for path in home.logs(owner_id).glob("run-*.json")}
     is_known = is_run_id(run_id) and run_id in known
     run = find_record(home, owner_id, run_id) if is_known else None
@@ -48,36 +47,36 @@ def unknown(home: Home, owner_id: str, run_id: str) -> SandboxError:
     return SandboxError(
         ErrorCode.NOT_FOUND,
         f"{owner_id} has no run '{run_id[:100]}'",
-        details="\n".join(["The newest ones:", *newest] if newest else ["No check of it has run yet."]),
-        hint=f"`sandbox check runs {owner_id}` lists all; without an id `sandbox check log` shows the newest one.",
+        details="\n".join(["The newest runs:", *newest] if newest else ["No check of it has run yet."]),
+        hint=f"`sandbox check runs {owner_id}` lists all; `sandbox check log` without an id shows the newest one.",
     )
 
 
 def is_run_id(text: str) -> bool:
-    """Whether it looks like the id of a run."""
+    """Whether the text has the form of a run id."""
     return re.fullmatch(RUN_ID_PATTERN, text) is not None
 
 
 def find_owner(home: Home, run_id: str) -> str:
-    """The task or repository that a run belongs to, also one that still runs. Raises: `not_found`."""
+    """The task or repository of a run, also while it runs. Raises: `not_found`."""
     for folder in home.all_logs():
         if has_log(home, folder.name, run_id):
             return folder.name
     raise SandboxError(
         ErrorCode.NOT_FOUND,
         f"There is no run '{run_id[:100]}'",
-        hint="The answer of a check names its run; `sandbox check runs TASK` lists all of a task.",
+        hint="The result of a check names its run; `sandbox check runs TASK` lists all runs of a task.",
     )
 
 
 def has_log(home: Home, owner_id: str, run_id: str) -> bool:
-    """Whether a run is one of this task or repository, also while it runs."""
+    """Whether a run belongs to this task or repository, also while it runs."""
     folder = home.logs(owner_id)
     return is_run_id(run_id) and any((folder / f"{run_id}.{kind}").exists() for kind in ("json", "stdout", "stderr"))
 
 
 def find_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
-    """The record of a run that `find_owner` found; None while it runs, or where it was killed."""
+    """The record of a run that `find_owner` found; None while it runs, or if it was killed."""
     path = home.logs(owner_id) / f"{run_id}.json"
     document = read_json(path)
     try:
@@ -87,33 +86,39 @@ def find_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
 
 
 def log_path(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Path:
-    """Where what is kept of one stream of a run lies."""
+    """Path of the stored part of one output stream of a run."""
     return home.logs(owner_id) / f"{run_id}.{stream}"
 
 
 def read_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> bytes:
-    """What is kept of one stream of a run that `find_run` found, byte for byte. Raises: `not_found`."""
+    """The stored bytes of one stream of a run that `find_run` found. Raises: `not_found`."""
     with open_log(home, owner_id, run_id, stream) as file:
         return file.read()
 
 
 @contextmanager
 def open_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Iterator[IO[bytes]]:
-    """The same, to read from. Raises: `not_found`."""
+    """Open the stored part of one stream for reading. Raises: `not_found`."""
     try:
         file = log_path(home, owner_id, run_id, stream).open("rb")
     except FileNotFoundError as error:
         raise SandboxError(
-            ErrorCode.NOT_FOUND, f"There is no log of {run_id} any more", details=f"{run_id}.{stream}"
+            ErrorCode.NOT_FOUND, f"The log of {run_id} no longer exists", details=f"{run_id}.{stream}"
         ) from error
     with file:
         yield file
 
 
-def _ended_ns(path: Path) -> int:
+def newest_files(folder: Path) -> list[Path]:
+    """The record files of runs in a folder, last written first."""
+    found = ((_mtime_ns(path), path) for path in folder.glob("run-*.json"))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _mtime_ns(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
-    except OSError:  # its repository is being removed
+    except OSError:  # removed meanwhile, alone or with its repository
         return 0
 
 
@@ -122,5 +127,5 @@ def _load(path: Path) -> CheckRun | None:
         document = read_json(path)
         return CheckRun.model_validate(document) if document is not None else None
     except (SandboxError, ValidationError):
-        _log.warning("the record of a run cannot be used, and is left out: %s", path)
+        _log.warning("skipped an unreadable record of a run: %s", path)
         return None

@@ -1,8 +1,9 @@
-"""Requests that run checks of a task, and wishes of other processes that they stop.
+"""Requests that run checks of a task, and stop requests of other processes for them.
 
-Theory. Who runs checks of a task has a file `<task>.<nonce>` and holds its lock; a line in it tells that a check began
-or ended. Who wants him to stop makes `<task>.<nonce>.stop` beside it and waits for the lock. A wish names one request,
-so an old one stops nothing new; what the dead and the killed leave is recognised by its free lock, and goes.
+Theory. A request that runs checks of a task has a file `<task>.<nonce>` and holds its lock. It appends a line when a
+check begins or ends. Another process that wants it to stop creates `<task>.<nonce>.stop` beside it and waits for the
+lock. A stop file names one request, so an old one cannot stop a new request. Files of dead processes are recognised by
+their free lock, and are removed.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ _WISH = ".stop"
 
 @dataclass(frozen=True)
 class Request:
-    """Our own request while it runs checks."""
+    """A request of this process, while it runs checks."""
 
     path: Path
     _held: int
 
     def wanted(self) -> bool:
-        """Whether somebody wants it to stop."""
+        """Whether another process asked this request to stop."""
         return _wish_of(self.path).exists()
 
     def began(self, check_id: CheckId) -> None:
-        """A check was begun; before its guest is made."""
+        """Note that a check begins, before its guest is created."""
         self._tell(check_id)
 
     def ended(self, check_id: CheckId, verdict: Verdict) -> None:
-        """It was recorded."""
+        """Note that a check's result was recorded."""
         self._tell(f"{check_id} {verdict.value}")
 
     def _tell(self, line: str) -> None:
-        with suppress(OSError):  # a full disk: what others hear is no reason to fail
+        with suppress(OSError):  # a full disk: a missing note for other processes is no reason to fail
             os.write(self._held, f"{line}\n".encode())
 
 
 @contextmanager
 def requested(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[Request]:
-    """Let others see and stop us while we run checks of a task. Raises: OSError when the home cannot be written.
+    """Let other processes see and stop this request while it runs checks of a task.
 
-    `run_id`: the name that others know this request by, where it has one.
+    `run_id`: the request's public name, if it has one. Raises: OSError if the home cannot be written.
     """
     path = request_path(folder, task_id, run_id or secrets.token_hex(8))
     held, beside = make_claimed(path)
@@ -64,53 +65,53 @@ def requested(folder: Path, task_id: str, run_id: str | None = None) -> Iterator
 
 @dataclass(frozen=True)
 class Seen:
-    """Somebody's request, found in the folder. Its file can be read to its end, also when its name has gone."""
+    """A request found in the folder, of any process. Its file stays readable after it was unlinked."""
 
     path: Path
     _looked: int
 
     def ask_to_stop(self) -> None:
-        """Leave the wish; a second one is the same."""
+        """Create the stop file. Calling it twice is the same as once."""
         _wish_of(self.path).touch(mode=0o600)
 
     def is_over(self) -> bool:
-        """Whether it has ended, or its process has died."""
+        """Whether the request has ended or its process has died."""
         return os.fstat(self._looked).st_nlink == 0 or is_abandoned(self.path)
 
     def checks(self) -> list[tuple[CheckId, Verdict | None]]:
-        """The checks it began, with the verdicts of those that ended."""
+        """The checks that began, with the verdicts of those that ended."""
         words = [line.split(" ") for line in os.pread(self._looked, 2**20, 0).decode().splitlines()]
         began = [name for name, *verdict in words if not verdict]
         ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict and verdict[0] in set(Verdict)}
         return [(name, ended.get(name)) for name in began]
 
     def clear(self) -> bool:
-        """Take away what the wish, and a request whose process died, left; whether it had died."""
+        """Remove the stop file, and the request file if its process died. Returns whether it had died."""
         _wish_of(self.path).unlink(missing_ok=True)
         return remove_abandoned(self.path)
 
 
 def request_path(folder: Path, task_id: str, name: str) -> Path:
-    """The file of one request: there and locked while its process runs it."""
+    """The file of one request. It exists and is locked while its process runs it."""
     return folder / f"{task_id}.{name}"
 
 
 def list_run_ids(folder: Path, task_id: str) -> list[str]:
-    """The run ids of a task's background requests, of living and of dead processes."""
+    """The run ids of a task's background requests, of live and dead processes."""
     found = (path.name.partition(".")[2] for path in folder.glob(f"{task_id}.run-*"))
     return sorted(name for name in found if not name.endswith(_WISH))
 
 
 def is_at_work(folder: Path, task_id: str, run_id: str) -> bool:
-    """Whether the process that runs the request with this run id lives."""
+    """Whether the process that runs the request with this run id is alive."""
     path = request_path(folder, task_id, run_id)
     return path.exists() and not is_abandoned(path)
 
 
 @contextmanager
 def seen(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[list[Seen]]:
-    """The requests of a task, or the one with this run id, of living and of dead processes; what wishes for others left
-    goes.
+    """The requests of a task, or the one with this run id, of live and dead processes. Removes stop files without a
+    request.
     """
     found: list[Seen] = []
     wanted = None if run_id is None else request_path(folder, task_id, run_id).name

@@ -1,4 +1,4 @@
-"""One line of each task, for a table: read without pydantic, which takes longer to load than hundreds of records."""
+"""Rows of a table of tasks. Read without pydantic: importing it takes longer than reading hundreds of records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox.store.home import Home, read_json
 
 @dataclass(frozen=True)
 class TaskLine:
-    """What a table shows of a task; see `Task`."""
+    """The fields of a `Task` that a table shows."""
 
     id: str
     status: TaskStatus
@@ -24,14 +24,14 @@ class TaskLine:
 
 
 def task_lines(home: Home, repo_id: str | None = None) -> tuple[TaskLine, ...]:
-    """Tasks, oldest first; a record whose line cannot be told is skipped here and reported by `find_task`."""
+    """Tasks, oldest first. A record without a usable row is skipped here; `find_task` reports it."""
     found = (_line(path) for path in (home.repositories / "tasks").glob("task-*.json"))
     lines = [line for line in found if line is not None and repo_id in {None, line.repo_id}]
     return tuple(sorted(lines, key=lambda line: (line.created_at, line.id)))
 
 
 def _line(path: Path) -> TaskLine | None:
-    """Only these fields are looked at: of another one that is damaged, `find_task` tells."""
+    """Parse only the fields of the row. `find_task` reports damage in other fields."""
     try:
         record = read_json(path) or {}
         texts = [record[name] for name in ("id", "repo_id", "prompt")]

@@ -11,19 +11,19 @@ from sandbox.store.home import Home, sync_folder, write_json
 
 
 def is_trusted(home: Home, repo_id: str, sha256: Sha256) -> bool:
-    """Whether exactly this content is trusted in this repository. One look at a directory entry."""
+    """Whether exactly this content is trusted in this repository. Costs one stat."""
     return (home.trusted(repo_id) / _name(sha256)).is_file()
 
 
 def trust(home: Home, repo_id: str, sha256: Sha256, by: str) -> None:
-    """Trust this content from now on; kept with when and by whom."""
+    """Trust this content from now on. Records the time and the user."""
     folder = home.trusted(repo_id)
     folder.mkdir(mode=0o700, exist_ok=True)
     write_json(folder / _name(sha256), {"sha256": sha256, "at": datetime.now(UTC).isoformat(), "by": by})
 
 
 def distrust(home: Home, repo_id: str) -> None:
-    """Trust nothing that this repository suggests. Raises: `internal` when something stays trusted."""
+    """Revoke trust in all suggestions of a repository. Raises: `internal` if some stay trusted."""
     folder = home.trusted(repo_id)
     try:
         with suppress(FileNotFoundError):
@@ -33,9 +33,9 @@ def distrust(home: Home, repo_id: str) -> None:
     except OSError as error:
         raise SandboxError(
             ErrorCode.INTERNAL,
-            f"What was trusted of {repo_id} cannot be taken back",
+            f"The trust in {repo_id} cannot be revoked",
             details=str(error),
-            hint=f"Delete the files below {folder}: each is one trusted file of checks.",
+            hint=f"Delete the files in {folder}: each is one trusted file of checks.",
         ) from error
 
 

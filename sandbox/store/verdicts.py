@@ -1,7 +1,7 @@
-"""Verdicts of clean rooms by all that they are bound to: the same question is answered without running anything.
+"""The verdict cache: verdicts of clean rooms by their binding. An identical check is answered without running it.
 
-A record is one file, named by the digest of what it is bound to, which it also holds: one that is damaged, or lies
-under another's name, is as good as none, and the next run writes it again (docs/adr/0021).
+A record is one file, named by the digest of its binding, which it also contains. A record that is damaged, or is stored
+under another name, is ignored, and the next run writes it again (docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from sandbox.models import Check, CheckRun, Model, ObjectId, Verdict
 from sandbox.store.home import Home, read_json, write_json
 
 KEY_VERSION = 2
-"""Raised whenever a guest of the same binding gets something else than before: mounts, environment, supervisor."""
+"""Increment it whenever a guest of the same binding gets different mounts, environment or supervisor."""
 
-_NOT_STARTED = 126  # also what is told of a command for which the host had no memory or process left
+_NOT_STARTED = 126  # also the exit code of a command that the host had no memory or process for
 
 _log = logging.getLogger(__name__)
 
 
 class Binding(Model):
-    """What a verdict is true of; whatever differs in here is another question.
+    """All that a verdict depends on. If any field differs, the verdict is not valid.
 
     `check`: its whole definition, with the limits in force. `policy`: digest of what every guest gets. `user`: uid and
-    gid in the guest. `after`: key of the check that ran in the room just before, which binds all before that; '' for
-    the first. Their output is this one's input.
+    gid in the guest. `after`: key of the previous check in the same room, which in turn binds the checks before it; ''
+    for the first. Their output is the input of this check.
     """
 
     version: int = KEY_VERSION
@@ -56,12 +56,12 @@ class _Record(Model):
 
 
 def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
-    """The run that answers the question, marked as cached; None when nobody knows."""
+    """The run with this binding, marked as cached; None if there is none."""
     try:
         document = read_json(home.verdict(binding.key))
         record = None if document is None else _Record.model_validate(document)
     except (SandboxError, ValidationError) as error:
-        _log.warning("a kept verdict cannot be used: %s", str(error)[:200])
+        _log.warning("a cached verdict cannot be used: %s", str(error)[:200])
         return None
     if record is None or record.binding != binding or not _answers(record.run, binding):
         return None
@@ -69,9 +69,10 @@ def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
 
 
 def keep_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
-    """Keep what a clean room just said. What is no answer to keep takes the one before it away: it was the luckier one.
+    """Cache the verdict of a clean room. A run that is not conclusive deletes the cached verdict, which may have passed
+    by luck.
 
-    A home that cannot be written costs the answer, not the run: the check runs again, and a gate stays closed.
+    If the home cannot be written, only the cache entry is lost: the check runs again, and a gate stays closed.
     """
     path = home.verdict(binding.key)
     try:
@@ -81,17 +82,17 @@ def keep_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        _log.warning("the verdict of '%s' is not kept: %s", run.check_id, error)
+        _log.warning("the verdict of '%s' is not cached: %s", run.check_id, error)
 
 
 def is_decided(run: CheckRun) -> bool:
-    """Whether the command itself decided, by ending with an exit status: limits, deadlines and kills may fall otherwise
-    on a host that is less busy. Pure.
+    """Whether the run is conclusive: the command ended by itself with an exit status. Limits, deadlines and kills may
+    differ on a host that is less busy. Pure.
     """
     ended_by_itself = run.exit_code not in {None, _NOT_STARTED} and run.signal is None
     return ended_by_itself and run.verdict in {Verdict.PASSED, Verdict.FAILED}
 
 
 def _answers(run: CheckRun, binding: Binding) -> bool:
-    told = (run.tree, run.image_digest, run.check_id, run.runtime, run.clean_room, run.cached)
-    return told == (binding.tree, binding.image_digest, binding.check.id, binding.runtime, True, False)
+    actual = (run.tree, run.image_digest, run.check_id, run.runtime, run.clean_room, run.cached)
+    return actual == (binding.tree, binding.image_digest, binding.check.id, binding.runtime, True, False)

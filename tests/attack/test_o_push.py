@@ -209,7 +209,7 @@ def test_o06_a_push_that_nobody_can_confirm_says_so_and_is_not_sent_twice(arena:
     path = hook(arena, "post-receive", f": > '{stub.down}'")
     with refused(ErrorCode.NETWORK_ERROR) as caught:
         arena.wb.push(arena.task.id)
-    assert "could not be asked" in caught[0].brief
+    assert "could not be verified" in caught[0].brief
     assert (there(arena), stub.pushes()) == (ours, 1)
     assert arena.wb.task(arena.task.id).pushed_at is None
     assert stub.down is not None

@@ -10,9 +10,9 @@ import tenacity
 
 from devtools.forges.exchange import Answer
 from devtools.forges.fixtures import GitHub, GitLab
+from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges import http_session
 from sandbox.forges.forge import Forge, Project
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
@@ -66,7 +66,7 @@ class Server:
 
 @pytest.fixture(params=["github", "gitlab"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
-    monkeypatch.setattr(http_session, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
     found = Server(request.getfixturevalue(request.param))
     found.stand_in.on("GET", ".*", lambda _: found.answer, forever=True)
     return found

@@ -11,9 +11,9 @@ import tenacity
 from devtools.forges import faults
 from devtools.forges.fixtures import GitHub, GitLab, elsewhere, forge_packages, github, gitlab
 from devtools.forges.server import StandIn
+from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges import http_session
 from sandbox.forges.forge import EXCERPT_BYTES, Forge, Project, Proposal
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
@@ -91,7 +91,7 @@ def gitlab_side(server: GitLab) -> Side:
 @pytest.fixture(params=["github", "gitlab"])
 def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Side:
     """Each forge, with no pauses between attempts."""
-    monkeypatch.setattr(http_session, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
     server = request.getfixturevalue(request.param)
     return github_side(server) if request.param == "github" else gitlab_side(server)
 

@@ -16,6 +16,7 @@ from devtools.forges.fixtures import elsewhere, forge_packages, github
 from devtools.forges.github import Pull
 from devtools.forges.server import Elsewhere
 from devtools.forges.server import StandIn as Other
+from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges import github as adapter
@@ -54,7 +55,7 @@ MEANINGS = {
 
 @pytest.fixture
 def forge(github: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
-    monkeypatch.setattr(http_session, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
     credential = make_credential(host="127.0.0.1", username="x", secret=github.token)
     found = GitHub(Project("127.0.0.1", "demo-owner/demo", github.api_url, github.url, credential))
     yield found
@@ -221,7 +222,7 @@ def test_not_yet_is_an_error_and_no_loop(github: StandIn, forge: GitHub) -> None
     with pytest.raises(SandboxError) as caught:
         forge.find(BRANCH)
     assert caught.value.code is ErrorCode.FORGE_ERROR
-    assert github.count("GET", PULLS) == http_session.ATTEMPTS
+    assert github.count("GET", PULLS) == retries.ATTEMPTS
 
 
 def test_an_answer_whose_addresses_hold_control_characters_is_refused(github: StandIn, forge: GitHub) -> None:

@@ -1,6 +1,6 @@
-"""A push to a local path: git on this host receives it, in a repository whose configuration somebody else wrote.
+"""A push to a local path: git on this host receives it, in a repository with a configuration that is not ours.
 
-Left alone, it runs that repository's hooks as us, checks out with its filters, and does its housekeeping.
+By default git would run that repository's hooks as our user, check out with its filters, and run its housekeeping.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OFF = (
 
 
 def receiver(git: Git, remote: Remote) -> tuple[str, ...]:
-    """Options of `git push` that turn all of it off where the remote is a local path; none elsewhere."""
+    """Options of `git push` that turn all of this off if the remote is a local path; else none."""
     if remote.protocol != "file":
         return ()
     config = (word for item in _OFF for word in ("-c", item))

@@ -1,9 +1,9 @@
-"""Why a remote did not take a push. Pure: what git and the server printed in, a typed error out.
+"""Why a remote rejected a push. Pure: from the output of git and the server to a typed error.
 
-Theory. `push --porcelain` prints one line for our branch on stdout: whether it was turned down, and in parentheses why.
-That line decides that the push was rejected. Which reason it gets also depends on words of the server, which git prints
-after `remote: `. A hook can write anything there, so such words only ever choose between reasons of one code; whether
-credentials were refused or the network failed is read from git's own lines alone.
+Theory. `push --porcelain` prints one line for our branch on stdout: whether it was rejected, and the reason in
+parentheses. That line decides that the push was rejected. The typed reason also depends on the server's text, which git
+prints after `remote: `. A hook can write anything there, so this text only chooses between reasons of one error code.
+Whether credentials were refused or the network failed is read only from git's own lines.
 Samples: tests/data/git-stderr.
 """
 
@@ -36,7 +36,7 @@ def _rules(*rows: tuple[str, PushReason]) -> _Rules:
     return tuple((re.compile(pattern, re.MULTILINE), reason) for pattern, reason in rows)
 
 
-# What stands in parentheses on our branch's line: words of git (send-pack.c, receive-pack.c), or of a forge.
+# The text in parentheses on our branch's line: from git (send-pack.c, receive-pack.c), or from a forge.
 _STATUS = _rules(
     (
         r"^(stale info|incorrect old value provided|reference (already exists|does not exist))$",
@@ -72,14 +72,14 @@ _WORDS_OF_HOOKS = _rules(
     (r"^GitLab: Your push has been rejected, because this repository has exceeded its size limit", PushReason.QUOTA),
     (r"", PushReason.HOOK_DECLINED),
 )
-# Which words of the server matter, by how the line begins; nothing it says matters on any other.
+# Which rules apply to the server's text, by our branch's status. For other statuses the server's text is ignored.
 _WORDS = (
     (re.compile(r"^(pre-receive hook|hook|update hook) declined$"), _WORDS_OF_HOOKS),
     (re.compile(r"^push declined due to repository rule violations$"), _WORDS_OF_RULES),
     (re.compile(r"^unpacker error$"), _WORDS_OF_UNPACKING),
     (re.compile(r"^failed to update ref$"), _WORDS_OF_LOCKS),
 )
-# Before anything was sent: the server turned us away and said why.
+# The server refused access before any data was sent, and gave a reason.
 _WORDS_AT_THE_DOOR = _rules(
     (
         r"^(ERROR: )?(This repository was archived so it is read-only|mirror repository is read-only"
@@ -91,8 +91,8 @@ _OWN_WORDS = _rules((r"^error: RPC failed; .*\b413\b", PushReason.TOO_LARGE))
 
 
 def rejection(ref: str, code: int, stderr: str, stdout: str) -> SandboxError:
-    """The error of a `git push --porcelain` to one ref that exited non-zero. The texts hold no secret any more."""
-    stderr = "\n".join(line.rstrip(" \t") for line in stderr.split("\n")).rstrip()  # git pads; a pattern takes n**2
+    """The error for a failed `git push --porcelain` to one ref. The texts must already be free of secrets."""
+    stderr = "\n".join(line.rstrip(" \t") for line in stderr.split("\n")).rstrip()  # padding makes patterns take n**2
     server, own = "\n".join(_SERVER.findall(stderr)), "\n".join(_OWN.findall(stderr))
     details = _bounded(scrub(f"{stderr}\n{stdout}"))
     status = _status(ref, stdout)
@@ -108,14 +108,14 @@ def rejection(ref: str, code: int, stderr: str, stdout: str) -> SandboxError:
 
 
 def _before_git(code: int, stderr: str, server: str, own: str) -> SandboxError:
-    """No hook has run. Over ssh a server that does not even start git explains itself on our stderr, as it likes."""
+    """No hook has run yet. Over ssh, a server that does not start git writes its own message to our stderr."""
     no_git = _NO_GIT.search(own) is not None
     turned_away = _turned_away(f"{server}\n{own}") if no_git or _FORBIDDEN.search(own) else None
     return turned_away or classify("push", code, stderr if no_git else own)
 
 
 def _status(ref: str, stdout: str) -> str | None:
-    """What our branch's line says in parentheses; None when no line says that the branch was refused."""
+    """The text in parentheses on our branch's line; None if no line says that the branch was rejected."""
     found = re.search(rf"^!\t[^\t\n]*:{re.escape(ref)}\t\[(?:remote )?rejected\](?: \((.*)\))?$", stdout, re.MULTILINE)
     return (found[1] or "") if found else None
 
@@ -134,18 +134,18 @@ def _turned_away(said: str) -> SandboxError | None:
     if _NO_WRITE.search(said):
         return SandboxError(
             ErrorCode.AUTH_FAILED,
-            "These credentials may read the repository, not push to it",
+            "These credentials may read the repository but not push to it",
             hint="Give the key or token write access, or store another one; see docs/credentials.md.",
         )
     return None
 
 
 def _unreported() -> SandboxError:
-    return SandboxError(ErrorCode.NETWORK_ERROR, "The remote did not say what became of the push")
+    return SandboxError(ErrorCode.NETWORK_ERROR, "The remote did not report the result of the push")
 
 
 def _bounded(text: str) -> str:
-    """Both ends: a hook speaks first, the line that decides comes last."""
+    """Keep both ends: a hook's text comes first, the deciding line comes last."""
     if len(text) <= _DETAILS_CHARS:
         return text
     kept = (_DETAILS_CHARS - len(_CUT)) // 2

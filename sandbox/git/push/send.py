@@ -1,4 +1,4 @@
-"""Send one commit to one branch of a remote, and make sure that it is there."""
+"""Push one commit to one branch of a remote, and verify that it arrived."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sandbox.git.push.rejection import rejection
 from sandbox.git.transport import Access, granted, remote_branch
 
 _PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
-_ASK_AGAIN = "Push again: that asks the remote first, and sends nothing twice."
+_ASK_AGAIN = "Push again: this first checks the remote, and does not send the commit twice."
 
 
 def push(git: Git, access: Access, commit: str, branch: str, expected: str | None) -> str | None:
-    """Send exactly `commit` to one branch, which must still be at `expected` (None: not exist), and verify.
+    """Push exactly `commit` to one branch, which must still be at `expected` (None: must not exist), and verify.
 
-    Returns the page where the server says a pull request can be opened, if it is on its own host.
+    Returns the page that the server names for opening a pull request, if the page is on the server's host.
 
-    Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` when the remote ends up elsewhere.
+    Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` if the branch then has another commit.
     """
     check_ref_name(branch)
     if peel(git, commit, "commit") != commit:
@@ -37,14 +37,14 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
         return None
     except SandboxError as error:
         if error.code in {ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT}:
-            error.hint = f"{error.hint} It may have arrived all the same. {_ASK_AGAIN}".lstrip()
+            error.hint = f"{error.hint} The commit may have arrived. {_ASK_AGAIN}".lstrip()
         raise
     _verify(git, access, commit, branch)
     return page
 
 
 def page_of(said: str, hostname: str) -> str | None:
-    """The first address on the server's own host among its words, which git shows after `remote:`. Pure."""
+    """The first URL on the server's own host in its text, which git prints after `remote:`. Pure."""
     for line in said.splitlines():
         found = _PAGE.match(line)
         if found is not None and _is_on(found[1], hostname):
@@ -55,7 +55,7 @@ def page_of(said: str, hostname: str) -> str | None:
 def _is_on(url: str, hostname: str) -> bool:
     try:
         parts = urlsplit(url)
-    except ValueError:  # no address after all
+    except ValueError:  # not a URL
         return False
     return parts.hostname == hostname and "@" not in parts.netloc
 
@@ -76,9 +76,10 @@ def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None)
 def _require_arrived(
     git: Git, access: Access, commit: str, branch: str, expected: str | None, error: PushRejected
 ) -> None:
-    """A lost lease is none if the branch is where we wanted it: curl sends a request again whose answer was lost.
+    """A failed lease is no failure if the branch is at our commit: curl repeats a request if the answer was lost.
 
-    Raises: the rejection with what the remote has instead; as it was when that cannot be asked, or changed back.
+    Raises: the rejection with what the remote has instead; `error` itself if the remote cannot be asked, or if the
+    branch is at `expected` again.
     """
     try:
         found = remote_branch(git, access, branch)
@@ -96,13 +97,13 @@ def _verify(git: Git, access: Access, commit: str, branch: str) -> None:
     try:
         found = remote_branch(git, access, branch)
     except SandboxError as error:
-        brief = "The remote took the push, and could not be asked afterwards whether it is there"
+        brief = "The remote accepted the push, but it could not be verified"
         raise SandboxError(error.code, brief, details=f"{error.brief}\n{error.details}", hint=_ASK_AGAIN) from error
     if found != commit:
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"The remote took the push, and its {branch} is something else now",
+            f"The remote accepted the push, but {branch} now has another commit",
             details=f"sent {commit}\nfound {found or 'no such branch'}",
-            hint="A hook of the server or somebody else changed it at once: look at the branch there. "
-            "Where a server's copies lag behind one another, push again: that asks once more.",
+            hint="A server hook or another user changed the branch: check it there. "
+            "If the server's replicas lag behind, push again: this checks once more.",
         )

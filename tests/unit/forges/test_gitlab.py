@@ -19,6 +19,7 @@ from devtools.forges.cases import names, recorded
 from devtools.forges.exchange import Answer, Request
 from devtools.forges.pages import page_of
 from devtools.forges.server import Elsewhere, StandIn, serving
+from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges import http_session
@@ -86,7 +87,7 @@ class Scripted(StandIn):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_session, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
 
 
 @pytest.fixture

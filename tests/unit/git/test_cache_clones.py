@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from sandbox import retries
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
 from sandbox.git import objects, transport
@@ -503,8 +504,8 @@ def test_a_read_is_repeated_while_the_network_fails_and_says_so(
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     with http_server(503, {}) as (url, heard), refused(ErrorCode.NETWORK_ERROR) as caught:
         transport.remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
-    assert len(heard.paths) == transport.ATTEMPTS > 1
-    assert f"tried {transport.ATTEMPTS} times" in caught.value.details
+    assert len(heard.paths) == retries.ATTEMPTS > 1
+    assert f"tried {retries.ATTEMPTS} times" in caught.value.details
 
 
 @pytest.mark.parametrize(("seconds", "attempts"), [("2", 3), ("31", 1), ("86400", 1)])

@@ -188,7 +188,7 @@ def test_a_slow_down_and_a_broken_tls_stream_are_worth_another_try(said: str) ->
 
 
 def test_429_says_to_wait_and_its_neighbours_are_not_tried_again() -> None:
-    assert "slow down" in classify("fetch", 128, f"{ACCESS}: The requested URL returned error: 429").brief
+    assert "limits the rate" in classify("fetch", 128, f"{ACCESS}: The requested URL returned error: 429").brief
     for status in (418, 428, 430, 451):
         assert not is_transient(classify("fetch", 128, f"{ACCESS}: The requested URL returned error: {status}"))
 

@@ -204,5 +204,5 @@ def test_a_record_under_another_name_is_not_believed(home: Home) -> None:
 def test_a_home_that_takes_no_verdict_costs_the_answer_only(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     home.verdict(BINDING.key).parent.touch()  # a file where the folder should be: nobody can write in there, root too
     keep_verdict(home, BINDING, made())
-    assert "is not kept" in caplog.text
+    assert "is not cached" in caplog.text
     assert find_verdict(home, BINDING) is None

@@ -1,0 +1,51 @@
+"""The one retry policy of requests that only read."""
+
+from __future__ import annotations
+
+import pytest
+import tenacity
+
+from sandbox import retries
+
+
+class _Failure(Exception):
+    def __init__(self, wait_s: float = 0.0) -> None:
+        super().__init__("failed")
+        self.wait_s = wait_s
+
+
+def _wait_s(error: BaseException) -> float:
+    return error.wait_s if isinstance(error, _Failure) else 0.0
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
+    return slept
+
+
+@pytest.mark.parametrize(
+    ("error", "tries", "slept"),
+    [
+        (_Failure(), retries.ATTEMPTS, [0.0] * (retries.ATTEMPTS - 1)),
+        (_Failure(retries.MAX_PAUSE_S), retries.ATTEMPTS, [retries.MAX_PAUSE_S] * (retries.ATTEMPTS - 1)),
+        (_Failure(retries.MAX_PAUSE_S + 1), 1, []),
+        (ValueError("lasts"), 1, []),
+    ],
+    ids=["transient", "pause", "pause too long", "permanent"],
+)
+def test_only_transient_errors_are_retried_after_the_requested_pause(
+    error: Exception, tries: int, slept: list[float], pauses: list[float]
+) -> None:
+    attempts = 0
+
+    def ask() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise error
+
+    with pytest.raises(type(error)):
+        retries.build_retrying(lambda e: isinstance(e, _Failure), _wait_s)(ask)
+    assert (attempts, pauses) == (tries, slept)
