@@ -20,28 +20,28 @@ from sandbox.engine.quarantine_store import Ward
 from sandbox.errors import ErrorCode, SandboxError
 
 CONNECT_S = 1.5
-"""How long an address may take to accept a connection. What accepts one is waited for, up to `engine.timeout_s`."""
+"""How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
 _UNIX = "unix://"
 _LATE = (TimeoutError, BlockingIOError)
-"""Of a unix socket: connecting to one where nothing listens fails at once, and its queue may be full."""
+"""Signs of a busy engine on a unix socket. Without a listener the connection fails at once; a full queue blocks it."""
 _NETWORK = ("tcp://", "http://", "https://")
 _RIGHTS_HINT = (
-    "An engine may be running, and you may not use it: join the group that owns its socket (often `docker`) and log in "
-    "again, or run this as root."
+    "You have no permission for the engine's socket: join the group that owns it (often `docker`) and log in again, or "
+    "run this command as root."
 )
 
 
 _SLOW_HINT = (
-    "An engine is there, and stuck or very busy: wait, or restart it (`systemctl restart docker`) when nothing else "
-    "runs in it. engine.timeout_s sets how long we wait."
+    "The engine is stuck or very busy: wait, or restart it (`systemctl restart docker`) if no other container runs in "
+    "it. engine.timeout_s sets how long the sandbox waits."
 )
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A reachable engine. `api` is for this package only; `local`: its cgroups and paths are this host's.
+    """A reachable engine. `api` is for this package only. `is_local`: its cgroups and paths are those of this host.
 
-    `ward`: where containers that it cannot end are noted; without one they are errors.
+    `quarantine`: records containers that the engine cannot end; without it such a container is an error.
     """
 
     api: docker.APIClient
@@ -55,21 +55,22 @@ class Engine:
         return self.endpoint.url.startswith(_UNIX)
 
     def info(self) -> dict[str, Any]:
-        """`GET /info`, for capability probes."""
+        """Read `GET /info`, for capability probes."""
         with translated("read the engine's information"):
             info: dict[str, Any] = self.api.info()
         return info
 
     def close(self) -> None:
-        """Give back the sockets."""
+        """Close the sockets."""
         self.api.close()
 
 
 def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> Engine:
-    """Connect to the first engine that is there, and wait up to `timeout_s` for its answer.
+    """Connect to the first engine that listens, and wait up to `timeout_s` for its answer.
 
-    Raises: `engine_unavailable`, saying what was tried: within two seconds when nothing listens; after `timeout_s` when
-    something listens and does not answer (then no other is tried: the next command would find this one again).
+    Raises: `engine_unavailable`, with the endpoints that were tried. Without a listener this takes two seconds at most.
+    An engine that listens and does not answer takes `timeout_s`, and no other endpoint is tried: the next command would
+    find the same engine again.
     """
     tried = []
     endpoints = candidates(configured, environ)
@@ -90,14 +91,14 @@ def _hint(tried: Iterable[str]) -> str:
 
 
 def start_hint() -> str:
-    """How to get an engine, where nothing listens."""
+    """Explain how to start an engine when none listens."""
     make = ", `make engine` in this checkout installs and starts one" if is_checkout() else ""
     return f"Start it (as root: `systemctl start docker`{make}), or point engine.host / DOCKER_HOST at a running one."
 
 
 def _is_late(error: BaseException) -> bool:
-    """Whether something listens and did not answer in time. The SDK wraps what says so: in its own exception while
-    it asks for the version, in one of requests on a unix socket.
+    """Whether an engine listens and did not answer in time. The SDK wraps the timeout: in its own exception while it
+    asks for the version, in one of `requests` on a unix socket.
     """
     seen: BaseException | None = error
     late = False
@@ -113,13 +114,13 @@ def _slow(endpoint: Endpoint, timeout_s: float, error: Exception) -> SandboxErro
     return SandboxError(
         ErrorCode.ENGINE_UNAVAILABLE,
         f"The container engine did not answer within {timeout_s:g} s",
-        details=f"{endpoint.url} ({endpoint.source}): something listens there. {error}",
+        details=f"{endpoint.url} ({endpoint.source}): it accepted the connection. {error}",
         hint=_SLOW_HINT,
     )
 
 
 def _require_listener(url: str, connect_s: float) -> None:
-    """Raises: OSError when nobody listens on a unix socket; docker 7.2 would leak the socket of a failed connect."""
+    """Raises: OSError without a listener on a unix socket; docker 7.2 would leak the socket of a failed connect."""
     if url.startswith(_UNIX):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(connect_s)
@@ -136,10 +137,10 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> Engine:
             ca_cert=str(folder / "ca.pem"),
             verify=True,
         )
-    # The stubs say int; requests takes fractions of a second, and a pair: to connect, to be answered.
+    # The stubs say int; requests takes fractions of a second, and a pair: connect timeout, read timeout.
     patience: Any = (connect_s, timeout_s) if endpoint.url.startswith(_NETWORK) else timeout_s
     api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
-    # No proxy and no ~/.netrc is about a unix socket, and looking for them is a quarter of what a question costs us.
+    # Proxies and ~/.netrc do not apply to a unix socket, and looking for them takes a quarter of a request's time.
     api.trust_env = not endpoint.url.startswith(_UNIX)
     try:
         version = str(api.version(api_version=False)["Version"])
@@ -160,7 +161,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None = None) -> Iterator[None]:
-    """Turn the SDK's exceptions into ours: what we tried, and the engine's words as evidence."""
+    """Translate the SDK's exceptions to `SandboxError`: the action that failed, and the engine's message as details."""
     try:
         yield
     except docker.errors.NotFound as error:
@@ -183,7 +184,7 @@ def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None 
             ErrorCode.ENGINE_UNAVAILABLE,
             f"The engine stopped answering: could not {action}",
             details=str(error),
-            hint="It was stopped, restarted or cut off while we worked: `sandbox doctor` says whether one answers now.",
+            hint="The engine stopped or restarted, or the connection broke. `sandbox doctor` tests the connection.",
         ) from error
 
 
