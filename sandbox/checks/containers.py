@@ -1,6 +1,6 @@
-"""Executors: a check in the task's own container, which is kept, or in a new one that is gone afterwards.
+"""Executors: run a check in the task's own container, which is kept, or in a new one, which is removed afterwards.
 
-Both are the same guest: our PID 1, to which the check is given as a command (docs/adr/0019, 0020).
+Both use the same kind of guest: our PID 1, which receives the check as a command (docs/adr/0019, 0020).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from sandbox.policy.container import ShippedPolicy
 from sandbox.policy.paths import check_path
 
 OPTIONS_LABEL = "space.sandbox.options"
-"""SHA-256 of all the create options: what a kept container is found again by, with a comparison field by field."""
+"""SHA-256 of all the create options. A kept container is reused if it matches, after a comparison field by field."""
 
 
 @dataclass(frozen=True)
 class TaskContainer:
-    """An executor: the task's own container, made at its first use and used again as long as it is clean.
+    """An executor with the task's own container, created at its first use and reused as long as it is clean.
 
-    The caller holds the task's lock: two controllers never talk to one guest. What a check leaves in /tmp and in the
-    home directory is there for the next one; processes are not. Without `keep` it is removed after each check.
+    The caller holds the task's lock: two controllers never use one guest. Files in /tmp and in the home directory are
+    kept for the next check; processes are not. Without `keep` the container is removed after each check.
     """
 
     engine: Engine
@@ -53,13 +53,13 @@ class TaskContainer:
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         work = _work(self.policy, check, place, streams, why_stop)
         if not self.keep:
-            remove(self.engine, name)  # one may be there from before the setting was changed
+            remove(self.engine, name)  # a container from before the setting was changed may exist
         return run_supervised(self.engine, name, options, work, keep=self.keep)
 
 
 @dataclass(frozen=True)
 class FreshContainer:
-    """An executor: one new container a check."""
+    """An executor with a new container for each check."""
 
     engine: Engine
     policy: ShippedPolicy
@@ -78,7 +78,7 @@ class FreshContainer:
 
 
 def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
-    """A contiguous CPU set for a check, '' when it may use all: `nproc` in the guest then tells the truth."""
+    """Choose a contiguous CPU set for a check, so that `nproc` is correct in the guest; '' when it may use all CPUs."""
     count = math.ceil(wanted)
     if count >= available:
         return ""
@@ -121,7 +121,7 @@ def _work(policy: ShippedPolicy, check: Check, place: Place, streams: Streams, w
 
 
 def _directory(workspace: Path, cwd: str) -> str:
-    """A check's directory, proven to be one without a link on the way."""
+    """Return a check's directory, after checking that it is a directory and no part of its path is a link."""
     if cwd == ".":
         return "."
     path = check_path(cwd)
@@ -131,7 +131,7 @@ def _directory(workspace: Path, cwd: str) -> str:
 
 
 def _number(text: str) -> int:
-    """The same for the same text in every process: a container is found again by options that do not change."""
+    """Return a number that is the same in every process: options must not change, or a container is not reused."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 
