@@ -129,7 +129,7 @@ class DiskWatch:
         self._due_at = clock() + _FIRST_S
 
     def __call__(self) -> Verdict | None:
-        """Takes about `SLICE_S` at most, or `URGENT_SLICE_S`. Never raises for changes that the guest makes to its files."""
+        """Takes about `SLICE_S` at most, or `URGENT_SLICE_S`. Never raises for the guest's changes to its files."""
         if self._verdict is None:
             with suppress(OSError):  # the folder was removed
                 room = self._room_of(self._additions.folders[0])

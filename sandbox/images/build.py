@@ -1,4 +1,4 @@
-"""Build images from their folders, parents first; what the engine has of the same recipes is used."""
+"""Build images from their folders, parents first; existing images of the same recipes are reused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sandbox.models import ImageInfo
 SUPERVISOR = "init"
 """The image of the guests' PID 1."""
 WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
-"""Images that can be built without a compiler for PID 1 at hand: what it is compiled in comes from them."""
+"""Images that are built without PID 1: PID 1 itself is compiled in an image on top of `base`."""
 _LOCK_TIMEOUT_S = 2 * engine_images.BUILD_DEADLINE_S
 _WHEELHOUSE_LIMIT = 4 * 1024**2
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
@@ -42,9 +42,9 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 @dataclass(frozen=True)
 class _Order:
-    """One image to make: a recipe under a name, perhaps with more wheels. `digest`: of the recipe with the wheels.
+    """One image to build: a recipe, its name, and optional extra wheels. `digest`: of the recipe with these wheels.
 
-    `current`: what the engine has of it.
+    `current`: the engine's image of this recipe, if any.
     """
 
     recipe: Recipe
@@ -59,7 +59,7 @@ class _Order:
 
     @property
     def is_variant(self) -> bool:
-        """Whether the operator gave it its name: then that is its tag, whatever it is made of."""
+        """Whether the operator chose the name: the name is then the tag, without a recipe digest."""
         return self.name != self.recipe.name
 
     @property
@@ -76,10 +76,10 @@ def build(
     wheelhouse: Path | None = None,
     name_as: str | None = None,
 ) -> ImageInfo:
-    """Build the image `name`, its parents, and the guests' PID 1, where missing or stale. All current: does nothing.
+    """Build the image `name`, its parents and the guests' PID 1, if missing or stale. Current images are kept.
 
-    `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` make a variant of
-    a Python image that holds more wheels. Safe in several processes at once: one builds, the others wait.
+    `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` build a variant of
+    a Python image with more wheels. Safe in several processes at once: one builds, the others wait.
     Raises: `not_found`, `invalid_input`, `image_missing`, `network_error`, `timeout`, `internal`.
     """
     recipes = catalogue(site.home)
@@ -92,7 +92,7 @@ def build(
             order = _order_variant(site, line, name_as or "", content)
             image = _make(site, order, image, progress, no_cache=no_cache)
         if name not in WITHOUT_CHECKS:
-            _make_line(site, lineage(recipes, SUPERVISOR), made, progress)  # what builds an image will run checks in it
+            _make_line(site, lineage(recipes, SUPERVISOR), made, progress)  # checks in the image will need PID 1
     tag = tag_of(name_as) if name_as else tag_of(name, recipe_digests(line, site.settings.base)[-1])
     return describe(name_as or name, tag, image)
 
@@ -100,7 +100,7 @@ def build(
 def _make_line(
     site: Site, line: tuple[Recipe, ...], made: dict[str, Image], progress: Progress, rebuild: str = ""
 ) -> Image:
-    """The images of a lineage, in order; the last one. `made`: what this build has made or found current already."""
+    """Build the images of a lineage in order and return the last. `made`: images already built or found current."""
     image = ensure_base(site.engine, site.settings, site.environ, progress)
     for step in find_line(site, line):
         name = step.recipe.name
@@ -120,8 +120,8 @@ def _read_variant(
     if wheelhouse is None or name_as is None or not recipe.wheelhouse or name_as in recipes:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"Cannot make a variant of the image '{recipe.name}'",
-            hint="A wheel-house and a new name go together, on an image whose recipe.toml says 'wheelhouse = true': "
+            f"Cannot build a variant of the image '{recipe.name}'",
+            hint="Give both --wheelhouse and a new name, for an image with 'wheelhouse = true' in its recipe.toml: "
             "sandbox images build python --wheelhouse requirements.txt --as python-acme",
         )
     check_name(name_as)
@@ -146,13 +146,13 @@ def _read_wheelhouse(path: Path) -> bytes:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"The wheel-house {path} is empty or larger than {_WHEELHOUSE_LIMIT} bytes",
-            hint="It is a pip requirements file, best pinned with hashes.",
+            hint="Give a pip requirements file, if possible pinned with hashes.",
         )
     return content
 
 
 def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_cache: bool = False) -> Image:
-    """The image of an order: the one that is there when nothing below it has changed, else a new one."""
+    """Return the current image of an order if its parent is unchanged, else build a new one."""
     current = order.current
     if current is not None and not is_outdated(current, parent) and not no_cache:
         progress(f"{order.tag} is up to date")
@@ -181,28 +181,28 @@ def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_ca
 
 
 def _move_names(site: Site, order: _Order, image: Image) -> None:
-    """From the image that a new one replaces: days of use, which keep it; and `latest`, a name for people only."""
+    """Move `latest` (a name for people only) to the new image, and remove the old image's use tags, which keep it."""
     if order.is_variant:
         return
     engine_images.tag(site.engine, image.digest, tag_of(order.name))
     if order.current is not None and order.current.digest != image.digest:
         for reference in used_tags(order.current, order.tag):
-            with suppress(SandboxError):  # a container was made from it
+            with suppress(SandboxError):  # a container uses it
                 engine_images.untag(site.engine, reference)
 
 
 def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Build arguments: the parent by digest (its tag may move meanwhile), proxies, and the index for wheels."""
+    """Return the build arguments: the parent by digest (its tag may move), proxies, and the index for wheels."""
     passed_on = (*_PROXIES, "PIP_INDEX_URL") if recipe.wheelhouse else _PROXIES
     return {"BASE": parent_digest, **{key: environ[key] for key in passed_on if environ.get(key)}}
 
 
 def _generate(order: _Order, settings: ImageSettings) -> dict[str, bytes]:
-    """Files that the build gets where its Dockerfile names them; none of them is part of the recipe."""
+    """Return generated files for a Dockerfile that uses them; they are not part of the recipe."""
     if b".generated" not in (order.recipe.folder / "Dockerfile").read_bytes():
         return {}
     content = _read_ca_bundle(settings)
-    # The second one is copied into a stage that becomes the image, and removed there: empty where it is not needed.
+    # mirror-ca.crt is copied into a stage that becomes the image, and removed there: empty when it is not needed.
     mirror = content if settings.mirror.startswith("https://") else b""
     bundle = {".generated/ca.crt": content, ".generated/mirror-ca.crt": mirror}
     return bundle | ({".generated/wheelhouse.txt": order.wheelhouse} if order.recipe.wheelhouse else {})
@@ -212,7 +212,7 @@ def _read_ca_bundle(settings: ImageSettings) -> bytes:
     try:
         return Path(settings.ca_bundle).read_bytes() if settings.ca_bundle else b""
     except FileNotFoundError:
-        return b""  # the download then trusts what its tool brings along
+        return b""  # the download tool then uses its own certificates
     except OSError as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, f"Cannot read images.ca_bundle {settings.ca_bundle}", details=str(error)
