@@ -107,9 +107,9 @@ def impostor(site: Site, dockerfile: str) -> str:
         ("RUN cp /bin/true /init", "0 bytes"),
         ("RUN cp /bin/false /init", "exit code 1"),
         (r"RUN printf '#!/bin/sh\nexec cat /bin/bash\n' > /init && chmod 755 /init", "not linked statically"),
-        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /bin/bash\n' > /init && chmod 755 /init", "part of a program"),
-        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /dev/zero\n' > /init && chmod 755 /init", "no 64-bit program"),
-        (r"RUN printf '#!/bin/sh\nexec cat /dev/zero\n' > /init && chmod 755 /init", "bytes, and a supervisor has"),
+        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /bin/bash\n' > /init && chmod 755 /init", "incomplete program"),
+        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /dev/zero\n' > /init && chmod 755 /init", "not print a 64-bit program"),
+        (r"RUN printf '#!/bin/sh\nexec cat /dev/zero\n' > /init && chmod 755 /init", "bytes; a supervisor has"),
     ],
 )
 def test_image_that_hands_out_something_else_is_refused(
