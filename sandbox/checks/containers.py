@@ -45,7 +45,7 @@ class TaskContainer:
     keep: bool = True
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
-        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
+        """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = free_name(self.engine, task_container(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
@@ -66,7 +66,7 @@ class FreshContainer:
     guest: Guest
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
-        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
+        """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
         labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
         if place.task_id:

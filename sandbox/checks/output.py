@@ -88,8 +88,8 @@ class Follower:
 
     def _put(self, name: str, chunk: bytes, timeout_s: float) -> None:
         missed = self._missed[name]
-        told = DROPPED % missed + chunk if missed else chunk
-        self._pending.put((name, told), block=timeout_s > 0, timeout=timeout_s)
+        content = DROPPED % missed + chunk if missed else chunk
+        self._pending.put((name, content), block=timeout_s > 0, timeout=timeout_s)
         self._missed[name] = 0
 
     def _hand_over(self) -> None:
