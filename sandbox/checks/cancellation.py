@@ -61,12 +61,12 @@ def lasting(reason: WhyStop) -> WhyStop:
     """A stop condition that stays met: a guest that is being stopped cannot be continued."""
     found: list[Verdict] = []
 
-    def asked() -> Verdict | None:
+    def evaluate() -> Verdict | None:
         if not found and (verdict := reason()) is not None:
             found.append(verdict)
         return found[0] if found else None
 
-    return asked
+    return evaluate
 
 
 class _Wish(Cancellation):
