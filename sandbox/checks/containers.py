@@ -15,12 +15,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import Guest, Place
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, remove, task_container
+from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, task_container
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.engine.guest_commands import command_of
-from sandbox.engine.quarantine import free_name
-from sandbox.engine.supervised import Work, run_supervised
+from sandbox.engine.protocol import GuestRunner
+from sandbox.engine.supervised import Work
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
 from sandbox.policy.container import ShippedPolicy
@@ -38,7 +37,7 @@ class TaskContainer:
     kept for the next check; processes are not. Without `keep` the container is removed after each check.
     """
 
-    engine: Engine
+    engine: GuestRunner
     policy: ShippedPolicy
     guest: Guest
     task_id: str
@@ -46,22 +45,22 @@ class TaskContainer:
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
-        name = free_name(self.engine, task_container(self.guest.instance, self.task_id))
+        name = self.engine.choose_free_name(task_container(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
         options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         work = _work(self.policy, check, place, streams, why_stop)
         if not self.keep:
-            remove(self.engine, name)  # a container from before the setting was changed may exist
-        return run_supervised(self.engine, name, options, work, keep=self.keep)
+            self.engine.remove_container(name)  # a container from before the setting was changed may exist
+        return self.engine.run_supervised(name, options, work, keep=self.keep)
 
 
 @dataclass(frozen=True)
 class FreshContainer:
     """An executor with a new container for each check."""
 
-    engine: Engine
+    engine: GuestRunner
     policy: ShippedPolicy
     guest: Guest
 
@@ -74,7 +73,7 @@ class FreshContainer:
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
         options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
         work = _work(self.policy, check, place, streams, why_stop)
-        return run_supervised(self.engine, name, options, work, keep=False)
+        return self.engine.run_supervised(name, options, work, keep=False)
 
 
 def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:

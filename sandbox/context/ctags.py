@@ -15,9 +15,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
+from sandbox.engine.container import INSTANCE_LABEL, Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
+from sandbox.engine.protocol import GuestRunner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 from sandbox.policy.container import ShippedPolicy
@@ -68,7 +68,7 @@ class Place:
     """Where ctags runs: the guest's name, image and settings, and the host path of the tree."""
 
     name: str
-    engine: Engine
+    engine: GuestRunner
     policy: ShippedPolicy
     image_digest: str
     runtime: str
@@ -84,7 +84,7 @@ def read_symbols(place: Place) -> list[Symbol]:
     """
     out, errors = _Bounded(OUTPUT_BYTES), _Bounded(64 * 1024)
     options = create_options(_spec(place), place.policy)
-    ending = run_to_end(place.engine, place.name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
+    ending = place.engine.run_to_end(place.name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
     if ending.timed_out:
         raise SandboxError(
             ErrorCode.TIMEOUT, f"ctags did not finish within {DEADLINE_S:g} s", hint="Use include_globs."

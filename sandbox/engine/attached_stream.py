@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import socket
 
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.errors import ErrorCode, SandboxError
 
 _MAX_HEADERS = 16 * 1024
 _END = b"\r\n\r\n"
 
 
-def attach(engine: Engine, container_id: str) -> socket.socket:
+def attach(engine: DockerApi, container_id: str) -> socket.socket:
     """Connect to the container's stdin, stdout and stderr, from now on. The caller closes the socket; stdin stays open
     for the next connection.
 

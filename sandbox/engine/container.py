@@ -19,7 +19,7 @@ import requests
 import tenacity
 
 from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_S, give_up, is_held, remove_within
 from sandbox.engine.verify_created import require_created
@@ -86,7 +86,7 @@ class Ending:
 
 
 def run_to_end(
-    engine: Engine,
+    engine: DockerApi,
     name: str,
     options: Mapping[str, Any],
     streams: Streams,
@@ -125,7 +125,7 @@ def run_to_end(
 
 
 @contextmanager
-def _created(engine: Engine, name: str, options: Mapping[str, Any]) -> Iterator[str]:
+def _created(engine: DockerApi, name: str, options: Mapping[str, Any]) -> Iterator[str]:
     try:
         yield str(create(engine, name, options)["Id"])
     finally:
@@ -133,7 +133,7 @@ def _created(engine: Engine, name: str, options: Mapping[str, Any]) -> Iterator[
         remove(engine, name)
 
 
-def create(engine: Engine, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Create a container, compare it with the request, and return the engine's `inspect` answer. The caller removes
     the container, even when this fails.
 
@@ -174,7 +174,7 @@ def _unseen(error: docker.errors.APIError) -> SandboxError:
     )
 
 
-def remove(engine: Engine, name: str) -> None:
+def remove(engine: DockerApi, name: str) -> None:
     """Kill and delete a container of ours. A missing container is fine; a quarantined one is left alone.
 
     When the engine does not answer in time, the container is quarantined. Raises: `internal` when the removal fails for
@@ -214,7 +214,7 @@ class Listed:
     sources: tuple[str, ...]
 
 
-def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
+def list_labelled(engine: DockerApi, labels: Mapping[str, str]) -> list[Listed]:
     """List the containers with all these labels, running or not, except quarantined ones."""
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with translated("list our containers"):
@@ -232,7 +232,7 @@ def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
     return [container for container in listed if not is_held(engine, container.name)]
 
 
-def remove_labelled(engine: Engine, labels: Mapping[str, str]) -> None:
+def remove_labelled(engine: DockerApi, labels: Mapping[str, str]) -> None:
     """Remove every container with all these labels, running or not."""
     for container in list_labelled(engine, labels):
         remove(engine, container.id)
@@ -243,7 +243,7 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, SandboxError) and error.code is not ErrorCode.TIMEOUT
 
 
-def _attach(engine: Engine, container_id: str, streams: Streams) -> threading.Thread:
+def _attach(engine: DockerApi, container_id: str, streams: Streams) -> threading.Thread:
     """Read the guest's output in a thread. Attach before the start, or the first output is lost."""
     with translated("attach to the container"):
         frames = engine.api.attach(container_id, stdout=True, stderr=True, stream=True, demux=True)
@@ -266,7 +266,7 @@ def _pump(frames: Any, streams: Streams) -> None:
 
 
 def _wait_or_stop(
-    engine: Engine, container_id: str, deadline_s: float, why_stop: WhyStop
+    engine: DockerApi, container_id: str, deadline_s: float, why_stop: WhyStop
 ) -> tuple[bool, Verdict | None]:
     """Wait for the first of: the deadline (True), a met stop condition (its verdict), the guest's end."""
     ends_at = time.monotonic() + deadline_s
@@ -278,7 +278,7 @@ def _wait_or_stop(
     return _runs_on(engine, container_id), None
 
 
-def _runs_on(engine: Engine, container_id: str) -> bool:
+def _runs_on(engine: DockerApi, container_id: str) -> bool:
     """Checked at the deadline, with the engine's full timeout: a slow engine may not have reported the end yet."""
     asked = time.monotonic()
     with translated("inspect the container"):
@@ -288,7 +288,7 @@ def _runs_on(engine: Engine, container_id: str) -> bool:
     return running
 
 
-def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
+def _wait(engine: DockerApi, container_id: str, seconds: float) -> bool:
     """Wait for the end of the container. Returns True when the time ran out first."""
     with translated("wait for the container"):
         try:
@@ -302,7 +302,7 @@ def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
     return False
 
 
-def kill(engine: Engine, container_id: str) -> None:
+def kill(engine: DockerApi, container_id: str) -> None:
     """Kill a container. One that has ended or was removed is fine."""
     with translated("kill the container"):
         try:
@@ -312,7 +312,7 @@ def kill(engine: Engine, container_id: str) -> None:
                 raise
 
 
-def _state(engine: Engine, container_id: str) -> dict[str, Any]:
+def _state(engine: DockerApi, container_id: str) -> dict[str, Any]:
     with translated("inspect the ended container"):
         state: dict[str, Any] = engine.api.inspect_container(container_id)["State"]
     if state["Running"]:
@@ -326,7 +326,7 @@ def _state(engine: Engine, container_id: str) -> dict[str, Any]:
     return state
 
 
-def _confirmed(engine: Engine, container_id: str, options: Mapping[str, Any]) -> CgroupPaths | None:
+def _confirmed(engine: DockerApi, container_id: str, options: Mapping[str, Any]) -> CgroupPaths | None:
     """Check the guest's mounts and find its control groups; None when it has ended or the engine is not local."""
     if not engine.local:
         return None

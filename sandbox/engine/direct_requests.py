@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 import requests
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.docker_api import DockerApi
 
 _MAX_BYTES = 32 * 1024**2
 _PIECE = 64 * 1024
 
 
-def inspect(engine: Engine, kind: str, name: str) -> dict[str, Any] | None:
+def inspect(engine: DockerApi, kind: str, name: str) -> dict[str, Any] | None:
     """Send `GET /<kind>/<name>/json`; None when the engine is not on this host, or the answer is not a plain success.
 
     Raises: requests.ReadTimeout when the engine does not answer in time: the SDK would wait as long again.
@@ -34,7 +34,7 @@ def inspect(engine: Engine, kind: str, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _asked(engine: Engine, target: str) -> tuple[bytes, bytes, bytes]:
+def _asked(engine: DockerApi, target: str) -> tuple[bytes, bytes, bytes]:
     path = "/" + engine.endpoint.url.removeprefix("unix://").lstrip("/")
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(engine.api.timeout)

@@ -23,7 +23,7 @@ import urllib3.exceptions
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine import direct_requests
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import neutral
 
@@ -77,7 +77,7 @@ class Build:
 
 
 class _Theirs(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class _Config(_Theirs):
@@ -100,7 +100,7 @@ class _Listed(_Theirs):
     tags: list[str] | None = Field(None, alias="RepoTags")
 
 
-def inspect(engine: Engine, reference: str) -> Image | None:
+def inspect(engine: DockerApi, reference: str) -> Image | None:
     """Find the local image with this tag or digest, or None. Raises: `invalid_input` for an invalid image name."""
     unusable = SandboxError(ErrorCode.INVALID_INPUT, f"{reference!r} cannot be the name of an image")
     if not _REFERENCE.fullmatch(reference):  # it becomes part of a URL
@@ -133,13 +133,13 @@ def parsed(answer: Mapping[str, Any]) -> Image:
     )
 
 
-def any_digest(engine: Engine) -> str:
+def any_digest(engine: DockerApi) -> str:
     """Return the digest of any local image; empty when there is none."""
     with translated("list the images"):
         return next((str(image["Id"]) for image in engine.api.images()), "")
 
 
-def tags(engine: Engine, *, label: str | None = None) -> tuple[str, ...]:
+def tags(engine: DockerApi, *, label: str | None = None) -> tuple[str, ...]:
     """List the tags of the local images, sorted; with `label`, only of images that have this label."""
     filters = {"label": label} if label else {}
     with translated("list the images"):
@@ -147,7 +147,7 @@ def tags(engine: Engine, *, label: str | None = None) -> tuple[str, ...]:
     return tuple(sorted({tag for a in answers for tag in _Listed.model_validate(a).tags or () if "<none>" not in tag}))
 
 
-def labelled(engine: Engine, label: str) -> tuple[Image, ...]:
+def labelled(engine: DockerApi, label: str) -> tuple[Image, ...]:
     """Inspect every local image that has a tag and this label."""
     with translated("list the images"):
         answers = engine.api.images(filters={"label": label, "dangling": False})
@@ -155,14 +155,14 @@ def labelled(engine: Engine, label: str) -> tuple[Image, ...]:
     return tuple(image for image in found if image is not None)
 
 
-def tag(engine: Engine, digest: str, reference: str) -> None:
+def tag(engine: DockerApi, digest: str, reference: str) -> None:
     """Add a tag to an image; if another image has the tag, it moves."""
     repository, _, version = reference.rpartition(":")
     with translated(f"tag the image '{reference}'"):
         engine.api.tag(digest, repository, version)
 
 
-def untag(engine: Engine, reference: str) -> None:
+def untag(engine: DockerApi, reference: str) -> None:
     """Remove a tag; the engine deletes the image with its last tag. A missing tag is fine.
 
     Raises: `conflict` when a container uses the image.
@@ -179,13 +179,13 @@ def untag(engine: Engine, reference: str) -> None:
             raise
 
 
-def used_by_containers(engine: Engine) -> frozenset[str]:
+def used_by_containers(engine: DockerApi) -> frozenset[str]:
     """List the digests of images used by containers of this engine, running or not, of any home."""
     with translated("list the containers"):
         return frozenset(str(container["ImageID"]) for container in engine.api.containers(all=True))
 
 
-def pull(engine: Engine, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
+def pull(engine: DockerApi, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
     """Pull one tag. Raises: `image_missing` (no such image), `network_error` (no registry), `timeout`.
 
     The SDK has no timeout for a pull (7.2), so it runs in a thread that is abandoned at the deadline.
@@ -208,7 +208,7 @@ def pull(engine: Engine, reference: str, deadline_s: float = PULL_DEADLINE_S) ->
     return image
 
 
-def _pull(engine: Engine, reference: str, outcome: Future[None]) -> None:
+def _pull(engine: DockerApi, reference: str, outcome: Future[None]) -> None:
     try:
         for item in engine.api.pull(reference, stream=True, decode=True):
             if "error" in item:
@@ -223,7 +223,7 @@ def _not_pullable(reference: str, why: str) -> SandboxError:
     return SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{reference}' cannot be pulled", details=why)
 
 
-def import_tar(engine: Engine, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
+def import_tar(engine: DockerApi, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
     """Import a root file system's tar stream as a one-layer image. An existing tag moves to it."""
     repository, _, version = tag.rpartition(":")
     changes = [f'LABEL "{name}"="{value}"' for name, value in sorted(labels.items())]
@@ -235,7 +235,7 @@ def import_tar(engine: Engine, stream: IO[bytes], tag: str, labels: Mapping[str,
     return image
 
 
-def build(engine: Engine, wanted: Build, progress: Progress) -> Image:
+def build(engine: DockerApi, wanted: Build, progress: Progress) -> Image:
     """Build an image folder with the engine's own builder and tag the result.
 
     Raises: `network_error` or `internal` with the last 30 lines in `details`; `timeout` after the deadline.
@@ -252,7 +252,7 @@ def build(engine: Engine, wanted: Build, progress: Progress) -> Image:
     return image
 
 
-def _started(engine: Engine, wanted: Build, context: IO[bytes]) -> Generator[dict[str, Any]]:
+def _started(engine: DockerApi, wanted: Build, context: IO[bytes]) -> Generator[dict[str, Any]]:
     return engine.api.build(
         fileobj=context,
         custom_context=True,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.docker_api import DockerApi
 from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -35,7 +35,7 @@ def mapping_of(info: Mapping[str, Any]) -> str:
     return next((words for name, words in _MAPPINGS.items() if any(f"name={name}" in o for o in options)), "")
 
 
-def require_same_users(engine: Engine) -> None:
+def require_same_users(engine: DockerApi) -> None:
     """Raises: `engine_unavailable` for an engine that maps users. Costs one request to the engine."""
     if words := mapping_of(engine.info()):
         raise SandboxError(ErrorCode.ENGINE_UNAVAILABLE, f"The engine {words}", details=engine.endpoint.url, hint=HINT)

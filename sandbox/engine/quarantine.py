@@ -16,7 +16,7 @@ from urllib.parse import quote
 import docker.errors
 import requests
 
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.engine.quarantine_store import Ward
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -29,13 +29,13 @@ _LEAST_S = 0.1  # the HTTP library rejects a timeout of zero or less
 _log = logging.getLogger(__name__)
 
 
-def is_held(engine: Engine, name: str) -> bool:
+def is_held(engine: DockerApi, name: str) -> bool:
     """Whether the container of this name or id is quarantined. Sends no request to the engine."""
     held = engine.ward.held() if engine.ward is not None else {}
     return name in held or name in held.values()
 
 
-def free_name(engine: Engine, name: str) -> str:
+def free_name(engine: DockerApi, name: str) -> str:
     """Return the name, or the first `NAME-<number>` that no quarantined container has."""
     held = engine.ward.held() if engine.ward is not None else {}
     number = 1
@@ -46,14 +46,14 @@ def free_name(engine: Engine, name: str) -> str:
     return free
 
 
-def give_up(engine: Engine, ward: Ward, name: str, error: SandboxError) -> None:
+def give_up(engine: DockerApi, ward: Ward, name: str, error: SandboxError) -> None:
     """Record a container that must not be touched any more."""
     known, container_id = _names(engine, name)
     ward.admit(known, container_id, f"{error.brief}: {error.details}"[:500])
     _log.warning("the container %s is quarantined, `sandbox gc` tries to remove it again: %s", known, error.brief)
 
 
-def _names(engine: Engine, name: str) -> tuple[str, str]:
+def _names(engine: DockerApi, name: str) -> tuple[str, str]:
     """Find its name and id in the engine's list, which does not wait for a container's lock."""
     try:
         with translated("list the containers"):
@@ -67,7 +67,7 @@ def _names(engine: Engine, name: str) -> tuple[str, str]:
     return name, ""
 
 
-def remove_within(engine: Engine, name: str, seconds: float) -> None:
+def remove_within(engine: DockerApi, name: str, seconds: float) -> None:
     """Kill and delete a container; a missing one is fine. Raises: `timeout` when the engine takes longer.
 
     Does not use the SDK's call: it has no deadline of its own, and the connection's is shared with other threads.
@@ -88,7 +88,7 @@ def remove_within(engine: Engine, name: str, seconds: float) -> None:
             raise docker.errors.APIError(answer.reason, response=answer, explanation=answer.text[:500])
 
 
-def reap(engine: Engine, name: str) -> None:
+def reap(engine: DockerApi, name: str) -> None:
     """Retry the removal of a quarantined container, briefly. Raises: `conflict` when the engine still cannot."""
     ends_at = time.monotonic() + REAP_S
     while (error := _refused(engine, name, ends_at - time.monotonic())) is not None:
@@ -105,7 +105,7 @@ def reap(engine: Engine, name: str) -> None:
         engine.ward.discharge(name)
 
 
-def _refused(engine: Engine, name: str, seconds: float) -> SandboxError | None:
+def _refused(engine: DockerApi, name: str, seconds: float) -> SandboxError | None:
     try:
         remove_within(engine, name, seconds)
     except SandboxError as error:

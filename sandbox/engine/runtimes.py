@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.docker_api import DockerApi
 from sandbox.errors import ErrorCode, SandboxError
 
 DEFAULT = "runc"
 """Every engine has it, so it is not checked; an engine without it refuses to create the container."""
 
 
-def runtimes(engine: Engine) -> tuple[str, ...]:
+def runtimes(engine: DockerApi) -> tuple[str, ...]:
     """List the names of the engine's runtimes, sorted."""
     return tuple(sorted(engine.info().get("Runtimes") or {}))
 
 
-def require_runtime(engine: Engine, name: str) -> None:
+def require_runtime(engine: DockerApi, name: str) -> None:
     """Raises: `engine_unavailable`, with the list of available runtimes. Costs one request, except for the default."""
     if name == DEFAULT:
         return

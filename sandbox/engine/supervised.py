@@ -23,9 +23,9 @@ import docker.errors
 
 from sandbox.engine.attached_stream import attach
 from sandbox.engine.cgroups import Counters, locate
-from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import Ending, Streams, WhyStop, create, kill, remove
 from sandbox.engine.direct_requests import inspect
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.ownership import require_writable
@@ -68,7 +68,7 @@ class _Guest:
     first: bool = False
 
 
-def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
+def run_supervised(engine: DockerApi, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
     """Run one check in the container of this name. It is created unless it exists, is idle and matches the request.
 
     `keep`: a clean container is kept for the next check; the caller ensures that it has no other user. Otherwise it is
@@ -87,7 +87,7 @@ def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], work: 
     return ending
 
 
-def _found(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest | None:
+def _found(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest | None:
     """Reuse the container of this name, or remove it and return None."""
     inspected = _inspected(engine, name)
     if inspected is None:
@@ -104,12 +104,12 @@ def _found(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitSta
     return None
 
 
-def _open(engine: Engine, container_id: str) -> Session:
+def _open(engine: DockerApi, container_id: str) -> Session:
     """Open a session with PID 1. Before a report counts as overdue, the engine that carries it has to answer."""
     return Session(attach(engine, container_id), partial(_inspected, engine, container_id))
 
 
-def _made(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest:
+def _made(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest:
     container_id = create(engine, name, options)["Id"]
     session = stack.enter_context(_open(engine, container_id))
     with translated("start the container"):
@@ -120,7 +120,7 @@ def _made(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStac
     return replace(_proven(engine, inspected, session, options), first=True)
 
 
-def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
+def _proven(engine: DockerApi, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
     """Raises: `policy_violation` when the guest differs from the request, `engine_unavailable` when it cannot write its
     files, `image_missing` for a supervisor of another version, `internal` when its PID 1 does not answer.
     """
@@ -135,7 +135,7 @@ def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, opti
     return _Guest(inspected["Id"], pid, inspected["Config"]["Env"], session)
 
 
-def _no_answer(engine: Engine, inspected: Mapping[str, Any]) -> SandboxError:
+def _no_answer(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:
     """Build the error for a silent PID 1, from its exit status."""
     state = _final_state(engine, inspected["Id"])
     if state.get("ExitCode") == _USAGE and not state.get("Running"):
@@ -149,7 +149,7 @@ def _no_answer(engine: Engine, inspected: Mapping[str, Any]) -> SandboxError:
     )
 
 
-def _run(engine: Engine, guest: _Guest, work: Work) -> tuple[Ending, bool]:
+def _run(engine: DockerApi, guest: _Guest, work: Work) -> tuple[Ending, bool]:
     """Run the check. Returns how it ended, and whether the guest is clean."""
     command = work.command_of(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
@@ -211,7 +211,7 @@ def _tell_start(done: Done, command: Command, streams: Streams) -> None:
 
 
 def _lost(
-    engine: Engine, guest: _Guest, outcome: Outcome, counters: Counters, started_at: datetime, wall_time_s: float
+    engine: DockerApi, guest: _Guest, outcome: Outcome, counters: Counters, started_at: datetime, wall_time_s: float
 ) -> Ending:
     """Without a report the guest is killed, and its end is taken from the engine."""
     kill(engine, guest.container_id)
@@ -228,7 +228,7 @@ def _lost(
     )
 
 
-def _final_state(engine: Engine, container_id: str) -> dict[str, Any]:
+def _final_state(engine: DockerApi, container_id: str) -> dict[str, Any]:
     """Return the engine's state of an ended guest. The wait is short: the state gives only the OOM flag and errors."""
     ends_at = time.monotonic() + _DEATH_S
     while True:
@@ -239,14 +239,14 @@ def _final_state(engine: Engine, container_id: str) -> dict[str, Any]:
         time.sleep(_LOOK_S)
 
 
-def _with_engines_word(engine: Engine, guest: _Guest, ending: Ending) -> Ending:
+def _with_engines_word(engine: DockerApi, guest: _Guest, ending: Ending) -> Ending:
     """Take the OOM flag from the engine, where the kernel's counter cannot be read."""
     inspected = _inspected(engine, guest.container_id)
     killed = inspected is None or bool(inspected["State"]["OOMKilled"])
     return replace(ending, oom_killed=ending.oom_killed or killed)
 
 
-def _inspected(engine: Engine, name: str) -> dict[str, Any] | None:
+def _inspected(engine: DockerApi, name: str) -> dict[str, Any] | None:
     """Inspect a container; None when it does not exist."""
     with translated("inspect the container"):
         try:

@@ -20,8 +20,8 @@ from typing import Any
 
 import docker.errors
 
-from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import remove
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.errors import ErrorCode, SandboxError
 
 CAPABILITIES = (
@@ -58,7 +58,7 @@ class SoftContainers:
     `labels` are set on each container, for the cleanup after a crash.
     """
 
-    engine: Engine
+    engine: DockerApi
     runtime: str
     labels: Mapping[str, str]
 
@@ -110,7 +110,7 @@ class SoftContainers:
             self.engine.api.kill(name, signal="SIGKILL")
 
 
-def forget_image(engine: Engine, tag: str) -> None:
+def forget_image(engine: DockerApi, tag: str) -> None:
     """Delete an image; a missing one is fine."""
     with translated("delete an image"), suppress(docker.errors.ImageNotFound):
         engine.api.remove_image(tag, force=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import docker.errors
 
-from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import is_unseen, remove
+from sandbox.engine.docker_api import DockerApi, translated
 
 _TARGET = "/mnt"
 
@@ -28,7 +28,7 @@ class Guise:
     labels: dict[str, str]
 
 
-def sees(engine: Engine, folder: Path, guise: Guise) -> bool:
+def sees(engine: DockerApi, folder: Path, guise: Guise) -> bool:
     """Whether the engine can mount `folder`. Removes its container. Raises: the errors of the engine adapter."""
     mount = {"Type": "bind", "Source": str(folder), "Target": _TARGET, "ReadOnly": True}
     options = {

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.config import ImageSettings
-from sandbox.engine import images as engine_images
-from sandbox.engine.images import Build, Image, Progress
+from sandbox.engine.images import BUILD_DEADLINE_S, Build, Image, Progress
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import Recipe, catalogue, check_name, lineage, recipe_digests, tag_of
 from sandbox.images.debian import ensure_base
@@ -35,7 +34,7 @@ SUPERVISOR = "init"
 """The image of the guests' PID 1."""
 WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
 """Images that are built without PID 1: PID 1 itself is compiled in an image on top of `base`."""
-_LOCK_TIMEOUT_S = 2 * engine_images.BUILD_DEADLINE_S
+_LOCK_TIMEOUT_S = 2 * BUILD_DEADLINE_S
 _WHEELHOUSE_LIMIT = 4 * 1024**2
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -130,7 +129,7 @@ def _read_variant(
 
 def _order_variant(site: Site, line: tuple[Recipe, ...], name: str, wheelhouse: bytes) -> _Order:
     digest = variant_digest(site, line, hashlib.sha256(wheelhouse).hexdigest())
-    current = engine_images.inspect(site.engine, tag_of(name))
+    current = site.engine.inspect_image(tag_of(name))
     same = current is not None and current.labels.get(RECIPE_LABEL) == digest
     return _Order(line[-1], name, digest, current if same else None, wheelhouse)
 
@@ -157,7 +156,7 @@ def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_ca
     if current is not None and not is_outdated(current, parent) and not no_cache:
         progress(f"{order.tag} is up to date")
         if not order.is_variant:
-            engine_images.tag(site.engine, current.digest, tag_of(order.name))
+            site.engine.tag_image(current.digest, tag_of(order.name))
         return current
     wanted = Build(
         folder=order.recipe.folder,
@@ -175,7 +174,7 @@ def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_ca
         no_cache=no_cache,
     )
     progress(f"building {order.tag}")
-    image = engine_images.build(site.engine, wanted, progress)
+    image = site.engine.build_image(wanted, progress)
     _move_names(site, order, image)
     return image
 
@@ -184,11 +183,11 @@ def _move_names(site: Site, order: _Order, image: Image) -> None:
     """Move `latest` (a name for people only) to the new image, and remove the old image's use tags, which keep it."""
     if order.is_variant:
         return
-    engine_images.tag(site.engine, image.digest, tag_of(order.name))
+    site.engine.tag_image(image.digest, tag_of(order.name))
     if order.current is not None and order.current.digest != image.digest:
         for reference in used_tags(order.current, order.tag):
             with suppress(SandboxError):  # a container uses it
-                engine_images.untag(site.engine, reference)
+                site.engine.untag_image(reference)
 
 
 def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -> dict[str, str]:

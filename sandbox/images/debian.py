@@ -14,9 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from sandbox.config import ImageSettings
-from sandbox.engine import images as engine_images
-from sandbox.engine.connection import Engine
-from sandbox.engine.images import Image, Progress
+from sandbox.engine.images import Image, Progress, plain_lines
+from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
 
 SUITE = "bookworm"
@@ -66,15 +65,15 @@ def plan(configured: str, present: Collection[str], tools: Collection[str]) -> t
     return (Step(Way.PULL, PUBLISHED), *[Step(Way.BOOTSTRAP, tool) for tool in _TOOLS if tool in tools][:1])
 
 
-def present_base(engine: Engine, settings: ImageSettings) -> Image | None:
+def present_base(engine: ImageStore, settings: ImageSettings) -> Image | None:
     """Find the base image if the engine has it already; uses no network."""
     for step in plan(settings.base, _present(engine, settings), ()):
         if step.way is Way.USE:
-            return engine_images.inspect(engine, step.subject)
+            return engine.inspect_image(step.subject)
     return None
 
 
-def ensure_base(engine: Engine, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
+def ensure_base(engine: ImageStore, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
     """Obtain the base image by the first attempt that works.
 
     Raises: `image_missing`, with the failed attempts; `timeout` or `internal` when a bootstrap fails.
@@ -97,24 +96,26 @@ def ensure_base(engine: Engine, settings: ImageSettings, environ: Mapping[str, s
     )
 
 
-def _present(engine: Engine, settings: ImageSettings) -> list[str]:
+def _present(engine: ImageStore, settings: ImageSettings) -> list[str]:
     wanted = [settings.base] if settings.base else [BOOTSTRAPPED, PUBLISHED]
-    return [reference for reference in wanted if engine_images.inspect(engine, reference) is not None]
+    return [reference for reference in wanted if engine.inspect_image(reference) is not None]
 
 
-def _take(engine: Engine, step: Step, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
+def _take(
+    engine: ImageStore, step: Step, settings: ImageSettings, environ: Mapping[str, str], progress: Progress
+) -> Image:
     if step.way is Way.BOOTSTRAP:
         return bootstrap(engine, step.subject, settings.mirror, environ, progress)
     if step.way is Way.PULL:
         progress(f"pulling {step.subject}")
-        return engine_images.pull(engine, step.subject, _PULL_DEADLINE_S)
-    image = engine_images.inspect(engine, step.subject)
+        return engine.pull_image(step.subject, _PULL_DEADLINE_S)
+    image = engine.inspect_image(step.subject)
     if image is None:
         raise SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{step.subject}' has just been removed")
     return image
 
 
-def bootstrap(engine: Engine, tool: str, mirror: str, environ: Mapping[str, str], progress: Progress) -> Image:
+def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, str], progress: Progress) -> Image:
     """Create a Debian root file system with `tool` and import it as `BOOTSTRAPPED`. Removes its temporary files."""
     progress(f"bootstrapping Debian {SUITE} with {tool}; this takes less than a minute on a fast network")
     with tempfile.TemporaryDirectory(prefix="space-debian-") as name:
@@ -131,7 +132,7 @@ def bootstrap(engine: Engine, tool: str, mirror: str, environ: Mapping[str, str]
         for argv in bootstrap_commands(tool, target, mirror):
             _run(argv, variables, folder / "log")
         with target.open("rb") as stream:
-            return engine_images.import_tar(engine, stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
+            return engine.import_image(stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
 
 
 def bootstrap_commands(tool: str, target: Path, mirror: str) -> list[list[str]]:
@@ -174,4 +175,4 @@ def _run(argv: list[str], variables: Mapping[str, str], log: Path) -> None:
 
 
 def _tail(log: Path) -> str:
-    return "\n".join(engine_images.plain_lines(log.read_bytes()[-64 * 1024 :].decode("utf-8", "replace"))[-30:])
+    return "\n".join(plain_lines(log.read_bytes()[-64 * 1024 :].decode("utf-8", "replace"))[-30:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 
-from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST, PREFIX, Recipe, catalogue, lineage, tag_of
@@ -51,9 +50,9 @@ def _variants(
 ) -> list[ImageInfo]:
     """List the images built with `name_as`. Labels are inherited, so the tag must match the label."""
     found = []
-    for tag in engine_images.tags(site.engine, label=WHEELHOUSE_LABEL):
+    for tag in site.engine.list_image_tags(label=WHEELHOUSE_LABEL):
         name = tag.removeprefix(PREFIX).removesuffix(f":{LATEST}")
-        image = engine_images.inspect(site.engine, tag) if tag == tag_of(name) and name not in recipes else None
+        image = site.engine.inspect_image(tag) if tag == tag_of(name) and name not in recipes else None
         if image is None or image.labels.get(NAME_LABEL) != name or image.labels.get(FOLDER_LABEL) == name:
             continue
         stale = _is_stale_variant(site, recipes, image, base)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from sandbox.config import ImageSettings
-from sandbox.engine import images as engine_images
-from sandbox.engine.connection import Engine
 from sandbox.engine.images import Image
+from sandbox.engine.protocol import ContainerEngine, ImageStore
 from sandbox.errors import SandboxError
 from sandbox.images.catalogue import Recipe, catalogue_line, fingerprint, recipe_digests, tag_of
 from sandbox.store.home import Home
@@ -33,7 +32,7 @@ _USED = re.compile(r"-used-(\d{8})$")
 class Site:
     """The context of image builds: engine, home, image settings, and the caller's environment for proxies and index."""
 
-    engine: Engine
+    engine: ContainerEngine
     home: Home
     settings: ImageSettings
     environ: Mapping[str, str]
@@ -76,17 +75,17 @@ def find_line(site: Site, line: tuple[Recipe, ...]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def image_of(engine: Engine, recipe: Recipe, digest: str) -> Image | None:
+def image_of(engine: ImageStore, recipe: Recipe, digest: str) -> Image | None:
     """Find the image with the tag of this digest, if its labels match: any program may move a tag."""
-    image = engine_images.inspect(engine, tag_of(recipe.name, digest))
+    image = engine.inspect_image(tag_of(recipe.name, digest))
     if image is None or (image.labels.get(RECIPE_LABEL) != digest and not _has_earlier_label(image, recipe)):
         return None
     return image
 
 
-def _find_latest(engine: Engine, recipe: Recipe, digest: str, parent: Image | None) -> Image | None:
+def _find_latest(engine: ImageStore, recipe: Recipe, digest: str, parent: Image | None) -> Image | None:
     """Find an image without its recipe's tag: loaded as `latest`, or built by an earlier version on this parent."""
-    image = engine_images.inspect(engine, tag_of(recipe.name))
+    image = engine.inspect_image(tag_of(recipe.name))
     if image is None or image.labels.get(RECIPE_LABEL) == digest:
         return image
     if not _has_earlier_label(image, recipe):
@@ -94,7 +93,7 @@ def _find_latest(engine: Engine, recipe: Recipe, digest: str, parent: Image | No
     if not recipe.parent or (parent is not None and not is_outdated(image, parent)):
         return image
     # The parent is another image, perhaps of another recipe. Use the image only if it was loaded without its parent.
-    return image if engine_images.inspect(engine, image.labels[PARENT_LABEL]) is None else None
+    return image if engine.inspect_image(image.labels[PARENT_LABEL]) is None else None
 
 
 def _has_earlier_label(image: Image, recipe: Recipe) -> bool:
@@ -121,7 +120,7 @@ def is_outdated(image: Image, parent: Image | None) -> bool:
     return parent is not None and image.labels.get(PARENT_LABEL) != parent.digest
 
 
-def note_use(engine: Engine, step: Step) -> None:
+def note_use(engine: ImageStore, step: Step) -> None:
     """Tag an image that is about to be used with today's date, and remove older date tags. Once a day for each engine.
 
     An engine error is only logged and does not stop the run: the image then counts as unused since its build.
@@ -133,9 +132,9 @@ def note_use(engine: Engine, step: Step) -> None:
         return
     try:
         for reference in (step.tag, today):
-            engine_images.tag(engine, step.image.digest, reference)
+            engine.tag_image(step.image.digest, reference)
         for reference in used_tags(step.image, step.tag) - {today}:
-            engine_images.untag(engine, reference)
+            engine.untag_image(reference)
     except SandboxError as error:
         _log.info("the use of %s was not recorded: %s", step.tag, error)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST, NAME, PREFIX, catalogue, has_recipe, tag_of
@@ -33,7 +32,7 @@ def wheelhouse_of(site: Site, digest: str) -> str:
 
     Raises: `engine_unavailable`.
     """
-    image = engine_images.inspect(site.engine, digest)
+    image = site.engine.inspect_image(digest)
     return image.labels.get(WHEELHOUSE_LABEL, "") if image else ""
 
 
@@ -41,13 +40,13 @@ def _find(site: Site, reference: str) -> Image:
     if has_recipe(site.home, reference):  # never another image with the same name
         step = find(site, reference)
         if step.image is None:
-            raise not_built(step.recipe.name, others=engine_images.inspect(site.engine, tag_of(reference)) is not None)
+            raise not_built(step.recipe.name, others=site.engine.inspect_image(tag_of(reference)) is not None)
         note_use(site.engine, step)
         return step.image
-    ours = engine_images.inspect(site.engine, tag_of(reference)) if NAME.fullmatch(reference) else None
-    image = ours or engine_images.inspect(site.engine, reference)
+    ours = site.engine.inspect_image(tag_of(reference)) if NAME.fullmatch(reference) else None
+    image = ours or site.engine.inspect_image(reference)
     if image is None:
-        raise missing(reference, catalogue(site.home), engine_images.tags(site.engine))
+        raise missing(reference, catalogue(site.home), site.engine.list_image_tags())
     return image
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
+from sandbox.engine.container import INSTANCE_LABEL, Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import SUPERVISOR
@@ -129,7 +129,7 @@ def _handed_out(site: Site, policy: ShippedPolicy, spec: ContainerSpec) -> bytes
         return Verdict.OUTPUT_LIMIT if len(binary) > MAX_BYTES else None
 
     options = create_options(spec, policy)
-    ending = run_to_end(site.engine, spec.name, options, streams, deadline_s=_DEADLINE_S, why_stop=too_much)
+    ending = site.engine.run_to_end(spec.name, options, streams, deadline_s=_DEADLINE_S, why_stop=too_much)
     if ending.stopped is None and (ending.timed_out or ending.exit_code != 0):
         why = "did not finish" if ending.timed_out else f"ended with exit code {ending.exit_code}"
         raise _unusable(f"{' '.join(_ARGV)} {why}. {errors.decode('utf-8', 'replace')}")

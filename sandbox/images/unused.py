@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST, NAME, PREFIX, TAG_DIGITS, catalogue, has_recipe, lineage
@@ -36,8 +35,8 @@ class Unused:
 
 def find_unused(site: Site, references: Collection[str], keep_days: float) -> Iterator[Unused]:
     """Find images that no home has used for `keep_days`. `references`: the images of this home's profiles."""
-    images = engine_images.labelled(site.engine, RECIPE_LABEL)
-    keep = _needed(site, references) | engine_images.used_by_containers(site.engine)
+    images = site.engine.list_images_with_label(RECIPE_LABEL)
+    keep = _needed(site, references) | site.engine.find_image_digests_in_use()
     before = datetime.now(UTC).date() - timedelta(days=keep_days)
     yield from select_unused(images, keep, before)
 
@@ -54,7 +53,7 @@ def _needed(site: Site, references: Collection[str]) -> set[str]:
                 raise
     for reference in references:
         if not has_recipe(site.home, reference):
-            found.append(engine_images.inspect(site.engine, reference))
+            found.append(site.engine.inspect_image(reference))
     return {image.digest for image in found if image is not None}
 
 
@@ -89,11 +88,11 @@ def remove_unused(site: Site, unused: Unused) -> bool:
 
     Raises: `conflict` when a container uses it.
     """
-    image = engine_images.inspect(site.engine, unused.digest)
+    image = site.engine.inspect_image(unused.digest)
     if image is None or _judge(image) != unused:
         return False
-    if unused.digest in engine_images.used_by_containers(site.engine):
+    if unused.digest in site.engine.find_image_digests_in_use():
         raise SandboxError(ErrorCode.CONFLICT, f"The image {unused.name} is in use")
     for tag in unused.tags:
-        engine_images.untag(site.engine, tag)
+        site.engine.untag_image(tag)
     return True
