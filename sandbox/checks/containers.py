@@ -30,6 +30,15 @@ OPTIONS_LABEL = "space.sandbox.options"
 
 
 @dataclass(frozen=True)
+class _Identity:
+    """What distinguishes one container from others with the same settings. `cpuset`: '' for all CPUs."""
+
+    name: str
+    labels: Mapping[str, str]
+    cpuset: str
+
+
+@dataclass(frozen=True)
 class TaskContainer:
     """An executor with the task's own container, created at its first use and reused as long as it is clean.
 
@@ -48,7 +57,7 @@ class TaskContainer:
         name = self.engine.choose_free_name(task_container(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
-        options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
+        options = _options(self.policy, self.guest, check, place, _Identity(name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         work = _work(self.policy, check, place, streams, why_stop)
         if not self.keep:
@@ -71,7 +80,7 @@ class FreshContainer:
         if place.task_id:
             labels[TASK_LABEL] = place.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
-        options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
+        options = _options(self.policy, self.guest, check, place, _Identity(name, labels, cpuset))
         work = _work(self.policy, check, place, streams, why_stop)
         return self.engine.run_supervised(name, options, work, keep=False)
 
@@ -85,12 +94,9 @@ def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = rand
     return f"{first}-{first + count - 1}" if count > 1 else str(first)
 
 
-def _options(
-    policy: ShippedPolicy, guest: Guest, check: Check, place: Place, which: tuple[str, Mapping[str, str], str]
-) -> dict[str, Any]:
-    name, labels, cpuset = which
+def _options(policy: ShippedPolicy, guest: Guest, check: Check, place: Place, identity: _Identity) -> dict[str, Any]:
     spec = ContainerSpec(
-        name=name,
+        name=identity.name,
         image=guest.image_digest,
         argv=(),
         cwd=PurePosixPath(policy.container.mounts.workspace),
@@ -101,8 +107,8 @@ def _options(
         report=place.report,
         user=guest.user,
         runtime=guest.runtime,
-        labels=labels,
-        cpuset=cpuset,
+        labels=identity.labels,
+        cpuset=identity.cpuset,
         hosts=guest.hosts,
         supervisor=guest.supervisor,
     )

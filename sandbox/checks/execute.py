@@ -79,6 +79,14 @@ def never_started(reason: Verdict) -> Ending:
 
 
 @dataclass(frozen=True)
+class _Outputs:
+    """The recorded output of a check."""
+
+    stdout: Spool
+    stderr: Spool
+
+
+@dataclass(frozen=True)
 class Recorder:
     """Runs checks through an executor and stores their logs under `logs`."""
 
@@ -109,10 +117,10 @@ class Recorder:
                 if reason is None
                 else never_started(reason)
             )
-        return self._record(run_id, check, place, ending, (out, err))
+        return self._record(run_id, check, place, ending, _Outputs(out, err))
 
-    def _record(self, run_id: str, check: Check, place: Place, ending: Ending, spools: tuple[Spool, Spool]) -> CheckRun:
-        out, err = spools
+    def _record(self, run_id: str, check: Check, place: Place, ending: Ending, outputs: _Outputs) -> CheckRun:
+        out, err = outputs.stdout, outputs.stderr
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = past_output(check.limits.output_total_bytes, out, err)() or verdict
