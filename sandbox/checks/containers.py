@@ -30,7 +30,7 @@ OPTIONS_LABEL = "space.sandbox.options"
 
 
 @dataclass(frozen=True)
-class _Identity:
+class _ContainerIdentity:
     """What distinguishes one container from others with the same settings. `cpuset`: '' for all CPUs."""
 
     name: str
@@ -57,7 +57,7 @@ class TaskContainer:
         name = self.engine.choose_free_name(task_container(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
-        options = _options(self.policy, self.guest, check, place, _Identity(name, labels, cpuset))
+        options = _options(self.policy, self.guest, check, place, _ContainerIdentity(name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         work = _work(self.policy, check, place, streams, why_stop)
         if not self.keep:
@@ -80,7 +80,7 @@ class FreshContainer:
         if place.task_id:
             labels[TASK_LABEL] = place.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
-        options = _options(self.policy, self.guest, check, place, _Identity(name, labels, cpuset))
+        options = _options(self.policy, self.guest, check, place, _ContainerIdentity(name, labels, cpuset))
         work = _work(self.policy, check, place, streams, why_stop)
         return self.engine.run_supervised(name, options, work, keep=False)
 
@@ -94,7 +94,9 @@ def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = rand
     return f"{first}-{first + count - 1}" if count > 1 else str(first)
 
 
-def _options(policy: ShippedPolicy, guest: Guest, check: Check, place: Place, identity: _Identity) -> dict[str, Any]:
+def _options(
+    policy: ShippedPolicy, guest: Guest, check: Check, place: Place, identity: _ContainerIdentity
+) -> dict[str, Any]:
     spec = ContainerSpec(
         name=identity.name,
         image=guest.image_digest,
