@@ -89,8 +89,8 @@ def interrupts_deferred() -> Iterator[Cancelled]:
     is raised at the end.
 
     Only in the main thread, and only for signals with Python's default handler: a program's own handlers are kept. A
-    second signal, `SECOND_SIGNAL_S` later or more, raises at once. A nested use, in any thread, yields the function of the
-    outermost use, which raises.
+    second signal, `SECOND_SIGNAL_S` later or more, raises at once. A nested use, in any thread, yields the function of
+    the outermost use, which raises.
     """
     if (outer := _wish_in_force()) is not None:
         yield outer.is_set
