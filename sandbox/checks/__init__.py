@@ -1,1 +1,1 @@
-"""Checks: run one in a guest, keep its output, judge it by facts, report."""
+"""Checks: run one in a guest, record its output, decide its verdict from facts, and report."""

@@ -1,7 +1,7 @@
-"""Wishes to stop the checks of a request: a token for programs, and Ctrl-C turned into a claim.
+"""Cancel the checks of a request: a token for programs, and Ctrl-C as a flag instead of an exception.
 
-A wish is a claim that is asked for between two looks at the guest (`WhyStop`), never an exception in the middle of one:
-the run that it ends is recorded like any other, with verdict `killed`.
+The flag is a `StopCondition`, read between two polls of the guest, and never an exception in the middle of one. So a
+cancelled run is recorded like any other, with verdict `killed`.
 """
 
 from __future__ import annotations
@@ -16,66 +16,66 @@ from typing import TYPE_CHECKING
 
 from sandbox.models import Verdict
 
-if TYPE_CHECKING:  # a token costs a program no engine
+if TYPE_CHECKING:  # a program that uses a token does not import the engine
     from sandbox.engine.container import WhyStop
 
 IMPATIENT_S = 1.0
-"""A signal this long after the first one interrupts at once; `timeout` sends two together."""
+"""A second signal at least this long after the first interrupts at once; `timeout` sends two signals together."""
 
 Cancelled = Callable[[], bool]
-"""Whether somebody wants the checks of a request to end. Asked often, from any thread: it must not wait."""
+"""Whether the checks of a request should end. Called often, from any thread: it must not block."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Cancellation:
-    """A token that a program gives to end a request's checks: `Watch(cancelled=token.is_set)`.
+    """A token with which a program ends a request's checks: `Watch(cancelled=token.is_set)`.
 
-    Given from any thread or signal handler, once or more often; it stays given. One assignment and no lock: a handler
-    that came while its own thread held one would wait for ever.
+    It can be set from any thread or signal handler, any number of times, and stays set. It uses one assignment and no
+    lock: a signal handler that interrupts a thread with the lock would wait for ever.
     """
 
     def __init__(self) -> None:
         self._given = False
 
     def set(self) -> None:
-        """End the checks: the running one is killed and recorded so, no further one starts."""
+        """End the checks: the running one is killed and recorded as `killed`, and no further one starts."""
         self._given = True
 
     def is_set(self) -> bool:
-        """Whether it was given."""
+        """Whether `set` was called."""
         return self._given
 
 
 def stops_when(cancelled: Cancelled) -> WhyStop:
-    """The reason of a cancelled request."""
+    """A stop condition that is met when the request is cancelled."""
     return lambda: Verdict.KILLED if cancelled() else None
 
 
 def first_reason(*reasons: WhyStop) -> WhyStop:
-    """The first of several reasons that holds; those after it are not asked."""
+    """A stop condition that is met when any of these is; the first one met decides, and later ones are not called."""
     return lambda: next((found for reason in reasons if (found := reason()) is not None), None)
 
 
 def lasting(reason: WhyStop) -> WhyStop:
-    """A reason that stays once it was found: a wish cannot be taken back from a guest that is being ended."""
+    """A stop condition that stays met: a guest that is being stopped cannot be continued."""
     found: list[Verdict] = []
 
-    def asked() -> Verdict | None:
+    def evaluate() -> Verdict | None:
         if not found and (verdict := reason()) is not None:
             found.append(verdict)
         return found[0] if found else None
 
-    return asked
+    return evaluate
 
 
 class _Wish(Cancellation):
-    """A cancellation that signals give."""
+    """A cancellation that signals set."""
 
     _since = 0.0
 
     def take(self, number: int, frame: FrameType | None) -> None:
-        """The handler."""
+        """The signal handler."""
         now = time.monotonic()
         if self.is_set() and now - self._since >= IMPATIENT_S:
             signal.default_int_handler(number, frame)
@@ -85,11 +85,12 @@ class _Wish(Cancellation):
 
 @contextmanager
 def interrupts_deferred() -> Iterator[Cancelled]:
-    """While the body runs, what would raise KeyboardInterrupt makes the yielded claim true instead; raised at the end.
+    """Defer KeyboardInterrupt while the body runs: the signal makes the yielded function return True, and the exception
+    is raised at the end.
 
-    Only in the main thread, and only for signals that Python's own handler has: a program that chose another one means
-    it. A second signal, `IMPATIENT_S` later or more, raises at once. An inner use, of whatever thread, has the claim of
-    the outermost, which raises.
+    Only in the main thread, and only for signals with Python's default handler: a program's own handlers are kept. A
+    second signal, `SECOND_SIGNAL_S` later or more, raises at once. A nested use, in any thread, yields the function of
+    the outermost use, which raises.
     """
     if (outer := _wish_in_force()) is not None:
         yield outer.is_set

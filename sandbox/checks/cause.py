@@ -1,8 +1,8 @@
-"""Why a check did not pass: the code, its surroundings, or the guest itself. Pure, but for one look at what the project
-declares; it explains a verdict and never changes one.
+"""Why a check did not pass: the code, its environment, or the guest itself. Pure, except that `is_declared` reads the
+project's files. A cause explains a verdict and never changes it.
 
-Facts come first: what the kernel, the engine and PID 1 said, and the exit status of our own helper. Then the report of
-the tests, then what the output says (symptoms.py). Without any of these only the exit status is known.
+Facts come first: those of the kernel, the engine and PID 1, and the exit status of our own helper. Then comes the test
+report, then the output (symptoms.py). Without any of these only the exit status is known.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sandbox.checks.symptoms import Declares, find_symptom, missing_command
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, Verdict
 
 EXIT_STATUS_ONLY = "only its exit status is known; its output may say more"
-"""The sentence of a cause that explains nothing."""
+"""The sentence of a cause without an explanation."""
 
 HELPER = "sandbox-python-check"
-"""Of the image `python`, where its exit statuses 69 and 72 are documented (images/python)."""
+"""The helper of the image `python`, which documents its exit statuses 69 and 72 (images/python)."""
 _NOT_IN_WHEELHOUSE, _NO_BACKEND = 69, 72
 _NOT_EXECUTABLE = 126
 _LACKS = re.compile(rf"^{HELPER}: ([A-Za-z0-9][\w.,<>=!~;\[\] -]{{0,100}}?)(?: \(from [^)]{{1,100}}\))? is not in the ")
-_COLLECTING = "collection failure"  # pytest's message for a module it could not import; the output says more
+_COLLECTING = "collection failure"  # pytest's message for a module that it could not import; the output has details
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.ENVIRONMENT,
@@ -31,14 +31,14 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.UNKNOWN,
 )
 _LIMITED = {
-    Verdict.OOM_KILLED: "it met its memory limit (limits.memory_bytes)",
-    Verdict.OUTPUT_LIMIT: "it printed more than it may (limits.output_total_bytes)",
-    Verdict.DISK_LIMIT: "it met its disk limit, or the host's disk is nearly full",
+    Verdict.OOM_KILLED: "it reached its memory limit (limits.memory_bytes)",
+    Verdict.OUTPUT_LIMIT: "it printed more than its limit (limits.output_total_bytes)",
+    Verdict.DISK_LIMIT: "it reached its disk limit, or the host's disk is nearly full",
 }
 
 
 def cause_of(check: Check, run: CheckRun, declares: Declares) -> Cause | None:
-    """None for what passed."""
+    """Explain why a check did not pass; None if it passed."""
     if run.verdict is Verdict.PASSED:
         return None
     if run.verdict is not Verdict.FAILED:
@@ -67,7 +67,7 @@ def _of_processes(run: CheckRun) -> Cause | None:
     usage = run.usage
     uncounted = usage.forks_refused is None and (usage.pids_peak or 0) >= usage.limits.pids
     if usage.forks_refused or uncounted:
-        return Cause(kind=_GUEST, sentence="it had all the processes and threads that it may have (limits.pids)")
+        return Cause(kind=_GUEST, sentence="it reached its limit of processes and threads (limits.pids)")
     return None
 
 
@@ -76,9 +76,9 @@ def _of_crash(run: CheckRun) -> Cause | None:
     if crash is None:
         return None
     if crash.name == "SIGXFSZ":
-        return Cause(kind=_GUEST, sentence="a file grew larger than it may (limits.file_bytes)")
+        return Cause(kind=_GUEST, sentence="a file reached the size limit (limits.file_bytes)")
     if crash.name == "SIGSYS":
-        return Cause(kind=_ENVIRONMENT, sentence="it made a system call that no guest may make (docs/hardening.md)")
+        return Cause(kind=_ENVIRONMENT, sentence="it made a system call that is denied to guests (docs/hardening.md)")
     return Cause(kind=_CODE if crash.own_fault else _UNKNOWN, sentence=f"{crash.who} was ended by {crash.name}")
 
 
@@ -92,14 +92,14 @@ def _of_helper(check: Check, run: CheckRun) -> Cause | None:
 
 
 def _of_start(run: CheckRun) -> Cause | None:
-    """A shell's and PID 1's statuses for what is not there, and what cannot be executed."""
+    """Interpret the exit statuses of shells and PID 1 for missing commands and files that cannot be executed."""
     if run.exit_code == _NOT_EXECUTABLE:
-        return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: its mode, or made for another machine")
+        return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: check its mode and its architecture")
     return missing_command(_lines(run), run.exit_code)
 
 
 def _of_tests(run: CheckRun, declares: Declares) -> Cause | None:
-    """From the failing tests' own messages: what else is printed may be about tests that passed."""
+    """Use only the failed tests' own messages: other output may be about tests that passed."""
     report = run.report
     if report is None or not report.failed or any(failure.message == _COLLECTING for failure in report.failed):
         return None

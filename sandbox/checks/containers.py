@@ -1,6 +1,6 @@
-"""Executors: a check in the task's own container, which is kept, or in a new one that is gone afterwards.
+"""Executors: run a check in the task's own container, which is kept, or in a new one, which is removed afterwards.
 
-Both are the same guest: our PID 1, to which the check is given as a command (docs/adr/0019, 0020).
+Both use the same kind of guest: our PID 1, which receives the check as a command (docs/adr/0019, 0020).
 """
 
 from __future__ import annotations
@@ -15,70 +15,78 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import Guest, Place
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, remove, task_container
+from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, task_container
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.engine.guest_commands import command_of
-from sandbox.engine.quarantine import free_name
-from sandbox.engine.supervised import Work, run_supervised
+from sandbox.engine.protocol import GuestRunner
+from sandbox.engine.supervised import Work
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
 from sandbox.policy.container import ShippedPolicy
 from sandbox.policy.paths import check_path
 
 OPTIONS_LABEL = "space.sandbox.options"
-"""SHA-256 of all the create options: what a kept container is found again by, with a comparison field by field."""
+"""SHA-256 of all the create options. A kept container is reused if it matches, after a comparison field by field."""
+
+
+@dataclass(frozen=True)
+class _ContainerIdentity:
+    """What distinguishes one container from others with the same settings. `cpuset`: '' for all CPUs."""
+
+    name: str
+    labels: Mapping[str, str]
+    cpuset: str
 
 
 @dataclass(frozen=True)
 class TaskContainer:
-    """An executor: the task's own container, made at its first use and used again as long as it is clean.
+    """An executor with the task's own container, created at its first use and reused as long as it is clean.
 
-    The caller holds the task's lock: two controllers never talk to one guest. What a check leaves in /tmp and in the
-    home directory is there for the next one; processes are not. Without `keep` it is removed after each check.
+    The caller holds the task's lock: two controllers never use one guest. Files in /tmp and in the home directory are
+    kept for the next check; processes are not. Without `keep` the container is removed after each check.
     """
 
-    engine: Engine
+    engine: GuestRunner
     policy: ShippedPolicy
     guest: Guest
     task_id: str
     keep: bool = True
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
-        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
-        name = free_name(self.engine, task_container(self.guest.instance, self.task_id))
+        """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
+        name = self.engine.choose_free_name(task_container(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
-        options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
+        options = _options(self.policy, self.guest, check, place, _ContainerIdentity(name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         work = _work(self.policy, check, place, streams, why_stop)
         if not self.keep:
-            remove(self.engine, name)  # one may be there from before the setting was changed
-        return run_supervised(self.engine, name, options, work, keep=self.keep)
+            self.engine.remove_container(name)  # a container from before the setting was changed may exist
+        return self.engine.run_supervised(name, options, work, keep=self.keep)
 
 
 @dataclass(frozen=True)
 class FreshContainer:
-    """An executor: one new container a check."""
+    """An executor with a new container for each check."""
 
-    engine: Engine
+    engine: GuestRunner
     policy: ShippedPolicy
     guest: Guest
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
-        """Raises: `unsafe_path` when the check's directory is not one, and whatever the engine adapter raises."""
+        """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
         labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
         if place.task_id:
             labels[TASK_LABEL] = place.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
-        options = _options(self.policy, self.guest, check, place, (name, labels, cpuset))
+        options = _options(self.policy, self.guest, check, place, _ContainerIdentity(name, labels, cpuset))
         work = _work(self.policy, check, place, streams, why_stop)
-        return run_supervised(self.engine, name, options, work, keep=False)
+        return self.engine.run_supervised(name, options, work, keep=False)
 
 
 def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
-    """A contiguous CPU set for a check, '' when it may use all: `nproc` in the guest then tells the truth."""
+    """Choose a contiguous CPU set for a check, so that `nproc` is correct in the guest; '' when it may use all CPUs."""
     count = math.ceil(wanted)
     if count >= available:
         return ""
@@ -87,11 +95,10 @@ def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = rand
 
 
 def _options(
-    policy: ShippedPolicy, guest: Guest, check: Check, place: Place, which: tuple[str, Mapping[str, str], str]
+    policy: ShippedPolicy, guest: Guest, check: Check, place: Place, identity: _ContainerIdentity
 ) -> dict[str, Any]:
-    name, labels, cpuset = which
     spec = ContainerSpec(
-        name=name,
+        name=identity.name,
         image=guest.image_digest,
         argv=(),
         cwd=PurePosixPath(policy.container.mounts.workspace),
@@ -102,8 +109,8 @@ def _options(
         report=place.report,
         user=guest.user,
         runtime=guest.runtime,
-        labels=labels,
-        cpuset=cpuset,
+        labels=identity.labels,
+        cpuset=identity.cpuset,
         hosts=guest.hosts,
         supervisor=guest.supervisor,
     )
@@ -121,7 +128,7 @@ def _work(policy: ShippedPolicy, check: Check, place: Place, streams: Streams, w
 
 
 def _directory(workspace: Path, cwd: str) -> str:
-    """A check's directory, proven to be one without a link on the way."""
+    """Return a check's directory, after checking that it is a directory and no part of its path is a link."""
     if cwd == ".":
         return "."
     path = check_path(cwd)
@@ -131,7 +138,7 @@ def _directory(workspace: Path, cwd: str) -> str:
 
 
 def _number(text: str) -> int:
-    """The same for the same text in every process: a container is found again by options that do not change."""
+    """Return a number that is the same in every process: options must not change, or a container is not reused."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 

@@ -1,4 +1,4 @@
-"""Whether a check, or a program that it ran, crashed. Pure."""
+"""Detect whether a check, or a program that it ran, crashed. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _WORDS = {"Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
 
 @dataclass(frozen=True)
 class Crash:
-    """`name`: of the signal. `who`: what it ended."""
+    """`name`: the signal's name. `subject`: the program that it ended."""
 
     name: str
     who: str
 
     @property
     def own_fault(self) -> bool:
-        """Whether the program did something wrong, rather than was sent a signal."""
+        """Whether an error of the program raised the signal, rather than another process."""
         return self.name in _OWN_FAULT
 
 
 def crash_of(run: CheckRun) -> Crash | None:
-    """From its signal or exit status; where make hides them, from what it says of its step."""
+    """Find a crash in the signal or exit status; where make hides them, in make's message about its step."""
     if run.verdict is not Verdict.FAILED:
         return None
     if run.signal is not None:

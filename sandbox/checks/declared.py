@@ -1,6 +1,6 @@
-"""Whether a project declares the package that a module comes from. Reads a few files of the worktree, as guest data.
+"""Find out whether a project declares the package of a module. Reads a few files of the worktree, as guest data.
 
-Only advice hangs on it, so names are compared loosely, and what cannot be read declares nothing.
+The result is only used for advice, so names are compared loosely, and an unreadable file counts as empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.policy import untrusted_toml
 from sandbox.policy.paths import RepoPath
 
-_FILE_BYTES = 64 * 1024  # of each: parsing is not linear, and a guest wrote them
+_FILE_BYTES = 64 * 1024  # per file: parsing is not linear, and a guest wrote them
 _LINE_CHARS = 300
 _REQUIREMENTS = tuple(
     f"{name}.txt"
@@ -33,13 +33,13 @@ _PACKAGES = {
     "jwt": "pyjwt", "openssl": "pyopenssl", "pil": "pillow", "pkg-resources": "setuptools", "serial": "pyserial",
     "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
-"""Modules of well-known packages that are called otherwise."""
+"""Modules of well-known packages with another name."""
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What the project in a workspace declares; its files are read when it is first asked, and once."""
+    """The packages that the project in a workspace declares; its files are read once, at the first call."""
 
     workspace: Path
 
@@ -117,7 +117,7 @@ def _at(document: Any, *keys: str) -> Any:
 
 
 def _words(found: Any) -> Iterator[str]:
-    """Names at the beginning of requirements, in a list or in lists by name."""
+    """Yield the package names of requirements, from a list or from a table of lists."""
     for entry in found.values() if isinstance(found, dict) else [found]:
         for text in entry if isinstance(entry, list) else ():
             if isinstance(text, str) and (match := _NAME.match(text.strip())):

@@ -1,8 +1,8 @@
-"""Watch what a check adds to the disk (docs/adr/0022). No thread: asked like every other reason to stop a check.
+"""Watch the disk space that a check uses (docs/adr/0022). Without a thread: it is a `StopCondition` like the others.
 
-The engine has no limit for a bind mount, and project quotas need a file system made for them. So the question is
-first what the whole file system took since the last look, which one system call answers; only when that is a good part
-of the budget, or the last look is long ago, the directories are counted, a slice at a time.
+The engine has no limit for a bind mount, and project quotas need a special file system. So the watch first asks how
+much the whole file system grew since the last count, which is one system call. Only when that is a large part of the
+budget, or the last count is long ago, it counts the directories, in time slices.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from sandbox.files.disk_usage import DiskUse, Room, TooDeepError, measure
 from sandbox.models import Limits, Verdict
 
 SLICE_S = 0.02
-"""How long one answer counts files; the rest waits for the next question."""
+"""How long one call counts files; the next call continues."""
 
 URGENT_SLICE_S = 1.0
-"""The same, when the file system took more than the whole budget."""
+"""The same, when the file system grew by more than the whole budget."""
 
-_WORTH_COUNTING = 1 / 8  # of the budget, taken by whomever
-_QUIET_S = 10.0  # counted again after this even if nothing grew: what others delete hides what a check adds
+_WORTH_COUNTING = 1 / 8  # of the budget, used by any process of the host
+_QUIET_S = 10.0  # count again after this even without growth: deletions by others hide what a check adds
 _FIRST_S = 2.0
-_AT_ONCE = 50  # names between two looks at the clock
-_PAUSE = 5  # times as long as the last count took, before the next one
+_AT_ONCE = 50  # names between two reads of the clock
+_PAUSE = 5  # pause before the next count, in multiples of the last count's time
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What has to be left free for the host. Reached: nothing new starts, and running checks are stopped."""
+    """Space that must stay free for the host. Reached: no new check starts, and running checks are stopped."""
 
     bytes: int = 0
     files: int = 0
 
     def is_reached(self, room: Room) -> bool:
-        """Pure."""
+        """Whether less is free than must be. Pure."""
         return room.free_bytes < self.bytes or (room.free_files is not None and room.free_files < self.files)
 
 
@@ -47,9 +47,9 @@ def _nothing() -> Iterator[DiskUse]:
 
 @dataclass(frozen=True)
 class Additions:
-    """What on a disk is a check's: the files below `folders`, which lie on one file system.
+    """The files of a check: those below `folders`, which are on one file system.
 
-    `since_ns`: only those changed at that time or later, 0: all of them. `held`: those that no folder has any more.
+    `since_ns`: only those changed at that time or later, 0: all. `deleted_open`: open files that were deleted.
     """
 
     folders: tuple[Path, ...]
@@ -57,7 +57,7 @@ class Additions:
     held: Callable[[], Iterator[DiskUse]] = _nothing
 
     def names(self) -> Iterator[DiskUse]:
-        """What each takes, one after the other."""
+        """Yield the disk use of each file."""
         for folder in self.folders:
             with suppress(OSError):
                 yield from measure(folder, self.since_ns)
@@ -65,7 +65,7 @@ class Additions:
 
 
 class Count:
-    """One count of files, name by name, a slice at a time; it stops where it exceeds the limits."""
+    """One count of files, in time slices; it stops when it exceeds the limits."""
 
     def __init__(self, names: Iterator[DiskUse], limits: Limits) -> None:
         self._limits = limits
@@ -75,7 +75,7 @@ class Count:
         self.is_done = False
 
     def go_on(self, slice_s: float, clock: Callable[[], float]) -> None:
-        """Count for about this long."""
+        """Continue the count for about this long."""
         started = now = clock()
         while not self.is_done and now <= started + slice_s:
             for _ in range(_AT_ONCE):
@@ -85,7 +85,7 @@ class Count:
 
     @property
     def exceeds(self) -> bool:
-        """Whether more was found than the limits allow."""
+        """Whether the total exceeds the limits."""
         return self.found.bytes > self._limits.disk_bytes or self.found.files > self._limits.disk_files
 
     def _take_one(self) -> None:
@@ -95,15 +95,15 @@ class Count:
             self.found += next(self._names)
         except StopIteration:
             self.is_done = True
-        except TooDeepError:  # what cannot be counted has no limit
+        except TooDeepError:  # a tree that cannot be counted counts as too large
             self.found += DiskUse(0, self._limits.disk_files + 1)
         self.is_done = self.is_done or self.exceeds
 
 
 class DiskWatch:
-    """A `WhyStop`: DISK_LIMIT once a check's additions take more than the limits, or the host's floor is reached.
+    """A `StopCondition`: DISK_LIMIT once a check's files exceed the limits, or the host's floor is reached.
 
-    `used`: what the last count found that came to its end; None before the first.
+    `used`: the result of the last completed count; None before the first.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class DiskWatch:
         clock: Callable[[], float] = time.monotonic,
         room_of: Callable[[Path], Room] = Room.of,
     ) -> None:
-        """Raises: OSError when there is no such folder."""
+        """Raises: OSError when the first folder does not exist."""
         self.used: DiskUse | None = None
         self._additions = additions
         self._limits = limits
@@ -129,17 +129,17 @@ class DiskWatch:
         self._due_at = clock() + _FIRST_S
 
     def __call__(self) -> Verdict | None:
-        """Takes about `SLICE_S` at most while that is enough. Never raises for what the guest did to its files."""
+        """Takes about `SLICE_S` at most, or `URGENT_SLICE_S`. Never raises for the guest's changes to its files."""
         if self._verdict is None:
-            with suppress(OSError):  # somebody took the folder away
+            with suppress(OSError):  # the folder was removed
                 room = self._room_of(self._additions.folders[0])
                 if self._floor.is_reached(room) or self._is_exceeded(room):
                     self._verdict = Verdict.DISK_LIMIT
         return self._verdict
 
     def count_once_more(self, seconds: float) -> None:
-        """At the end of a check, for its report: `used` is of now if this long is enough, else it stays."""
-        left = replace(self._additions, held=_nothing)  # whoever held any has ended, and a look for them takes long
+        """Count at the end of a check, for its report. If the time is too short, `used` keeps the last count."""
+        left = replace(self._additions, held=_nothing)  # no process has them open any more, and the search is slow
         count = Count(left.names(), self._limits)
         count.go_on(seconds, self._clock)
         if count.is_done:
@@ -164,7 +164,7 @@ class DiskWatch:
         return now >= self._due_at or (grown and now >= self._rested_at)
 
     def _part_taken(self, before: Room, now: Room) -> float:
-        """How much of the budget the whole file system took in between."""
+        """Return the growth of the whole file system between two measurements, as a part of the budget."""
         return max(
             (now.used_bytes - before.used_bytes) / self._limits.disk_bytes,
             (now.used_files - before.used_files) / self._limits.disk_files,

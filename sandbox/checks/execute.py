@@ -1,7 +1,7 @@
-"""Run one check and say what happened.
+"""Run one check and record the result.
 
-The seam: an `Executor` (containers.py) runs a command in a guest and returns facts; everything else here does not know
-how.
+An `Executor` (containers.py) runs a command in a guest and returns facts; the rest of this module does not depend on
+how it does that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
 
 @dataclass(frozen=True)
 class Place:
-    """Where a check runs: a directory that holds `tree`, and the directory for its report."""
+    """The directories of a check: `workspace`, which contains `tree`, and `report` for its report files."""
 
     workspace: Path
     report: Path
@@ -37,7 +37,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Guest:
-    """What the guest is made of, the same for every check of a profile."""
+    """The settings of a guest: the same for every check of a profile."""
 
     image_digest: str
     runtime: str
@@ -54,13 +54,13 @@ Heartbeat = Callable[[], None]
 
 
 class Executor(Protocol):
-    """Runs a check's command once, to its end, its deadline or a reason to stop it, and leaves nothing running."""
+    """Runs a check's command once, until it ends, its deadline, or a stop condition. No process of it is left."""
 
     def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending: ...
 
 
 def judge(ending: Ending) -> Verdict:
-    """The verdict, from facts the guest cannot forge. Pure."""
+    """Decide the verdict from facts that the guest cannot forge. Pure."""
     if ending.timed_out:
         return Verdict.TIMED_OUT
     if ending.stopped is not None:
@@ -73,7 +73,7 @@ def judge(ending: Ending) -> Verdict:
 
 
 def past_output(limit: int, *spools: Spool) -> WhyStop:
-    """Stop a check that has printed more than this."""
+    """A stop condition that is met when the streams together have more bytes than `limit`."""
     return lambda: Verdict.OUTPUT_LIMIT if sum(spool.total_bytes for spool in spools) > limit else None
 
 
@@ -92,13 +92,21 @@ def no_heartbeat() -> None:
 
 
 def never_started(reason: Verdict) -> Ending:
-    """Of a check that was stopped before its guest was."""
+    """The result of a check that was stopped before its guest was started."""
     return Ending(None, False, False, datetime.now(UTC), 0.0, Counters(), stopped=reason)
 
 
 @dataclass(frozen=True)
+class _Outputs:
+    """The recorded output of a check."""
+
+    stdout: Spool
+    stderr: Spool
+
+
+@dataclass(frozen=True)
 class Recorder:
-    """Runs checks through an executor and keeps their logs under `logs`."""
+    """Runs checks through an executor and stores their logs under `logs`."""
 
     executor: Executor
     guest: Guest
@@ -114,7 +122,7 @@ class Recorder:
         *,
         heartbeat: Heartbeat = no_heartbeat,
     ) -> CheckRun:
-        """One check, at most once. Raises only for what failed on our side."""
+        """Run one check, at most once. Raises only for failures on our side."""
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         limit = check.limits.output_bytes
         with ExitStack() as stack:
@@ -128,12 +136,12 @@ class Recorder:
             ending = (
                 self.executor.execute(run_id, check, place, streams, stop) if reason is None else never_started(reason)
             )
-        return self._record(run_id, check, place, ending, (out, err))
+        return self._record(run_id, check, place, ending, _Outputs(out, err))
 
-    def _record(self, run_id: str, check: Check, place: Place, ending: Ending, spools: tuple[Spool, Spool]) -> CheckRun:
-        out, err = spools
+    def _record(self, run_id: str, check: Check, place: Place, ending: Ending, outputs: _Outputs) -> CheckRun:
+        out, err = outputs.stdout, outputs.stderr
         verdict = judge(ending)
-        if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before anybody looked
+        if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = past_output(check.limits.output_total_bytes, out, err)() or verdict
         report = read_report(place.report)
         run = CheckRun(
@@ -165,7 +173,7 @@ class Recorder:
 
 
 def failures_of(report: Report | None) -> tuple[FailedTest, ...]:
-    """The tests that failed, as a run names them. Pure."""
+    """Convert the failed tests of a report to those of a run. Pure."""
     failed = report.failed if report else ()
     return tuple(FailedTest(test=f.name, message=f.message, path=f.path, line=f.line) for f in failed)
 

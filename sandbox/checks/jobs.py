@@ -1,7 +1,7 @@
-"""How many jobs a check's build tools run at once. Pure.
+"""How many parallel jobs a check's build tools run. Pure.
 
-A check's command is fixed words, so `make -j$(nproc)` is none. Build tools also take the number from the environment,
-which is part of the check and so of what a verdict is bound to.
+A check's command is a fixed argv, so `make -j$(nproc)` is not possible. Build tools also read the number from the
+environment, which is part of the check, and so of the key of a verdict.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import math
 from sandbox.models import Check, Limits
 
 JOB_BYTES = 512 * 1024**2
-"""Memory that one job is reckoned to take: a C++ compiler takes about as much."""
+"""Estimated memory of one job: about that of a C++ compiler."""
 
 
 def jobs_of(check: Check) -> int | None:
-    """None: left to the tools. `auto`: as many as the check has CPUs, and memory for."""
+    """Return a check's number of jobs. `auto`: as many as its CPUs and memory allow. None: the tools decide."""
     return automatic(check.limits) if check.jobs == "auto" else check.jobs
 
 
 def automatic(limits: Limits) -> int:
-    """One at least; as many as `nproc` prints in the guest, unless memory is short."""
+    """Return the number that `nproc` prints in the guest, or less if memory is short; at least 1."""
     return max(1, min(math.ceil(limits.cpus), limits.memory_bytes // JOB_BYTES))
 
 
 def with_jobs(check: Check) -> Check:
-    """The check with its number of jobs in its environment, where it does not say otherwise there."""
+    """Return the check with its number of jobs in its environment; variables that it sets itself are kept."""
     count = jobs_of(check)
     if count is None:
         return check

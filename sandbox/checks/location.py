@@ -1,7 +1,7 @@
-"""Where a test failed, as far as a report says: attributes of the case, or `path:line` in the text. Guest data, a hint.
+"""Find where a test failed in a report: attributes of the case, or `path:line` in the text. Guest data, only a hint.
 
-Pytest, Go and Rust write `tests/test_x.py:5: AssertionError`, `sum_test.go:12: ...`, `src/lib.rs:10:5`; the last such
-place is where it was raised. JavaScript's traces are the other way round.
+Pytest, Go and Rust write `tests/test_x.py:5: AssertionError`, `sum_test.go:12: ...`, `src/lib.rs:10:5`; the error was
+raised at the last such place. JavaScript's traces have the opposite order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sandbox.text import one_line
 
 TEXT = 4096
-"""Characters of a failure's text that are looked at: its end."""
+"""How many characters at the end of a failure's text are searched."""
 
 _GUEST_ROOT = "/workspace/"
 _LENGTH = 200
@@ -22,9 +22,9 @@ _INSTALLED = ("node_modules/", "site-packages/")
 
 
 def find_location(text: str, file: str = "", line: str = "") -> tuple[str | None, int | None]:
-    """Path, relative to the repository's root, and line; None for what is not said. Pure.
+    """Return the path, relative to the repository's root, and the line; None for an unknown value. Pure.
 
-    `file`, `line`: what the case itself says, which is where the test begins.
+    `file`, `line`: the attributes of the test case, which say where the test begins.
     """
     named = _relative(one_line(file[: 4 * _LENGTH]))
     places = list(_places(text[-TEXT:]))
@@ -43,6 +43,6 @@ def _places(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _relative(path: str) -> str:
-    """Empty for a file outside the repository, which is the guest's own system."""
+    """Return the path relative to the repository; empty for a file outside of it, in the guest's system."""
     inside = path.removeprefix(_GUEST_ROOT).removeprefix("./")
     return "" if inside.startswith("/") or len(inside) > _LENGTH else inside

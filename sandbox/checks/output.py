@@ -1,4 +1,4 @@
-"""One output stream of a check: spooled to disk, bounded, head and tail kept, the drop counted."""
+"""One output stream of a check: spooled to disk with a size limit. Head and tail are kept, dropped bytes counted."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TAIL_BYTES = 8 * 1024
 """How much of a stream goes into the run record."""
 
 DROPPED = b"\n[... %d bytes dropped here ...]\n"
-"""Stands in a log between its head and its tail."""
+"""The mark between head and tail of a log."""
 
 _MARK = re.compile(re.escape(DROPPED).replace(b"%d", rb"(\d{1,20})"))
 MARK_BYTES = len(DROPPED) + 20
 CONTINUATION = bytes(range(0x80, 0xC0))
-"""Bytes of a UTF-8 character after its first."""
+"""Continuation bytes of a UTF-8 character: all after its first."""
 
 _RECENT_BYTES = 8 * TAIL_BYTES
 _COPY_BYTES = 1 << 16
@@ -38,12 +38,12 @@ _log = logging.getLogger(__name__)
 
 
 def head_bytes(limit: int) -> int:
-    """How much of the beginning of a stream is kept where `limit` bytes of it are."""
+    """Return how many of `limit` bytes are for the beginning of a stream."""
     return limit - limit // 2
 
 
 def read_mark(content: bytes) -> tuple[int, int] | None:
-    """How many bytes were dropped, and the length of the mark, where one begins this part of a log."""
+    """If this part of a log begins with a mark, return the number of dropped bytes and the length of the mark."""
     found = _MARK.match(content)
     return (int(found[1]), len(found[0])) if found else None
 
@@ -53,10 +53,10 @@ Follow = Callable[[str, bytes], None]
 
 
 class Follower:
-    """Hands output to a listener from a thread of its own, and drops what the listener is too slow for.
+    """Passes output to a listener from a separate thread, and drops output when the listener is too slow.
 
-    A listener that stalls (a paused terminal) or raises would stop the reading of the guest's output, and with it the
-    check (THREATS L08). It hears how much it missed; the log keeps what is dropped here.
+    Otherwise a listener that stalls (a paused terminal) or raises would stop the reading of the guest's output, and so
+    the check (THREATS L08). The listener receives the number of bytes it missed; the log keeps them.
     """
 
     def __init__(self, listener: Follow) -> None:
@@ -80,7 +80,7 @@ class Follower:
             self._thread.join(timeout=max(0.0, ends_at - time.monotonic()))
 
     def tell(self, name: str, chunk: bytes) -> None:
-        """Never waits, never raises."""
+        """Queue a chunk for the listener. Never waits, never raises."""
         try:
             self._put(name, chunk, 0)
         except queue.Full:
@@ -88,8 +88,8 @@ class Follower:
 
     def _put(self, name: str, chunk: bytes, timeout_s: float) -> None:
         missed = self._missed[name]
-        told = DROPPED % missed + chunk if missed else chunk
-        self._pending.put((name, told), block=timeout_s > 0, timeout=timeout_s)
+        content = DROPPED % missed + chunk if missed else chunk
+        self._pending.put((name, content), block=timeout_s > 0, timeout=timeout_s)
         self._missed[name] = 0
 
     def _hand_over(self) -> None:
@@ -100,16 +100,16 @@ class Follower:
                     listener(*item)
             except (OSError, ValueError):  # its stream is closed
                 listener = None
-            except Exception:  # noqa: BLE001 - the caller's code: what it does wrong must not stop a check
-                _log.warning("what listens to the output of a check failed, and is told no more", exc_info=True)
+            except Exception:  # noqa: BLE001 - the caller's code: its errors must not stop a check
+                _log.warning("the listener of a check's output failed and receives no more output", exc_info=True)
                 listener = None
 
 
 class Spool:
-    """Keeps the first and the last half of `limit` bytes of a stream in a file, byte for byte as they came.
+    """Stores the first and the last bytes of a stream in a file unchanged, half of `limit` each.
 
-    What may turn out to be the last half goes through an unnamed file, used as a ring: memory does not depend on the
-    limit. What the disk does not take counts as dropped: a full disk loses output, never a verdict.
+    Bytes after the first half go to an unnamed file that is used as a ring, so memory does not depend on the limit.
+    Bytes that cannot be written count as dropped: a full disk loses output, never a verdict.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
@@ -141,7 +141,7 @@ class Spool:
                 self._append_ring()
 
     def write(self, chunk: bytes) -> None:
-        """Take one chunk of guest output. A file that cannot be written is no error: see `dropped_bytes`."""
+        """Store one chunk of guest output. A write error is not raised: see `dropped_bytes`."""
         self.total_bytes += len(chunk)
         self._remember(chunk)
         if self._failed:
@@ -158,12 +158,12 @@ class Spool:
 
     @property
     def tail_text(self) -> str:
-        """The same, safe to show, from the first whole character on."""
+        """The same as text that is safe to show, from the first complete character."""
         return shown(self._whole_tail)
 
     @property
     def tail_from_byte(self) -> int:
-        """Where in the stream `tail_text` begins."""
+        """Offset in the stream at which `tail_text` begins."""
         return self.total_bytes - len(self._whole_tail)
 
     @property
@@ -173,7 +173,7 @@ class Spool:
 
     @property
     def dropped_bytes(self) -> int:
-        """How much of the stream is not in the file, once that is closed."""
+        """How many bytes of the stream are missing in the file, once it is closed."""
         return self.total_bytes - self._head_bytes - self._kept_in_ring + self._uncopied
 
     @property
@@ -182,7 +182,7 @@ class Spool:
 
     def _remember(self, chunk: bytes) -> None:
         self._recent += chunk[-TAIL_BYTES:]
-        if len(self._recent) > _RECENT_BYTES:  # rarely: a guest that prints byte by byte moves no kilobytes for each
+        if len(self._recent) > _RECENT_BYTES:  # rarely, so that output byte by byte does not copy kilobytes each time
             del self._recent[:-TAIL_BYTES]
 
     def _store(self, chunk: bytes) -> None:
@@ -206,7 +206,7 @@ class Spool:
             _write_all(self._ring, piece)
 
     def _append_ring(self) -> None:
-        """Oldest bytes first; those after `at` are the oldest, where the ring went round."""
+        """Append the ring, oldest bytes first; if it wrapped around, the oldest bytes are those after `at`."""
         if self._ring is None or self._failed:
             return
         at = self._past_head % self._tail_limit if self._past_head > self._tail_limit else 0

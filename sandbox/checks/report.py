@@ -1,6 +1,6 @@
-"""Summarise the JUnit files a check left in its report directory. Guest data: bounded, shown, never a verdict.
+"""Summarise the JUnit files in a check's report directory. Guest data: bounded, displayed, never used for a verdict.
 
-Parsed as a stream: a tree of elements takes forty times the memory of its file, and the guest fills twenty of them.
+Parsed as a stream: a tree of elements takes forty times the memory of its file, and a guest can write twenty files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEXT = 500
 
 
 def read_report(folder: Path) -> Report | None:
-    """The sum over all `*.xml` in the folder that are JUnit; None when there is none that can be used."""
+    """Return the sum of all JUnit files `*.xml` in the folder; None when none is usable."""
     counts: Counter[str] = Counter()
     failed: list[TestFailure] = []
     usable = False
@@ -70,7 +70,7 @@ def _parse(files: WorktreeFiles, entry: Entry) -> _Suites | None:
 
 
 class _Suites:
-    """Collects what counts while a parser reports elements: the suites at the top, or directly in `testsuites`."""
+    """Parser target that collects counts and failures of the suites at the top, or directly in `testsuites`."""
 
     def __init__(self) -> None:
         self.suites = 0
@@ -99,7 +99,7 @@ class _Suites:
             self._collecting = len(self.failed) < _FAILURES
 
     def data(self, text: str) -> None:
-        """Of a failure's text the beginning and the end are kept."""
+        """Keep the beginning and the end of a failure's text."""
         if not self._collecting:
             return
         self._pieces.append(text)
@@ -116,10 +116,10 @@ class _Suites:
         elif tag in {"failure", "error"} and self._case is not None:
             if self._collecting:
                 self.failed.append(_failure(self._case, self._message, "".join(self._pieces)))
-            self._case, self._collecting = None, False  # one a case
+            self._case, self._collecting = None, False  # one failure per case
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Required by the parser; there is no resource to close."""
 
 
 def _failure(case: dict[str, str], message: str, text: str) -> TestFailure:

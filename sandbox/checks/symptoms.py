@@ -1,8 +1,8 @@
-"""What the output of a failed check says about why it failed. Pure: lines in, a cause out, or None.
+"""Find the cause of a failed check in its output. Pure: lines in, a cause out, or None.
 
-All of it is guest text, so it explains and never decides. To be silent where a program only talks about such words,
-every pattern is anchored to the whole form in which one known tool says it (captured in tests/data/causes), and takes
-no more of the line than a name of known characters.
+All of it is guest text, so it explains and never decides. To avoid matches in other output, every pattern is anchored
+to the exact format of one known tool's message (captured in tests/data/causes), and takes from the line only a name of
+known characters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.CODE,
     CauseKind.UNKNOWN,
 )
-_NETWORK = "it asked for something from a network, and a check has none"
+_NETWORK = "it tried to use a network, and a check has none"
 _IMAGE = "add it to the profile's image (docs/images.md)"
 _EITHER = "the tree or the image lacks it"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
@@ -27,15 +27,15 @@ _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
 _READ_ONLY = "a check may write to its worktree, /tmp, its home directory and /report only"
 _NAME = r"([\w./+@-]{1,80})"
-_RAISED = r"^(?:E +)?"  # a traceback's last line, and pytest's way to show it
+_RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
 
 Declares = Callable[[str], bool]
-"""Whether the project declares what a module of this name comes from."""
+"""Whether the project declares the package of a module with this name."""
 
 
 @dataclass(frozen=True)
 class _Symptom:
-    """`pattern` matches a line; its group, if any, is the name that `sentence` has a place for."""
+    """`pattern` matches a line; its group, if any, is the name for the placeholder in `sentence`."""
 
     kind: CauseKind
     pattern: re.Pattern[str]
@@ -106,7 +106,7 @@ _END_OF_CAPTURED = re.compile(r"^(?:=+ .* =+|_+ .* _+|-+ Captured \w+ \w+ -+)$")
 
 
 def find_symptom(lines: Iterable[str], declares: Declares) -> Cause | None:
-    """The first symptom in the order of the output: later ones are most often its consequences."""
+    """Return the cause of the first symptom in the output: later ones are usually its consequences."""
     for line in with_headers(without_captured(lines)):
         found = _known(line) or _import(line, declares)
         if found is not None:
@@ -115,20 +115,20 @@ def find_symptom(lines: Iterable[str], declares: Declares) -> Cause | None:
 
 
 def missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
-    """Of a command that is not there, where the exit status says so too: a shell's, or that of a step of make."""
+    """Find a missing command, if the exit status of the shell or of a make step confirms it."""
     said = list(without_captured(lines))
     if exit_code != 127 and not any(_MAKE_127.match(line) for line in said):
         return None
     names = [match[1] for line in said for pattern in _NOT_THERE if (match := pattern.match(line))]
     if not names:
-        return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is not there: {_IMAGE}")
+        return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {_IMAGE}")
     if "/" in names[-1]:
         return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
     return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {_IMAGE}")
 
 
 def without_captured(lines: Iterable[str]) -> Iterable[str]:
-    """But for what pytest repeats of a test's own output: that is what the test is about."""
+    """Yield the lines without the test output that pytest repeats: it belongs to the test itself."""
     captured = False
     for line in lines:
         if _END_OF_CAPTURED.match(line):
@@ -138,7 +138,7 @@ def without_captured(lines: Iterable[str]) -> Iterable[str]:
 
 
 def with_headers(lines: Iterable[str]) -> Iterable[str]:
-    """gcc says only in the line after its error how a header was asked for: with <> it is the system's."""
+    """Mark headers with <> or "": gcc shows the #include only in the line after its error; <> is a system header."""
     waiting: re.Match[str] | None = None
     for line in lines:
         if waiting is not None:

@@ -1,4 +1,4 @@
-"""Orientation in a repository: the envelope (what is here) and the map (which symbols matter)."""
+"""Orientation in a repository: the envelope (its files) and the map (its most important symbols)."""
 
 from __future__ import annotations
 

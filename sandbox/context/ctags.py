@@ -1,8 +1,8 @@
-"""Symbols of a tree, by ctags in a guest: parsers of hostile input do not run on the host.
+"""Find the symbols of a tree with ctags in a guest: parsers of hostile input do not run on the host.
 
-The tree is mounted read-only; there is no network; output and time are bounded. What it prints is guest data: lines
-that are not what ctags prints are dropped. Format: ctags-json-output(5). A repository of 25,000 files gives 300,000
-lines: each is validated in one step, and what the map does not show (the pattern is half of a line) is not asked for.
+The tree is mounted read-only; there is no network; output and time are bounded. The output is guest data: lines in
+another format are dropped. Format: ctags-json-output(5). A repository of 25,000 files gives 300,000 lines: each is
+validated in one step, and fields that the map does not show (the pattern is half of a line) are not requested.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
+from sandbox.engine.container import INSTANCE_LABEL, Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
+from sandbox.engine.protocol import GuestRunner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 from sandbox.policy.container import ShippedPolicy
@@ -65,10 +65,10 @@ class Symbol(BaseModel):
 
 @dataclass(frozen=True)
 class Place:
-    """What the guest is called and made of, and where the tree is."""
+    """Where ctags runs: the guest's name, image and settings, and the host path of the tree."""
 
     name: str
-    engine: Engine
+    engine: GuestRunner
     policy: ShippedPolicy
     image_digest: str
     runtime: str
@@ -78,15 +78,17 @@ class Place:
 
 
 def read_symbols(place: Place) -> list[Symbol]:
-    """The definitions ctags finds, of the first `OUTPUT_BYTES` that it prints.
+    """Return the definitions in the first `OUTPUT_BYTES` of ctags' output.
 
-    Raises: `timeout`, `internal`, and what the engine adapter raises.
+    Raises: `timeout`, `internal`, and the errors of the engine adapter.
     """
     out, errors = _Bounded(OUTPUT_BYTES), _Bounded(64 * 1024)
     options = create_options(_spec(place), place.policy)
-    ending = run_to_end(place.engine, place.name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
+    ending = place.engine.run_to_end(place.name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
     if ending.timed_out:
-        raise SandboxError(ErrorCode.TIMEOUT, f"ctags did not finish within {DEADLINE_S:g} s", hint="Name globs.")
+        raise SandboxError(
+            ErrorCode.TIMEOUT, f"ctags did not finish within {DEADLINE_S:g} s", hint="Use include_globs."
+        )
     if ending.exit_code != 0 or ending.oom_killed:
         details = bytes(errors.content[-2000:]).decode("utf-8", errors="replace")
         raise SandboxError(ErrorCode.INTERNAL, f"ctags ended with exit code {ending.exit_code}", details=details)
@@ -96,7 +98,7 @@ def read_symbols(place: Place) -> list[Symbol]:
 
 
 def parse(output: bytes) -> Iterator[Symbol]:
-    """Symbols from ctags' JSON lines; pure."""
+    """Parse ctags' JSON lines; invalid lines are skipped. Pure."""
     for line in output.splitlines():
         try:
             yield Symbol.model_validate_json(line)

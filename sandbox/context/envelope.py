@@ -1,4 +1,4 @@
-"""The orientation envelope: what a newcomer to a repository needs first, in about 8 KB. From git objects only."""
+"""The orientation envelope: a first overview of a repository, in about 8 KB. From git objects only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.policy.paths import show_path
 ENVELOPE_BYTES = 8 * 1024
 TREE_ENTRIES = 300
 README_BYTES = 4 * 1024
-_README_READ_BYTES = 1024**2  # a longer one is shown as none: blobs are read whole
+_README_READ_BYTES = 1024**2  # a longer one counts as missing: blobs are read whole
 _README_SUFFIXES = (".md", ".adoc", ".rst", ".txt", "")
 _ENTRYPOINTS = {
     "makefile": "make",
@@ -112,7 +112,7 @@ def _clipped(context: Context) -> Context:
 
 
 def _shorter(readme: Readme, excess: int) -> Readme:
-    """At least `excess` bytes of JSON less; each character is one byte of JSON or more."""
+    """Remove `excess` characters, which are at least `excess` bytes of JSON."""
     return readme.model_copy(
         update={"content": readme.content[: max(0, len(readme.content) - excess)], "truncated": True}
     )

@@ -1,7 +1,7 @@
-"""The repository map: the symbols that matter most, under a token budget.
+"""The repository map: the most important symbols, within a token budget.
 
-A definition matters more the more other files mention its name; types and functions matter more than variables; tests
-and deep directories less. Tokens are estimated at four characters each.
+The score of a definition grows with the number of other files that mention its name. Types and functions score higher
+than variables; tests and deep directories score lower. Tokens are estimated at four characters each.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _KINDS = {
     **dict.fromkeys(("typedef", "type", "union", "constant"), 1.5),
 }
 _OTHER_KIND = 0.5
-_TELLING_LENGTH = 8  # `run` or `file` is mentioned everywhere and says little
+_TELLING_LENGTH = 8  # shorter names, like `run` or `file`, are common words and score lower
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,99}")
 _TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?|vendor|third_party)(/|$)|(^|/)test_[^/]*$")
 
 
 def mentions(contents: Iterable[bytes]) -> Counter[str]:
-    """In how many files each word occurs."""
+    """Count in how many files each word occurs."""
     counts: Counter[str] = Counter()
     for content in contents:
         counts.update(word.decode() for word in set(_WORD.findall(content)))
@@ -35,7 +35,7 @@ def mentions(contents: Iterable[bytes]) -> Counter[str]:
 
 
 def draw(symbols: Sequence[Symbol], counts: Counter[str], token_budget: int, files_total: int) -> RepoMap:
-    """The map, never longer than the budget."""
+    """Build the map, never longer than the budget."""
     weights = {path: _weight(path) for path in {s.path for s in symbols}}
     ranked = sorted(symbols, key=lambda s: (-_score(s, counts) * weights[s.path], s.path, s.line))
     left = token_budget * CHARACTERS_PER_TOKEN

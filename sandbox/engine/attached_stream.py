@@ -1,7 +1,7 @@
 """A connection to a container's stdin and stdout: one HTTP request, then raw bytes both ways.
 
-Our own few lines instead of the SDK's: its socket hides in a response whose buffers may hold what the guest said, and
-it has no deadline for the answer. Local engines only. POST /containers/{id}/attach, upgraded to `tcp`:
+This replaces the SDK's call: the SDK hides its socket in a response with buffers that may hold guest output, and sets
+no deadline for the answer. Local engines only. POST /containers/{id}/attach, upgraded to `tcp`:
 https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operation/ContainerAttach
 """
 
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import socket
 
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.errors import ErrorCode, SandboxError
 
 _MAX_HEADERS = 16 * 1024
 _END = b"\r\n\r\n"
 
 
-def attach(engine: Engine, container_id: str) -> socket.socket:
-    """The container's stdin, stdout and stderr, from now on. The caller closes it; stdin stays open for the next.
+def attach(engine: DockerApi, container_id: str) -> socket.socket:
+    """Connect to the container's stdin, stdout and stderr, from now on. The caller closes the socket; stdin stays open
+    for the next connection.
 
-    Raises: `engine_unavailable`, `internal` when the engine refuses.
+    Raises: `engine_unavailable`, `timeout`, `internal` when the engine refuses.
     """
     path = "/" + engine.endpoint.url.removeprefix("unix://").lstrip("/")
     channel = socket.socket(socket.AF_UNIX)
@@ -48,7 +49,7 @@ def _request(version: str, container_id: str) -> bytes:
 
 
 def _status(channel: socket.socket) -> bytes:
-    """Read the head of the answer to its last byte and none further: what follows is the guest's."""
+    """Read exactly the head of the answer and return its status code. The bytes after the head are guest output."""
     head = b""
     while not head.endswith(_END):
         ahead = channel.recv(_MAX_HEADERS, socket.MSG_PEEK)

@@ -1,7 +1,7 @@
-"""What a running container used, from its control groups: facts the guest cannot forge. Local engines only.
+"""Resource usage of a running container, read from its control groups. The guest cannot forge it. Local engines only.
 
-Version 1 has one hierarchy a controller, version 2 one for all. Counters disappear with the container, so they are
-sampled while it runs. Files: Documentation/admin-guide/cgroup-v1/*.rst and cgroup-v2.rst in the kernel tree.
+Version 1 has one hierarchy for each controller, version 2 one for all. Counters disappear with the container, so they
+are sampled while it runs. Files: Documentation/admin-guide/cgroup-v1/*.rst and cgroup-v2.rst in the kernel tree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Number = TypeVar("_Number", int, float)
 
 @dataclass(frozen=True)
 class CgroupPaths:
-    """Directories of one container's controllers; on version 2 all the same. None: not found, or not used."""
+    """Controller directories of one container; on version 2 they are all the same. None: not found, or not used."""
 
     version: int
     cpu: Path | None = None
@@ -35,10 +35,10 @@ class CgroupPaths:
 
 @dataclass(frozen=True)
 class Counters:
-    """What the kernel counted so far. None: this host does not count it, which is never the same as zero.
+    """The kernel's counters so far. None means that this host does not count it; None is never the same as zero.
 
-    `disk_written_bytes` is None on version 1: its block counters miss what is written back later (seen: 0 after 50 MB
-    and a sync on Linux 6.18).
+    `disk_written_bytes` is None on version 1: its block counters miss data that is written back later (seen: 0 after
+    50 MB and a sync on Linux 6.18).
     """
 
     cpu_time_s: float | None = None
@@ -49,7 +49,7 @@ class Counters:
     disk_written_bytes: int | None = None
 
     def merged(self, other: Counters) -> Counters:
-        """Field by field the larger: every counter only grows, a missing one says nothing."""
+        """Take the larger value of each field: every counter only grows. A missing value is ignored."""
         return Counters(
             cpu_time_s=_larger(self.cpu_time_s, other.cpu_time_s),
             memory_peak_bytes=_larger(self.memory_peak_bytes, other.memory_peak_bytes),
@@ -61,7 +61,7 @@ class Counters:
 
 
 def locate(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path("/proc")) -> CgroupPaths | None:
-    """Find the control groups of a process of the container; None when it is gone or outside what we can see."""
+    """Find the control groups of a process of the container; None when it has ended or its groups are not visible."""
     try:
         text = (proc / str(container_pid) / "cgroup").read_text(encoding="utf-8")
     except OSError:
@@ -79,25 +79,25 @@ def locate(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path("/pro
 
 
 def read(paths: CgroupPaths) -> Counters:
-    """One sample. Never raises: what cannot be read is None."""
+    """Read one sample. Never raises: a value that cannot be read is None."""
     return _read_v2(paths) if paths.version > 1 else _read_v1(paths)
 
 
 def pids_now(paths: CgroupPaths) -> int | None:
-    """Threads in the container at this moment."""
+    """Count the threads in the container at this moment."""
     return _number(paths.pids, "pids.current")
 
 
 def processes(paths: CgroupPaths) -> tuple[int, ...]:
-    """Pids of the host in the container's own group; those in groups below it are not listed."""
+    """List the processes in the container's own group, as host pids; groups below it are not included."""
     text = _text(paths.pids, "cgroup.procs") or ""
     return tuple(int(word) for word in text.split() if word.isdigit())
 
 
 class Sampler:
-    """Samples in a thread between enter and exit and keeps the largest of what it saw.
+    """Samples in a thread between enter and exit and keeps the largest values.
 
-    `oom_kills` and the peaks are kept by the kernel; only what happens after the last sample can be missed.
+    The kernel keeps `oom_kills` and the peaks, so only events after the last sample can be missed.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ def _read_v2(paths: CgroupPaths) -> Counters:
 
 
 def _groups(text: str) -> Iterable[tuple[str, str]]:
-    """`/proc/<pid>/cgroup`: `<hierarchy>:<controllers>:<path>` lines; the version 2 line has no controllers."""
+    """Parse `/proc/<pid>/cgroup`: `<hierarchy>:<controllers>:<path>` lines; the version 2 line has no controllers."""
     for line in text.splitlines():
         _, _, rest = line.partition(":")
         controllers, separator, path = rest.partition(":")
@@ -174,7 +174,7 @@ def _groups(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _v1_directory(root: Path, groups: dict[str, str], controller: str) -> Path | None:
-    """Hierarchies may be mounted jointly (`cpu,cpuacct`); distributions link the single names to them."""
+    """Find a controller's directory. Hierarchies may be mounted jointly (`cpu,cpuacct`), with links for each."""
     for name in (controller, f"cpu,{controller}", f"{controller},cpu"):
         found = _directory(root / name, groups.get(controller, ""))
         if found is not None:
@@ -183,7 +183,7 @@ def _v1_directory(root: Path, groups: dict[str, str], controller: str) -> Path |
 
 
 def _directory(root: Path, path: str) -> Path | None:
-    """The host's root group is no container's; `..` is a group outside our own namespace."""
+    """None for the host's root group, which is not a container's, and for `..`, a group outside our namespace."""
     pure = PurePosixPath(path)
     if path in ("", "/") or ".." in pure.parts:
         return None
@@ -192,7 +192,7 @@ def _directory(root: Path, path: str) -> Path | None:
 
 
 def _text(folder: Path | None, name: str) -> str | None:
-    """Read often, while a check runs: past pathlib and buffers it takes half the time."""
+    """Read a file. Called often while a check runs: without pathlib and buffers it takes half the time."""
     if folder is None:
         return None
     try:
@@ -203,7 +203,7 @@ def _text(folder: Path | None, name: str) -> str | None:
 
 
 def _number(folder: Path | None, *names: str) -> int | None:
-    """Of the first file that holds one."""
+    """Return the number in the first of these files that holds one."""
     for name in names:
         text = (_text(folder, name) or "").strip()
         if text.isdigit():
@@ -217,7 +217,7 @@ def _keyed(folder: Path | None, name: str, key: str) -> int | None:
 
 
 def _written(text: str | None) -> int | None:
-    """`io.stat` has one line a device, and none before the first transfer: that is zero, not unknown."""
+    """Sum `io.stat`, one line for each device. It is empty before the first transfer: that is zero, not unknown."""
     return None if text is None else sum(int(n) for n in re.findall(r"\bwbytes=(\d+)", text))
 
 

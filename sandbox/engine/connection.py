@@ -1,75 +1,117 @@
-"""One connection to an engine, and the translation of its errors."""
+"""Connect to a Docker engine, which implements `ContainerEngine` (protocol.py)."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import docker
 import docker.errors
 import docker.tls
 import requests
-import urllib3.exceptions
 
 from sandbox.config import is_checkout
+from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
+from sandbox.engine.docker_api import SLOW_HINT, UNIX, DockerApi, is_late
 from sandbox.engine.endpoint import Endpoint, candidates
-from sandbox.engine.quarantine_store import Ward
 from sandbox.errors import ErrorCode, SandboxError
 
 CONNECT_S = 1.5
-"""How long an address may take to accept a connection. What accepts one is waited for, up to `engine.timeout_s`."""
-_UNIX = "unix://"
-_LATE = (TimeoutError, BlockingIOError)
-"""Of a unix socket: connecting to one where nothing listens fails at once, and its queue may be full."""
+"""How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
 _NETWORK = ("tcp://", "http://", "https://")
 _RIGHTS_HINT = (
-    "An engine may be running, and you may not use it: join the group that owns its socket (often `docker`) and log in "
-    "again, or run this as root."
-)
-
-
-_SLOW_HINT = (
-    "An engine is there, and stuck or very busy: wait, or restart it (`systemctl restart docker`) when nothing else "
-    "runs in it. engine.timeout_s sets how long we wait."
+    "You have no permission for the engine's socket: join the group that owns it (often `docker`) and log in again, or "
+    "run this command as root."
 )
 
 
 @dataclass(frozen=True)
-class Engine:
-    """A reachable engine. `api` is for this package only; `local`: its cgroups and paths are this host's.
+class Engine(DockerApi):
+    """A Docker engine. Each method is documented where the function of this package is that does its work."""
 
-    `ward`: where containers that it cannot end are noted; without one they are errors.
-    """
+    def list_runtimes(self) -> tuple[str, ...]:
+        return runtimes.runtimes(self)
 
-    api: docker.APIClient
-    endpoint: Endpoint
-    version: str
-    ward: Ward | None = None
+    def require_runtime(self, name: str) -> None:
+        runtimes.require_runtime(self, name)
 
-    @property
-    def local(self) -> bool:
-        """Whether the engine shares this host's file system."""
-        return self.endpoint.url.startswith(_UNIX)
+    def require_same_users(self) -> None:
+        ownership.require_same_users(self)
 
-    def info(self) -> dict[str, Any]:
-        """`GET /info`, for capability probes."""
-        with translated("read the engine's information"):
-            info: dict[str, Any] = self.api.info()
-        return info
+    def can_mount(self, folder: Path, probe: visibility.Guise) -> bool:
+        return visibility.sees(self, folder, probe)
 
-    def close(self) -> None:
-        """Give back the sockets."""
-        self.api.close()
+    def inspect_image(self, reference: str) -> images.Image | None:
+        return images.inspect(self, reference)
+
+    def find_any_image_digest(self) -> str:
+        return images.any_digest(self)
+
+    def list_image_tags(self, *, label: str | None = None) -> tuple[str, ...]:
+        return images.tags(self, label=label)
+
+    def list_images_with_label(self, label: str) -> tuple[images.Image, ...]:
+        return images.labelled(self, label)
+
+    def find_image_digests_in_use(self) -> frozenset[str]:
+        return images.used_by_containers(self)
+
+    def tag_image(self, digest: str, reference: str) -> None:
+        images.tag(self, digest, reference)
+
+    def untag_image(self, reference: str) -> None:
+        images.untag(self, reference)
+
+    def pull_image(self, reference: str, deadline_s: float = images.PULL_DEADLINE_S) -> images.Image:
+        return images.pull(self, reference, deadline_s)
+
+    def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> images.Image:
+        return images.import_tar(self, stream, tag, labels)
+
+    def build_image(self, request: images.Build, progress: images.Progress) -> images.Image:
+        return images.build(self, request, progress)
+
+    def run_to_end(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        streams: container.Streams,
+        *,
+        deadline_s: float,
+        why_stop: container.WhyStop = container.nothing_stops,
+    ) -> container.Ending:
+        return container.run_to_end(self, name, options, streams, deadline_s=deadline_s, why_stop=why_stop)
+
+    def run_supervised(
+        self, name: str, options: Mapping[str, Any], work: supervised.Work, *, keep: bool
+    ) -> container.Ending:
+        return supervised.run_supervised(self, name, options, work, keep=keep)
+
+    def choose_free_name(self, name: str) -> str:
+        return quarantine.free_name(self, name)
+
+    def list_containers(self, labels: Mapping[str, str]) -> list[container.Listed]:
+        return container.list_labelled(self, labels)
+
+    def remove_container(self, name: str) -> None:
+        container.remove(self, name)
+
+    def remove_containers(self, labels: Mapping[str, str]) -> None:
+        container.remove_labelled(self, labels)
+
+    def retry_removal(self, name: str) -> None:
+        quarantine.reap(self, name)
 
 
 def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> Engine:
-    """Connect to the first engine that is there, and wait up to `timeout_s` for its answer.
+    """Connect to the first engine that listens, and wait up to `timeout_s` for its answer.
 
-    Raises: `engine_unavailable`, saying what was tried: within two seconds when nothing listens; after `timeout_s` when
-    something listens and does not answer (then no other is tried: the next command would find this one again).
+    Raises: `engine_unavailable`, with the endpoints that were tried. Without a listener this takes two seconds at most.
+    An engine that listens and does not answer takes `timeout_s`, and no other endpoint is tried: the next command would
+    find the same engine again.
     """
     tried = []
     endpoints = candidates(configured, environ)
@@ -77,7 +119,7 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> En
         try:
             return _connect(endpoint, timeout_s, CONNECT_S / len(endpoints))
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
-            if _is_late(error):
+            if is_late(error):
                 raise _slow(endpoint, timeout_s, error) from error
             tried.append(f"{endpoint.url} ({endpoint.source}): {_reason(error)}")
     raise SandboxError(
@@ -90,40 +132,26 @@ def _hint(tried: Iterable[str]) -> str:
 
 
 def start_hint() -> str:
-    """How to get an engine, where nothing listens."""
+    """Explain how to start an engine when none listens."""
     make = ", `make engine` in this checkout installs and starts one" if is_checkout() else ""
     return f"Start it (as root: `systemctl start docker`{make}), or point engine.host / DOCKER_HOST at a running one."
-
-
-def _is_late(error: BaseException) -> bool:
-    """Whether something listens and did not answer in time. The SDK wraps what says so: in its own exception while
-    it asks for the version, in one of requests on a unix socket.
-    """
-    seen: BaseException | None = error
-    late = False
-    while seen is not None:
-        if isinstance(seen, (requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError)):
-            return False
-        late = late or isinstance(seen, (*_LATE, urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout))
-        seen = seen.__cause__ or seen.__context__
-    return late
 
 
 def _slow(endpoint: Endpoint, timeout_s: float, error: Exception) -> SandboxError:
     return SandboxError(
         ErrorCode.ENGINE_UNAVAILABLE,
         f"The container engine did not answer within {timeout_s:g} s",
-        details=f"{endpoint.url} ({endpoint.source}): something listens there. {error}",
-        hint=_SLOW_HINT,
+        details=f"{endpoint.url} ({endpoint.source}): it accepted the connection. {error}",
+        hint=SLOW_HINT,
     )
 
 
 def _require_listener(url: str, connect_s: float) -> None:
-    """Raises: OSError when nobody listens on a unix socket; docker 7.2 would leak the socket of a failed connect."""
-    if url.startswith(_UNIX):
+    """Raises: OSError without a listener on a unix socket; docker 7.2 would leak the socket of a failed connect."""
+    if url.startswith(UNIX):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(connect_s)
-            probe.connect("/" + url.removeprefix(_UNIX).lstrip("/"))
+            probe.connect("/" + url.removeprefix(UNIX).lstrip("/"))
 
 
 def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> Engine:
@@ -136,11 +164,11 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> Engine:
             ca_cert=str(folder / "ca.pem"),
             verify=True,
         )
-    # The stubs say int; requests takes fractions of a second, and a pair: to connect, to be answered.
+    # The stubs say int; requests takes fractions of a second, and a pair: connect timeout, read timeout.
     patience: Any = (connect_s, timeout_s) if endpoint.url.startswith(_NETWORK) else timeout_s
     api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
-    # No proxy and no ~/.netrc is about a unix socket, and looking for them is a quarter of what a question costs us.
-    api.trust_env = not endpoint.url.startswith(_UNIX)
+    # Proxies and ~/.netrc do not apply to a unix socket, and looking for them takes a quarter of a request's time.
+    api.trust_env = not endpoint.url.startswith(UNIX)
     try:
         version = str(api.version(api_version=False)["Version"])
     except BaseException:
@@ -156,36 +184,3 @@ def _reason(error: Exception) -> str:
         if known.lower() in text.lower():
             return known
     return type(error).__name__
-
-
-@contextmanager
-def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None = None) -> Iterator[None]:
-    """Turn the SDK's exceptions into ours: what we tried, and the engine's words as evidence."""
-    try:
-        yield
-    except docker.errors.NotFound as error:
-        if on_missing is not None:
-            raise on_missing(str(error.explanation or error)) from error
-        raise _engine_error(action, str(error.explanation or error)) from error
-    except docker.errors.APIError as error:
-        raise _engine_error(action, str(error.explanation or error)) from error
-    except docker.errors.DockerException as error:
-        raise _engine_error(action, str(error)) from error
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or _is_late(error):
-            raise SandboxError(
-                ErrorCode.TIMEOUT,
-                f"The engine did not answer in time: could not {action}",
-                details=str(error),
-                hint=_SLOW_HINT,
-            ) from error
-        raise SandboxError(
-            ErrorCode.ENGINE_UNAVAILABLE,
-            f"The engine stopped answering: could not {action}",
-            details=str(error),
-            hint="It was stopped, restarted or cut off while we worked: `sandbox doctor` says whether one answers now.",
-        ) from error
-
-
-def _engine_error(action: str, details: str) -> SandboxError:
-    return SandboxError(ErrorCode.INTERNAL, f"The engine refused to {action}", details=details)

@@ -1,7 +1,7 @@
-"""The life of one container: created, compared with what was asked, attached, started, waited for, removed.
+"""The life of one container: create, compare with the request, attach, start, wait, remove.
 
-The container's main process is the command. Nothing here runs a second command in it, copies into it or out of it:
-the engine's `exec`, `cp` and archive endpoints are not used by the product.
+The container's main process is the command. No second command runs in it, and no file is copied into or out of it:
+the product does not use the engine's `exec`, `cp` and archive endpoints.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import requests
 import tenacity
 
 from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_S, give_up, is_held, remove_within
 from sandbox.engine.verify_created import require_created
@@ -30,8 +30,8 @@ INSTANCE_LABEL = "space.sandbox.instance"
 TASK_LABEL = "space.sandbox.task"
 REMOVE_ATTEMPTS = 3
 UNSEEN_HINT = (
-    "It runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp): use an engine "
-    "of this host, or a home (--home, SANDBOX_HOME) that both see at the same path; `sandbox doctor` tries it."
+    "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp). Use an "
+    "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it."
 )
 _UNSEEN = "bind source path does not exist"
 _DRAIN_S = 10.0
@@ -40,25 +40,25 @@ _LATE_S = 2.0
 Sink = Callable[[bytes], None]
 
 ASK_S = 0.25
-"""How often a `WhyStop` is asked, at least."""
+"""Longest time between two calls of a `StopCondition`."""
 
 WhyStop = Callable[[], Verdict | None]
-"""Asked while a guest runs, from the thread that waits for it: the verdict it should end with now, or None."""
+"""Called while a guest runs, from the thread that waits for it. Returns the verdict to stop it with now, or None."""
 
 
 def nothing_stops() -> Verdict | None:
-    """The `WhyStop` of a guest that only its deadline ends."""
+    """A `StopCondition` that is never met: only the deadline ends the guest."""
     return None
 
 
 def task_container(instance: str, task_id: str) -> str:
-    """Name of a task's container: the same for every process that works on the home."""
+    """Return the name of a task's container: the same in every process that uses this home."""
     return f"sandbox-{instance}-{task_id.removeprefix('task-')}"
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Where the guest's output goes, chunk by chunk, from a thread of its own."""
+    """Receivers of the guest's output, called for each chunk from a separate thread."""
 
     stdout: Sink
     stderr: Sink
@@ -66,10 +66,11 @@ class Streams:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a guest ended, by the engine's and the kernel's account. `oom_killed`: any process of it.
+    """How a guest ended, according to the engine and the kernel. `oom_killed`: the kernel killed any of its processes.
 
-    `signal`: what killed its command, where that is known. `stopped`: why we ended it before its deadline.
-    `lost`: it ended without its supervisor's report. `leftover_processes`: killed after the command had ended.
+    `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
+    `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
+    after the command had ended.
     """
 
     exit_code: int | None
@@ -85,7 +86,7 @@ class Ending:
 
 
 def run_to_end(
-    engine: Engine,
+    engine: DockerApi,
     name: str,
     options: Mapping[str, Any],
     streams: Streams,
@@ -93,11 +94,11 @@ def run_to_end(
     deadline_s: float,
     why_stop: WhyStop = nothing_stops,
 ) -> Ending:
-    """Run one fresh container to its end, at most `deadline_s` seconds or until `why_stop` says why it should end
-    before, and leave nothing behind.
+    """Run one fresh container until it ends, for at most `deadline_s` seconds or until `stop_condition` is met, and
+    remove it.
 
-    Raises: `policy_violation` when the engine made something else than asked, `image_missing`, `internal` when the
-    guest could not be started, `timeout` when the engine itself hangs. Interrupts pass through after removal.
+    Raises: `policy_violation` when the created container differs from the request, `image_missing`, `internal` when
+    the guest could not be started, `timeout` when the engine itself hangs. Interrupts pass through after removal.
     """
     with _created(engine, name, options) as container_id:
         pump = _attach(engine, container_id, streams)
@@ -124,17 +125,17 @@ def run_to_end(
 
 
 @contextmanager
-def _created(engine: Engine, name: str, options: Mapping[str, Any]) -> Iterator[str]:
+def _created(engine: DockerApi, name: str, options: Mapping[str, Any]) -> Iterator[str]:
     try:
         yield str(create(engine, name, options)["Id"])
     finally:
-        # By name: it is ours alone, and known even when an interrupt came before the engine's answer did.
+        # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.
         remove(engine, name)
 
 
-def create(engine: Engine, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a container and compare it with what was asked; the engine's account of it. Whoever calls removes it, even
-    when this fails.
+def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Create a container, compare it with the request, and return the engine's `inspect` answer. The caller removes
+    the container, even when this fails.
 
     Raises: `policy_violation`, `image_missing`, `engine_unavailable` when it does not see our files, `internal`.
     """
@@ -158,8 +159,8 @@ def create(engine: Engine, name: str, options: Mapping[str, Any]) -> dict[str, A
 
 
 def is_unseen(error: docker.errors.APIError) -> bool:
-    """Whether a container was refused because the engine does not find what is to be mounted. By its words: it has no
-    code for it.
+    """Whether a container was refused because the engine does not find a mount's source. Decided by the message: the
+    engine has no code for it.
     """
     return error.status_code == requests.codes.bad_request and _UNSEEN in str(error.explanation)
 
@@ -173,10 +174,11 @@ def _unseen(error: docker.errors.APIError) -> SandboxError:
     )
 
 
-def remove(engine: Engine, name: str) -> None:
-    """Kill and delete a container of ours; one that is not there is fine, one that was given up is left alone.
+def remove(engine: DockerApi, name: str) -> None:
+    """Kill and delete a container of ours. A missing container is fine; a quarantined one is left alone.
 
-    When the engine does not answer in time, it is given up. Raises: `internal` when it stays for another reason.
+    When the engine does not answer in time, the container is quarantined. Raises: `internal` when the removal fails for
+    another reason.
     """
     if is_held(engine, name):
         return
@@ -190,7 +192,7 @@ def remove(engine: Engine, name: str) -> None:
         attempts(remove_within, engine, name, REMOVE_S)
     except SandboxError as error:
         if error.code is ErrorCode.TIMEOUT and engine.ward is not None:
-            with suppress(OSError):  # a home that cannot be written: then it is an error
+            with suppress(OSError):  # the home cannot be written: fall through to the error
                 give_up(engine, engine.ward, name, error)
                 return
         raise SandboxError(
@@ -203,7 +205,7 @@ def remove(engine: Engine, name: str) -> None:
 
 @dataclass(frozen=True)
 class Listed:
-    """A container as the engine lists it. `sources`: what of the host is mounted in it."""
+    """A container as the engine lists it. `sources`: the host paths that are mounted in it."""
 
     id: str
     name: str
@@ -212,8 +214,8 @@ class Listed:
     sources: tuple[str, ...]
 
 
-def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
-    """Every container that carries all these labels, running or not, but for those that were given up."""
+def list_labelled(engine: DockerApi, labels: Mapping[str, str]) -> list[Listed]:
+    """List the containers with all these labels, running or not, except quarantined ones."""
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with translated("list our containers"):
         found = engine.api.containers(all=True, filters={"label": wanted})
@@ -230,19 +232,19 @@ def list_labelled(engine: Engine, labels: Mapping[str, str]) -> list[Listed]:
     return [container for container in listed if not is_held(engine, container.name)]
 
 
-def remove_labelled(engine: Engine, labels: Mapping[str, str]) -> None:
-    """Remove every container that carries all these labels, running or not."""
+def remove_labelled(engine: DockerApi, labels: Mapping[str, str]) -> None:
+    """Remove every container with all these labels, running or not."""
     for container in list_labelled(engine, labels):
         remove(engine, container.id)
 
 
 def _may_pass(error: BaseException) -> bool:
-    """An engine that did not answer within a deadline does not answer within three."""
+    """Timeouts are not retried: an engine that did not answer within one deadline does not answer within three."""
     return isinstance(error, SandboxError) and error.code is not ErrorCode.TIMEOUT
 
 
-def _attach(engine: Engine, container_id: str, streams: Streams) -> threading.Thread:
-    """Attach before start, or the first output is lost."""
+def _attach(engine: DockerApi, container_id: str, streams: Streams) -> threading.Thread:
+    """Read the guest's output in a thread. Attach before the start, or the first output is lost."""
     with translated("attach to the container"):
         frames = engine.api.attach(container_id, stdout=True, stderr=True, stream=True, demux=True)
     pump = threading.Thread(target=_pump, args=(frames, streams), name="guest-output", daemon=True)
@@ -252,7 +254,7 @@ def _attach(engine: Engine, container_id: str, streams: Streams) -> threading.Th
 
 def _pump(frames: Any, streams: Streams) -> None:
     try:
-        with suppress(OSError, ValueError):  # the socket goes when the container goes
+        with suppress(OSError, ValueError):  # the socket closes when the container ends
             for out, err in frames:
                 if out:
                     streams.stdout(out)
@@ -264,9 +266,9 @@ def _pump(frames: Any, streams: Streams) -> None:
 
 
 def _wait_or_stop(
-    engine: Engine, container_id: str, deadline_s: float, why_stop: WhyStop
+    engine: DockerApi, container_id: str, deadline_s: float, why_stop: WhyStop
 ) -> tuple[bool, Verdict | None]:
-    """Whether the time ran out, or why it is stopped, first."""
+    """Wait for the first of: the deadline (True), a met stop condition (its verdict), the guest's end."""
     ends_at = time.monotonic() + deadline_s
     while (left_s := ends_at - time.monotonic()) > 0:
         if (reason := why_stop()) is not None:
@@ -276,18 +278,18 @@ def _wait_or_stop(
     return _runs_on(engine, container_id), None
 
 
-def _runs_on(engine: Engine, container_id: str) -> bool:
-    """Asked once the time is up, with the engine's whole time for an answer: a slow one hides that it had ended."""
+def _runs_on(engine: DockerApi, container_id: str) -> bool:
+    """Checked at the deadline, with the engine's full timeout: a slow engine may not have reported the end yet."""
     asked = time.monotonic()
     with translated("inspect the container"):
         running = bool(engine.api.inspect_container(container_id)["State"]["Running"])
     if running and time.monotonic() - asked > ASK_S:
-        return _wait(engine, container_id, _LATE_S)  # it stood still, and may not have heard of the end itself
+        return _wait(engine, container_id, _LATE_S)  # the engine stalled, and may not have noticed the end itself
     return running
 
 
-def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
-    """Whether the time ran out first."""
+def _wait(engine: DockerApi, container_id: str, seconds: float) -> bool:
+    """Wait for the end of the container. Returns True when the time ran out first."""
     with translated("wait for the container"):
         try:
             engine.api.wait(container_id, timeout=seconds)  # type: ignore[arg-type]  # requests takes fractions
@@ -300,32 +302,32 @@ def _wait(engine: Engine, container_id: str, seconds: float) -> bool:
     return False
 
 
-def kill(engine: Engine, container_id: str) -> None:
-    """End it now, whatever it does. One that has ended, or that somebody removed, is fine."""
+def kill(engine: DockerApi, container_id: str) -> None:
+    """Kill a container. One that has ended or was removed is fine."""
     with translated("kill the container"):
         try:
             engine.api.kill(container_id, signal="SIGKILL")
         except docker.errors.APIError as error:
-            if error.status_code not in {requests.codes.conflict, requests.codes.not_found}:  # 409: it ended just now
+            if error.status_code not in {requests.codes.conflict, requests.codes.not_found}:  # 409: it has just ended
                 raise
 
 
-def _state(engine: Engine, container_id: str) -> dict[str, Any]:
+def _state(engine: DockerApi, container_id: str) -> dict[str, Any]:
     with translated("inspect the ended container"):
         state: dict[str, Any] = engine.api.inspect_container(container_id)["State"]
     if state["Running"]:
         raise SandboxError(
             ErrorCode.TIMEOUT,
             "The engine did not end the container in time",
-            hint="`sandbox gc` tries to remove it again; restarting the engine helps.",
+            hint="Run `sandbox gc` to try the removal again. If that fails, restart the engine.",
         )
     if state.get("Error"):
         raise SandboxError(ErrorCode.INTERNAL, "The engine could not run the container", details=str(state["Error"]))
     return state
 
 
-def _confirmed(engine: Engine, container_id: str, options: Mapping[str, Any]) -> CgroupPaths | None:
-    """Check the guest's mounts, and find its control groups; None when it has ended already or is elsewhere."""
+def _confirmed(engine: DockerApi, container_id: str, options: Mapping[str, Any]) -> CgroupPaths | None:
+    """Check the guest's mounts and find its control groups; None when it has ended or the engine is not local."""
     if not engine.local:
         return None
     with translated("inspect the started container"):

@@ -1,7 +1,7 @@
-"""Policy + container spec -> the body of `POST /containers/create`.
+"""Translate a policy and a container spec to the body of `POST /containers/create`.
 
-Everything an image could say is overridden and everything a guest must not have is sent as an explicit empty value, so
-that `verify` can compare the created container field by field. docs/hardening.md has one row an option.
+Every setting that an image could make is overridden, and everything a guest must not have is sent as an explicit empty
+value, so that `verify_created` can compare the container field by field. docs/hardening.md has a row for each option.
 Fields: https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operation/ContainerCreate
 """
 
@@ -73,10 +73,10 @@ PROTECTED_ENV = frozenset(
     }
 )
 """Names an image may not set: they change which code the guest's PID 1, its shells or its git start, or ask a runtime
-hook for a device. Each is removed from what the image brings; a check that asks for one is refused."""
+hook for a device. Each is removed from an image's environment; a check that sets one is refused."""
 
 INHERITED_PREFIXES = ("LD_", "BASH_FUNC_", "_LIBCONTAINER_")
-"""Families too open to list: `verify` refuses an image that adds such a name."""
+"""Families with too many names to list: `verify_created` refuses an image that adds such a name."""
 
 PROTECTED_PREFIXES = (*INHERITED_PREFIXES, "GIT_")
 
@@ -94,13 +94,13 @@ MASKED_PATHS = (
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
 )
-"""Sent, not left to the engine: 20.10 does not yet mask interrupts and powercap. What a kernel lacks is skipped."""
+"""Sent explicitly: engine 20.10 does not mask interrupts and powercap yet. Paths that a kernel lacks are skipped."""
 
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 PORT_START = "net.ipv4.ip_unprivileged_port_start"
 SYSCTLS = {PORT_START: "1024"}
-"""As on an ordinary host. Engines since 20.10 open all ports to a container that has a network namespace of its own."""
+"""As on an ordinary host. Engines since 20.10 open all ports to a container with its own network namespace."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
@@ -109,32 +109,33 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 SUPERVISOR_TARGET = "/sandbox-init"
-MAX_LEASE_S = 31_536_000  # images/init/init.c takes no more
+MAX_LEASE_S = 31_536_000  # the maximum that images/init/init.c accepts
 
 
 @dataclass(frozen=True)
 class Supervisor:
-    """Our PID 1 (images/init), mounted into any image. It takes commands over stdin, and ends when none came for long.
+    """Our PID 1 (images/init), mounted into any image. It takes commands over stdin, and exits after `lease_s` without
+    one.
 
-    `lease_s`: at most a year. `binary`: static, at a path whose content never changes: the guest keeps the file it was
-    started with.
+    `lease_s`: at most a year. `binary`: static, at a path with content that never changes: the guest keeps the file it
+    was started with.
     """
 
     binary: Path
     lease_s: int
 
     def argv(self, folders: Sequence[str]) -> tuple[str, ...]:
-        """Its command. `folders`: where checks write; it tries each before they begin (posture.py)."""
+        """Return its command. `folders`: where checks write; PID 1 first tries to write to each (ownership.py)."""
         return (SUPERVISOR_TARGET, str(self.lease_s), *folders)
 
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """One container to create. Host paths are absolute; nothing here comes from a repository.
+    """One container to create. Host paths are absolute; no value comes from a repository.
 
     The caller has checked that `cwd` is a directory of the workspace reached without a symlink: the runtime resolves it
     as root inside the container, and creates it there when it is missing (CVE-2024-21626, CVE-2019-16884).
-    A supervised guest has no command of its own: `argv` and `env` are empty, checks bring theirs (see commands.py).
+    A supervised guest has no own command: `argv` and `env` are empty, each check has its own (see guest_commands.py).
     """
 
     name: str
@@ -150,15 +151,15 @@ class ContainerSpec:
     runtime: str
     labels: Mapping[str, str]
     cpuset: str  # "0-1"; "": every CPU
-    workspace_read_only: bool = False  # for guests that only look
+    workspace_read_only: bool = False  # for guests that only read
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
-    supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the command is PID 1's child
+    supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
 
 
 def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
-    """Translate to `POST /containers/create`: pure, so each hardening flag is unit-tested. The name goes in the query.
+    """Translate to `POST /containers/create`: pure, so each hardening flag is unit-tested. The name is a URL query.
 
-    Raises: `policy_violation` when the spec asks for more than the policy gives.
+    Raises: `policy_violation` when the spec asks for more than the policy allows.
     """
     _require_identity(spec, policy)
     _require_paths(spec, policy)
@@ -177,7 +178,7 @@ def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]
 
 
 def require_environment(env: Mapping[str, str]) -> None:
-    """Raises: `policy_violation` for what a check may not set."""
+    """Raises: `policy_violation` for a variable that a check may not set."""
     for name, value in env.items():
         if not _ENV_NAME.fullmatch(name) or protected(name):
             raise _violation(f"A check may not set the environment variable {name!r}")
@@ -186,19 +187,19 @@ def require_environment(env: Mapping[str, str]) -> None:
 
 
 def require_command(argv: Sequence[str]) -> None:
-    """Raises: `policy_violation` unless it is a command."""
+    """Raises: `policy_violation` for an empty command or NUL bytes."""
     if not argv or not argv[0] or any("\0" in word for word in argv):
         raise _violation("A check needs a command without NUL bytes")
 
 
 def require_directory(cwd: PurePosixPath, policy: ShippedPolicy) -> None:
-    """Raises: `policy_violation` unless it is named inside the workspace."""
+    """Raises: `policy_violation` unless the path is inside the workspace."""
     if ".." in cwd.parts or not cwd.is_relative_to(policy.container.mounts.workspace) or "\0" in str(cwd):
         raise _violation(f"A check runs inside {policy.container.mounts.workspace}, not in {cwd}")
 
 
 def protected(name: str) -> bool:
-    """Whether only the policy may decide about this environment variable."""
+    """Whether only the policy may set this environment variable."""
     return name in PROTECTED_ENV or name.startswith(PROTECTED_PREFIXES)
 
 
@@ -206,7 +207,7 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     uid, gid = spec.user
     talks = spec.supervisor is not None
     return {
-        # All of it: an empty entrypoint would let the image's own in.
+        # The whole command: with an empty entrypoint the engine uses the image's own.
         "Entrypoint": list(spec.supervisor.argv(_writable(spec, policy)) if spec.supervisor else spec.argv),
         "Cmd": [],
         "User": f"{uid}:{gid}",
@@ -220,7 +221,7 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "Volumes": {},
         "Tty": False,
         "OpenStdin": talks,
-        "StdinOnce": False,  # the next controller talks to the same guest
+        "StdinOnce": False,  # a later controller connects to the same guest
         "AttachStdin": talks,
         "AttachStdout": True,
         "AttachStderr": True,
@@ -229,14 +230,14 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
 
 
 def _writable(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
-    """The folders of this host that a check writes to."""
+    """List the mounted host folders that a check writes to, by their guest paths."""
     mounts = policy.container.mounts
     workspace = [] if spec.workspace_read_only else [mounts.workspace]
     return [*workspace, *([mounts.report] if spec.report else [])]
 
 
 def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
-    """`NAME=value` sets; a bare `NAME` removes what the image sets (seen on 20.10; `NAME=` leaves an empty value)."""
+    """`NAME=value` sets a variable; a bare `NAME` removes the image's (seen on 20.10; `NAME=` leaves it empty)."""
     require_environment(spec.env)
     chosen = {
         "PATH": PATH,
@@ -252,7 +253,7 @@ def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
 def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     return {
         "Runtime": spec.runtime,
-        "Init": spec.supervisor is None,  # ours is PID 1 itself: it reaps, and nobody else may be its parent
+        "Init": spec.supervisor is None,  # our supervisor is PID 1 itself: it reaps, and must not have a parent
         "Privileged": False,
         "CapDrop": ["ALL"],
         "CapAdd": [],
@@ -269,9 +270,9 @@ def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "CgroupParent": "",
         "Cgroup": "",
         "Sysctls": dict(SYSCTLS),
-        "AutoRemove": False,  # it would lose the exit status
+        "AutoRemove": False,  # would lose the exit status
         "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
-        "LogConfig": {"Type": "none", "Config": {}},  # attach before start; a log file has no useful limit
+        "LogConfig": {"Type": "none", "Config": {}},  # we attach before the start; a log file has no useful limit
     }
 
 
@@ -320,7 +321,7 @@ def _resources(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
 def _files(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     mounts, inodes = policy.container.mounts, policy.container.tmp_inodes
     uid, gid = spec.user
-    tmpfs = f"rw,exec,nosuid,nodev,nr_inodes={inodes}"  # exec: builds run what they put there
+    tmpfs = f"rw,exec,nosuid,nodev,nr_inodes={inodes}"  # exec: builds run programs that they write there
     home = f"{tmpfs},size={spec.limits.home_bytes},mode=0700,uid={uid},gid={gid}"
     binds = (
         (spec.workspace, mounts.workspace, spec.workspace_read_only),
@@ -350,27 +351,27 @@ def _bind(source: Path, target: str, read_only: bool) -> dict[str, Any]:
 
 def _require_identity(spec: ContainerSpec, policy: ShippedPolicy) -> None:
     if not _NAME.fullmatch(spec.name):
-        raise _violation(f"Not a container name of ours: {spec.name!r}")
+        raise _violation(f"Not a valid container name: {spec.name!r}")
     if not _IMAGE.fullmatch(spec.image):
-        raise _violation(f"An image is named by its digest, not by {spec.image!r}")
+        raise _violation(f"An image must be given by its digest, not as {spec.image!r}")
     _require_purpose(spec)
     if min(spec.user) < 1:
-        raise _violation("A guest never runs as uid or gid 0")
+        raise _violation("A guest must not run as uid or gid 0")
     if spec.runtime not in policy.container.runtimes:
         raise _violation(
             f"The policy does not allow the runtime {spec.runtime!r}",
             f"It allows {', '.join(policy.container.runtimes)}; see container.runtime and policies/container.toml.",
         )
     if not _CPUSET.fullmatch(spec.cpuset):
-        raise _violation(f"Not a set of CPUs: {spec.cpuset!r}")
+        raise _violation(f"Not a valid CPU set: {spec.cpuset!r}")
 
 
 def _require_purpose(spec: ContainerSpec) -> None:
-    """Either a command, or a supervisor that will be told one: both would hide which of them runs."""
+    """Require either a command or a supervisor that receives commands later: with both it is unclear which runs."""
     if spec.supervisor is None:
         require_command(spec.argv)
     elif spec.argv or spec.env or not 1 <= spec.supervisor.lease_s <= MAX_LEASE_S:
-        raise _violation("A supervised guest has no command of its own, and a lease")
+        raise _violation(f"A supervised guest must have no command and a lease of 1 to {MAX_LEASE_S} s")
 
 
 def _require_paths(spec: ContainerSpec, policy: ShippedPolicy) -> None:
@@ -378,7 +379,7 @@ def _require_paths(spec: ContainerSpec, policy: ShippedPolicy) -> None:
     binary = spec.supervisor.binary if spec.supervisor else None
     for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, binary):
         if path is not None and not _bindable(path):
-            raise _violation(f"{path} cannot be given to a guest")
+            raise _violation(f"{path} may not be mounted into a guest")
 
 
 def _bindable(path: Path) -> bool:
@@ -394,7 +395,7 @@ def _require_limits(limits: Limits, ceiling: Limits) -> None:
                 f"The limit {name}={asked} is above the policy's ceiling of {most}",
                 "Lower it in the profile, or raise [ceiling] in policies/container.toml.",
             )
-    if not MIN_CPUS <= limits.cpus <= ceiling.cpus:  # also what is not a number
+    if not MIN_CPUS <= limits.cpus <= ceiling.cpus:  # also false for NaN
         raise _violation(f"cpus must be a number of at least {MIN_CPUS}")
 
 

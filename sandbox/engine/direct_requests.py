@@ -1,7 +1,7 @@
-"""Ask a local engine what it has to say about one thing, without the SDK: a tenth of its time for a question.
+"""Inspect one object of a local engine without the SDK: it takes a tenth of the SDK's time.
 
-Only questions, and only answers that say yes. Whatever else comes is left to the SDK, which asks again and knows what
-went wrong. HTTP/1.0, so that the body ends with the connection, and nothing is shared between threads.
+Read requests only, and only successful answers. For any other answer the SDK repeats the request and reports the error.
+HTTP/1.0: the body ends with the connection, and threads share no state.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from urllib.parse import quote
 
 import requests
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.docker_api import DockerApi
 
 _MAX_BYTES = 32 * 1024**2
 _PIECE = 64 * 1024
 
 
-def inspect(engine: Engine, kind: str, name: str) -> dict[str, Any] | None:
-    """`GET /<kind>/<name>/json`; None when the engine is not on this host, or does not simply answer.
+def inspect(engine: DockerApi, kind: str, name: str) -> dict[str, Any] | None:
+    """Send `GET /<kind>/<name>/json`; None when the engine is not on this host, or the answer is not a plain success.
 
-    Raises: requests.ReadTimeout when it does not answer in the time it has: the SDK would wait as long again.
+    Raises: requests.ReadTimeout when the engine does not answer in time: the SDK would wait as long again.
     """
     if not engine.local:
         return None
@@ -34,7 +34,7 @@ def inspect(engine: Engine, kind: str, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _asked(engine: Engine, target: str) -> tuple[bytes, bytes, bytes]:
+def _asked(engine: DockerApi, target: str) -> tuple[bytes, bytes, bytes]:
     path = "/" + engine.endpoint.url.removeprefix("unix://").lstrip("/")
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(engine.api.timeout)

@@ -16,7 +16,7 @@ from sandbox.errors import ErrorCode, SandboxError
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an engine may answer, and what named it."""
+    """Address of an engine, and the setting it comes from."""
 
     url: str
     source: str
@@ -24,7 +24,7 @@ class Endpoint:
 
 
 def candidates(configured: str, environ: Mapping[str, str]) -> list[Endpoint]:
-    """Endpoints to try, best first. One that was named explicitly is the only one: no silent fallback."""
+    """List the endpoints to try, best first. An explicit setting is the only one: there is no silent fallback."""
     if configured:
         return [Endpoint(configured, "engine.host")]
     folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker")

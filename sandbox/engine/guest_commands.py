@@ -1,4 +1,4 @@
-"""What a supervised guest is asked to run: a check's command, in an environment made anew for each. Pure."""
+"""The command of a check for a supervised guest, with a new environment for each check. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sandbox.policy.container import ShippedPolicy
 def command_of(
     argv: Sequence[str], cwd: PurePosixPath, env: Mapping[str, str], policy: ShippedPolicy, created: Iterable[str]
 ) -> Command:
-    """A check's command. `created`: the container's own environment as the engine reports it, compared before with what
-    was asked: the policy's variables, and harmless ones that the image adds and its programs may need.
+    """Build a check's command. `container_env`: the container's environment as the engine reports it, already compared
+    with the request: the policy's variables, and harmless ones that the image adds and its programs may need.
 
-    Raises: `policy_violation` for what a check may not ask for.
+    Raises: `policy_violation` for a command, directory or variable that a check may not have.
     """
     require_command(argv)
     require_directory(cwd, policy)
@@ -28,7 +28,7 @@ def command_of(
     if (size := command_bytes(command)) > MAX_PAYLOAD:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
-            f"The check's command and environment take {size} bytes, and a guest takes {MAX_PAYLOAD}",
+            f"The check's command and environment take {size} bytes; the maximum is {MAX_PAYLOAD}",
             hint="Put long values into a file of the repository.",
         )
     return command

@@ -1,4 +1,4 @@
-"""Images of the engine: look at, list, pull, import, build."""
+"""Images of the engine: inspect, list, tag, pull, import, build."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ import urllib3.exceptions
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine import direct_requests
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import neutral
 
 PULL_DEADLINE_S = 600.0
 BUILD_DEADLINE_S = 3600.0
-_SILENCE_S = 900  # a build step that prints nothing for this long is taken for dead
+_SILENCE_S = 900  # a build step without output for this long counts as hung
 _TAIL_LINES = 30
 _LINE_CHARS = 500
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*([/:@][A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -45,12 +45,12 @@ _NETWORK_SIGNS = (
 )
 
 Progress = Callable[[str], None]
-"""Receives one plain line at a time; never more than 500 characters, no control characters."""
+"""Receives one plain line at a time: at most 500 characters, no control characters."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """One image. `digest` is its id, `sha256:<hex>`: the only name that cannot come to mean another image."""
+    """One image. `digest` is its id, `sha256:<hex>`: the only name that can never refer to another image."""
 
     digest: str
     tags: tuple[str, ...]
@@ -64,7 +64,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Build:
-    """One build. `extra_files` join the folder's files in the context; `args` are build arguments."""
+    """One image build. `extra_files` are added to the folder's files in the context; `args` are build arguments."""
 
     folder: Path
     tag: str
@@ -77,7 +77,7 @@ class Build:
 
 
 class _Theirs(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class _Config(_Theirs):
@@ -100,8 +100,8 @@ class _Listed(_Theirs):
     tags: list[str] | None = Field(None, alias="RepoTags")
 
 
-def inspect(engine: Engine, reference: str) -> Image | None:
-    """The local image with this tag or digest, or None. Raises: `invalid_input` for what cannot name an image."""
+def inspect(engine: DockerApi, reference: str) -> Image | None:
+    """Find the local image with this tag or digest, or None. Raises: `invalid_input` for an invalid image name."""
     unusable = SandboxError(ErrorCode.INVALID_INPUT, f"{reference!r} cannot be the name of an image")
     if not _REFERENCE.fullmatch(reference):  # it becomes part of a URL
         raise unusable
@@ -118,7 +118,7 @@ def inspect(engine: Engine, reference: str) -> Image | None:
 
 
 def parsed(answer: Mapping[str, Any]) -> Image:
-    """The engine's `GET /images/NAME/json` as an `Image`."""
+    """Parse the engine's `GET /images/NAME/json` to an `Image`."""
     seen = _Inspected.model_validate(answer)
     config = seen.config or _Config.model_validate({})
     return Image(
@@ -133,39 +133,39 @@ def parsed(answer: Mapping[str, Any]) -> Image:
     )
 
 
-def any_digest(engine: Engine) -> str:
-    """The digest of some local image; empty when there is none."""
+def any_digest(engine: DockerApi) -> str:
+    """Return the digest of any local image; empty when there is none."""
     with translated("list the images"):
         return next((str(image["Id"]) for image in engine.api.images()), "")
 
 
-def tags(engine: Engine, *, label: str | None = None) -> tuple[str, ...]:
-    """Tags of the local images, sorted; only of those with `label` when one is given."""
+def tags(engine: DockerApi, *, label: str | None = None) -> tuple[str, ...]:
+    """List the tags of the local images, sorted; with `label`, only of images that have this label."""
     filters = {"label": label} if label else {}
     with translated("list the images"):
         answers = engine.api.images(filters=filters)
     return tuple(sorted({tag for a in answers for tag in _Listed.model_validate(a).tags or () if "<none>" not in tag}))
 
 
-def labelled(engine: Engine, label: str) -> tuple[Image, ...]:
-    """Every local image that has a tag and this label, each looked at."""
+def labelled(engine: DockerApi, label: str) -> tuple[Image, ...]:
+    """Inspect every local image that has a tag and this label."""
     with translated("list the images"):
         answers = engine.api.images(filters={"label": label, "dangling": False})
     found = (inspect(engine, digest) for digest in dict.fromkeys(_Listed.model_validate(a).id for a in answers))
     return tuple(image for image in found if image is not None)
 
 
-def tag(engine: Engine, digest: str, reference: str) -> None:
-    """Give an image one more tag; one of another image moves to it."""
+def tag(engine: DockerApi, digest: str, reference: str) -> None:
+    """Add a tag to an image; if another image has the tag, it moves."""
     repository, _, version = reference.rpartition(":")
     with translated(f"tag the image '{reference}'"):
         engine.api.tag(digest, repository, version)
 
 
-def untag(engine: Engine, reference: str) -> None:
-    """Take a tag away; the image goes with its last one. One that is not there is fine.
+def untag(engine: DockerApi, reference: str) -> None:
+    """Remove a tag; the engine deletes the image with its last tag. A missing tag is fine.
 
-    Raises: `conflict` when a container needs the image.
+    Raises: `conflict` when a container uses the image.
     """
     with translated(f"remove the image '{reference}'"):
         try:
@@ -179,16 +179,16 @@ def untag(engine: Engine, reference: str) -> None:
             raise
 
 
-def used_by_containers(engine: Engine) -> frozenset[str]:
-    """Digests of the images that containers of this engine were made from, running or not, of any home."""
+def used_by_containers(engine: DockerApi) -> frozenset[str]:
+    """List the digests of images used by containers of this engine, running or not, of any home."""
     with translated("list the containers"):
         return frozenset(str(container["ImageID"]) for container in engine.api.containers(all=True))
 
 
-def pull(engine: Engine, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
+def pull(engine: DockerApi, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
     """Pull one tag. Raises: `image_missing` (no such image), `network_error` (no registry), `timeout`.
 
-    The SDK gives a pull no timeout at all (7.2), so it runs in a thread that is left behind at the deadline.
+    The SDK has no timeout for a pull (7.2), so it runs in a thread that is abandoned at the deadline.
     """
     outcome: Future[None] = Future()
     threading.Thread(target=_pull, args=(engine, reference, outcome), daemon=True, name="pull").start()
@@ -204,11 +204,11 @@ def pull(engine: Engine, reference: str, deadline_s: float = PULL_DEADLINE_S) ->
         raise SandboxError(ErrorCode.NETWORK_ERROR, brief, details=error.details) from error
     image = inspect(engine, reference)
     if image is None:
-        raise _not_pullable(reference, "it was gone after the pull")
+        raise _not_pullable(reference, "it was removed just after the pull")
     return image
 
 
-def _pull(engine: Engine, reference: str, outcome: Future[None]) -> None:
+def _pull(engine: DockerApi, reference: str, outcome: Future[None]) -> None:
     try:
         for item in engine.api.pull(reference, stream=True, decode=True):
             if "error" in item:
@@ -223,22 +223,22 @@ def _not_pullable(reference: str, why: str) -> SandboxError:
     return SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{reference}' cannot be pulled", details=why)
 
 
-def import_tar(engine: Engine, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
-    """Make a one-layer image of a root file system's tar stream. An existing tag moves to it."""
+def import_tar(engine: DockerApi, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
+    """Import a root file system's tar stream as a one-layer image. An existing tag moves to it."""
     repository, _, version = tag.rpartition(":")
     changes = [f'LABEL "{name}"="{value}"' for name, value in sorted(labels.items())]
     with translated(f"import the image '{tag}'"):
         engine.api.import_image(src=stream, repository=repository, tag=version, changes=changes)
     image = inspect(engine, tag)
     if image is None:
-        raise SandboxError(ErrorCode.INTERNAL, f"The image '{tag}' was gone after its import")
+        raise SandboxError(ErrorCode.INTERNAL, f"The image '{tag}' was removed just after its import")
     return image
 
 
-def build(engine: Engine, wanted: Build, progress: Progress) -> Image:
-    """Build a folder with the engine's own builder and tag the result.
+def build(engine: DockerApi, wanted: Build, progress: Progress) -> Image:
+    """Build an image folder with the engine's own builder and tag the result.
 
-    Raises: `network_error` or `internal` with the last 30 lines in `details`; `timeout` past the deadline.
+    Raises: `network_error` or `internal` with the last 30 lines in `details`; `timeout` after the deadline.
     """
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with tempfile.TemporaryFile() as context:
@@ -252,7 +252,7 @@ def build(engine: Engine, wanted: Build, progress: Progress) -> Image:
     return image
 
 
-def _started(engine: Engine, wanted: Build, context: IO[bytes]) -> Generator[dict[str, Any]]:
+def _started(engine: DockerApi, wanted: Build, context: IO[bytes]) -> Generator[dict[str, Any]]:
     return engine.api.build(
         fileobj=context,
         custom_context=True,
@@ -269,11 +269,11 @@ def _started(engine: Engine, wanted: Build, context: IO[bytes]) -> Generator[dic
 
 
 def _follow(stream: Iterable[dict[str, Any]], wanted: Build, progress: Progress, tail: deque[str]) -> tuple[str, str]:
-    """Pass the lines on; the digest of the image, and the engine's reason when there is none."""
+    """Report the build's lines. Returns the image's digest, and the engine's error message if the build failed."""
     ends_at = time.monotonic() + wanted.deadline_s
     digest = failure = ""
     for item in stream:
-        if time.monotonic() > ends_at:  # leaving closes the connection, and with it the engine ends the build
+        if time.monotonic() > ends_at:  # the caller closes the connection, and the engine then ends the build
             raise SandboxError(
                 ErrorCode.TIMEOUT,
                 f"The image '{wanted.tag}' was not built within {wanted.deadline_s:g} s",
@@ -295,26 +295,26 @@ def plain_lines(text: str) -> list[str]:
 
 
 def build_error(tag: str, tail: Iterable[str], failure: str) -> SandboxError:
-    """Classify a failed build. The engine gives no code for the cause, only the output of the failing step."""
+    """Classify a failed build. The engine gives no code for the cause, only the output of the failed step."""
     details = "\n".join([*tail, *plain_lines(failure)])
     if any(sign in details.lower() for sign in _NETWORK_SIGNS):
         return SandboxError(
             ErrorCode.NETWORK_ERROR,
             f"The image '{tag}' could not be built: a download failed",
             details=details,
-            hint="Check images.build_network, images.ca_bundle and the proxy variables, then build again; finished "
+            hint="Check images.build_network, images.ca_bundle and the proxy variables, then build again; completed "
             "steps are kept.",
         )
     return SandboxError(
         ErrorCode.INTERNAL,
         f"The image '{tag}' could not be built",
         details=details,
-        hint="The last lines above name the failing step of its Dockerfile.",
+        hint="The last lines above name the step of its Dockerfile that failed.",
     )
 
 
 def write_context(target: IO[bytes], folder: Path, extra_files: Mapping[str, bytes]) -> None:
-    """Write a build context as tar: the folder's regular files and the extra ones, owned by root, without times."""
+    """Write a build context as tar: the folder's regular files and the extra files, owned by root, without times."""
     contents = {path: (folder / path).read_bytes() for path in context_files(folder)}
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path, content in sorted({**contents, **extra_files}.items()):
@@ -325,15 +325,15 @@ def write_context(target: IO[bytes], folder: Path, extra_files: Mapping[str, byt
 
 
 def context_files(folder: Path) -> list[str]:
-    """Relative paths of all files of an image folder, sorted. Raises: `invalid_input` for links and special files."""
+    """List all files of an image folder, relative and sorted. Raises: `invalid_input` for links and special files."""
     found = []
     for path in folder.rglob("*"):
         relative = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
-                f"The image folder {folder} holds '{relative}', which is not a regular file",
-                hint="Copy what it points to into the folder.",
+                f"The image folder {folder} contains '{relative}', which is not a regular file",
+                hint="Replace it by a copy of the file that it points to.",
             )
         if path.is_file() and "__pycache__" not in path.parts:
             found.append(relative)
@@ -341,5 +341,5 @@ def context_files(folder: Path) -> list[str]:
 
 
 def is_executable(path: Path) -> bool:
-    """Whether the owner may execute it: the one bit of its mode that reaches the image."""
+    """Whether the owner may execute the file: the only bit of its mode that is kept in the image."""
     return bool(path.stat().st_mode & 0o100)

@@ -1,9 +1,9 @@
-"""What one check used of a container in which others ran before: readings at its end less those at its start.
+"""Resource usage of one check in a container that ran other checks before: values at its end minus those at its start.
 
-The kernel's sums only grow, so a difference is exact. Its peaks are the container's and not the check's: the one of
-memory is reset where the kernel lets us (version 1: write 0 to memory.max_usage_in_bytes; version 2: write to
-memory.peak, which counts for that open file only, Linux 6.12), that of pids cannot be. A peak that grew is this check's
-all the same; else pids are what samples saw, and memory is unknown, which is not zero.
+The kernel's sums only grow, so a difference is exact. Its peaks belong to the container, not to the check. The memory
+peak is reset where the kernel allows it (version 1: write 0 to memory.max_usage_in_bytes; version 2: write to
+memory.peak, which applies to that open file only, Linux 6.12). The pids peak cannot be reset. A peak that grew during
+the check is the check's peak. Otherwise pids are the largest sample, and memory is unknown, which is not zero.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _Number = TypeVar("_Number", int, float)
 
 
 class Meter:
-    """Reads between enter and exit; `sample` may be called as often as one likes, from the same thread."""
+    """Reads counters between enter and exit; `sample` may be called at any rate, from the same thread."""
 
     def __init__(
         self, paths: CgroupPaths | None, *, first: bool = False, reader: Callable[[CgroupPaths], Counters] = read
     ) -> None:
-        """`first`: nobody used the container before, so its peak of memory is this check's, or that of its start."""
+        """`is_first`: the container ran no check before, so its memory peak is that of this check or of its start."""
         self._paths = paths
         self._reader = reader
         self._first = first
@@ -52,7 +52,7 @@ class Meter:
             self._reset.close()
 
     def sample(self) -> None:
-        """Look again, if it is time: the container may be gone at the end, and its counters with it."""
+        """Read the counters if a sample is due. At the end the container and its counters may be gone."""
         if self._paths is None or (now := time.monotonic()) < self._due:
             return
         self._due = now + INTERVAL_S
@@ -63,7 +63,7 @@ class Meter:
 
     @property
     def counters(self) -> Counters:
-        """What was used since the start, as far as seen."""
+        """Usage since the start, as far as it was sampled."""
         before, latest = self._before, self._latest
         return Counters(
             cpu_time_s=_since(before.cpu_time_s, latest.cpu_time_s),
@@ -83,7 +83,7 @@ class Meter:
 
 
 class _MemoryPeak:
-    """The kernel's peak of memory since now. `peak` None: it cannot be reset here."""
+    """The kernel's memory peak since this object was created. `peak` None: it cannot be reset on this host."""
 
     def __init__(self, paths: CgroupPaths) -> None:
         self.peak: int | None = None
@@ -112,10 +112,10 @@ class _MemoryPeak:
 
 
 def _since(before: _Number | None, after: _Number | None) -> _Number | None:
-    """None before is a counter that appeared: then there is nothing to compare with."""
+    """None when either value is missing: without a first value there is no difference."""
     return None if after is None or before is None else after - before
 
 
 def _grown(before: int | None, after: int | None) -> int | None:
-    """A peak that is higher than it was; None says that this check did not reach it."""
+    """The peak if it grew; None when an earlier check reached it."""
     return after if before is not None and after is not None and after > before else None

@@ -1,11 +1,10 @@
-"""Confirm in the guest's own mount table that the mounts are what was asked for, and where.
+"""Verify in the guest's own mount table that the requested mounts exist at the requested places.
 
-A path planted by an earlier guest can make the runtime mount a mask somewhere else (THREATS A07), and an engine with a
-mount table of its own sees the empty directory below a worktree that we mounted for it. Format: proc(5),
-/proc/pid/mountinfo.
+A path planted by an earlier guest can make the runtime mount a mask somewhere else (THREATS A07). An engine with its
+own mount table sees only the empty directory below a worktree that we mounted. Format: proc(5), /proc/pid/mountinfo.
 
-gVisor's kernel runs in an empty root and mounts nothing of the host: a second process of the container, the gofer, does
-that for it and opens every file. Its table is the one to look at. The guest's processes show the kernel's table.
+gVisor's kernel runs in an empty root without mounts of the host. A second process of the container, the gofer, has
+these mounts and opens every file, so its table is the one to read. The guest's processes show the kernel's table.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def devices(mountinfo: str) -> dict[str, str]:
-    """Device ('major:minor') of what is seen at each mount point; pure. Of several there, the last one made."""
-    lines = (line.split(" ") for line in mountinfo.split("\n"))  # the kernel escapes these two, no other white space
+    """Map each mount point to its device ('major:minor'); pure. Of several mounts at one point the last counts."""
+    lines = (line.split(" ") for line in mountinfo.split("\n"))  # the kernel escapes space and newline in paths
     rows = (fields for fields in lines if len(fields) > _MOUNT_POINT)
     return {unescaped(f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
 
 
 def unescaped(field: str) -> str:
-    """A path of the table as it is."""
+    """Decode the escapes of a path in the table."""
     return _ESCAPE.sub(lambda m: chr(int(m[1], 8)), field) if "\\" in field else field
 
 
 def missing_mounts(mountinfo: str, targets: Iterable[str]) -> list[str]:
-    """Targets at which nothing is mounted; pure."""
+    """List the targets without a mount; pure."""
     return sorted(set(targets) - devices(mountinfo).keys())
 
 
 def other_mounts(guest: str, host: str, mounts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Targets that show another file system than the host has mounted at their source; pure."""
+    """List the targets that show another file system than the host has at their source; pure."""
     inside, outside = devices(guest), devices(host)
     return sorted(
         m["Target"] for m in mounts if m["Source"] in outside and inside.get(m["Target"]) != outside[m["Source"]]
@@ -52,8 +51,8 @@ def other_mounts(guest: str, host: str, mounts: Iterable[Mapping[str, Any]]) -> 
 def require_mounts(
     pid: int, options: Mapping[str, Any], proc: Path = Path("/proc"), groups: Path = CGROUP_ROOT
 ) -> None:
-    """Raises: `policy_violation` when a mount is not where it should be, or not what. A guest that has ended shows no
-    table.
+    """Raises: `policy_violation` for a mount that is missing or has a different source. A guest that has ended has no
+    table and is not checked.
     """
     guest = _table(proc / str(pid))
     if _GVISOR_ROOT.search(guest):
@@ -65,18 +64,18 @@ def require_mounts(
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The guest's mount table lacks {', '.join(absent)}; it was stopped",
-            hint="The worktree may hold a link where a mount belongs. Close this task and create a new one.",
+            hint="The worktree may contain a link at the place of a mount. Close this task and create a new one.",
         )
     if other := other_mounts(guest, _table(proc / "self"), mounts):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The engine does not see what the controller mounted for {', '.join(other)}; the guest was stopped",
-            hint="They have different mount tables: set workspaces.worktree = 'plain', and create a new task.",
+            hint="They have different mount tables: set workspaces.worktree = 'plain' and create a new task.",
         )
 
 
 def _gofers_table(pid: int, proc: Path, groups: Path) -> str:
-    """The longest table in the container that is not the gVisor kernel's; empty when there is none."""
+    """Return the longest mount table in the container, except the gVisor kernel's; empty when there is none."""
     paths = locate(pid, groups, proc)
     tables = (_table(proc / str(member)) for member in processes(paths)) if paths else ()
     return max((table for table in tables if not _GVISOR_ROOT.search(table)), key=len, default="")

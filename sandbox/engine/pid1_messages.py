@@ -1,11 +1,11 @@
-"""The language of a guest's PID 1 (images/init), and the engine's framing around it. Pure: bytes in, messages out.
+"""The protocol of a guest's PID 1 (images/init), and the engine's framing around it. Pure: bytes in, messages out.
 
-Ours is type (1 byte), length (u32), payload; all integers big-endian (docs/adr/0019). On the way out of the guest the
-engine wraps it: stream (1 byte), three zero bytes, size (u32), data:
+Our frame: type (1 byte), length (u32), payload; all integers big-endian (docs/adr/0019). The engine wraps the output of
+the guest: stream (1 byte), three zero bytes, size (u32), data:
 https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Container/operation/ContainerAttach
 
-A guest's own processes have pipes that only PID 1 reads, so what comes here was written by PID 1 or by nobody: there is
-no second try with anything malformed.
+The guest's other processes write to pipes that only PID 1 reads, so every byte that arrives here comes from PID 1.
+After one malformed byte the connection is not trusted any more.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _POSTURE_TEXTS = 5
 
 
 class MalformedError(ValueError):
-    """What came is not the protocol: the guest cannot be believed any more."""
+    """The bytes do not follow the protocol: the guest is not trusted any more."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What PID 1 is to run: exactly this environment, nothing added."""
+    """A command for PID 1, with its complete environment."""
 
     argv: Sequence[str]
     cwd: PurePosixPath
@@ -48,7 +48,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Output:
-    """A piece of what the check wrote; `stream` is 'stdout' or 'stderr'."""
+    """A chunk of the check's output; `stream` is 'stdout' or 'stderr'."""
 
     nonce: bytes
     stream: str
@@ -57,9 +57,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Done:
-    """How a check ended. `wait_status` as of waitpid(2); `quiescent`: nothing but PID 1 is left in the guest.
+    """How a check ended. `wait_status` as of waitpid(2); `quiescent`: no process but PID 1 is left in the guest.
 
-    `not_started`: errno of the failed chdir or exec, 0 when it ran. `leftovers`: killed after its own process ended.
+    `start_errno`: errno of the failed chdir or exec, 0 when it ran. `leftovers`: how many processes were killed after
+    the check's own process had ended.
     """
 
     nonce: bytes
@@ -76,14 +77,14 @@ class Done:
 
 @dataclass(frozen=True)
 class Busy:
-    """Another check runs already."""
+    """Another check is already running."""
 
     nonce: bytes
 
 
 @dataclass(frozen=True)
 class Alive:
-    """Answer to a ping; `running`: whether a check runs."""
+    """Answer to a ping; `running`: whether a check is running."""
 
     token: bytes
     running: bool
@@ -91,10 +92,10 @@ class Alive:
 
 @dataclass(frozen=True)
 class Posture:
-    """What the kernel tells PID 1 about itself: `/proc/self/status`, `/proc/self/mountinfo`, `/proc/net/dev`.
+    """The kernel's data about PID 1: `/proc/self/status`, `/proc/self/mountinfo`, `/proc/net/dev`.
 
-    `port_start`: the first port that needs no capability, empty where the kernel does not say. `folders`: whether it
-    could make a file in each folder that a check writes to; a line a folder.
+    `port_start`: the first port that needs no capability, empty where the kernel does not report it. `folders`: whether
+    PID 1 could create a file in each folder that a check writes to; one line for each folder.
     """
 
     token: bytes
@@ -109,7 +110,7 @@ Message = Output | Done | Busy | Alive | Posture
 
 
 def command_bytes(command: Command) -> int:
-    """How much of a frame a command takes."""
+    """Return the size of a command in a frame, in bytes."""
     return _RUN.size + sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in _words(command))
 
 
@@ -118,7 +119,7 @@ def _words(command: Command) -> list[str]:
 
 
 def run_frame(nonce: bytes, command: Command, deadline_s: float) -> bytes:
-    """Start a check. Raises: ValueError for what a frame cannot hold: NUL bytes, more than 1 MiB."""
+    """Build the frame that starts a check. Raises: ValueError for NUL bytes and for more than 1 MiB."""
     words = _words(command)
     if any("\0" in word for word in words):
         raise ValueError("a NUL byte")
@@ -127,22 +128,22 @@ def run_frame(nonce: bytes, command: Command, deadline_s: float) -> bytes:
 
 
 def kill_frame(nonce: bytes) -> bytes:
-    """End the check that runs, if it is this one."""
+    """Build the frame that kills the running check, if it has this nonce."""
     return _frame(b"K", nonce)
 
 
 def ping_frame(token: bytes) -> bytes:
-    """Ask for an `Alive`."""
+    """Build the frame that requests an `Alive`."""
     return _frame(b"P", token)
 
 
 def query_frame(token: bytes) -> bytes:
-    """Ask for a `Posture`."""
+    """Build the frame that requests a `Posture`."""
     return _frame(b"Q", token)
 
 
 def exit_frame() -> bytes:
-    """End the guest."""
+    """Build the frame that ends the guest."""
     return _frame(b"X", b"")
 
 
@@ -153,21 +154,21 @@ def _frame(kind: bytes, payload: bytes) -> bytes:
 
 
 class Decoder:
-    """Takes the bytes of an attached connection in any pieces. Holds at most one frame that is not complete."""
+    """Decodes the bytes of an attached connection, in pieces of any size. Buffers at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._wrapped = bytearray()
         self._plain = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Messages that are complete now. Raises: `MalformedError`; nothing may be fed after that."""
+        """Yield the messages that are now complete. Raises: `MalformedError`; do not call `feed` after that."""
         self._wrapped += data
         self._unwrap()
         while (message := self._next()) is not None:
             yield message
 
     def _unwrap(self) -> None:
-        """Empty the engine's envelopes, of an unfinished one what is there: it may be larger than any frame."""
+        """Unwrap the engine's envelopes. An incomplete one is unwrapped in part: it may be larger than any frame."""
         while len(self._wrapped) >= _ENVELOPE.size:
             stream, zeros, size = _ENVELOPE.unpack_from(self._wrapped)
             if stream != _ENGINE_STDOUT or zeros != b"\0\0\0":

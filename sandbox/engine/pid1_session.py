@@ -1,7 +1,7 @@
-"""A conversation with a guest's PID 1, over one attached connection: one thread, one select loop, bounded waits.
+"""A session with a guest's PID 1 over one attached connection: one thread, one poll loop, bounded waits.
 
-The guest is an adversary, PID 1 is ours. Whatever does not arrive - an answer, a report - ends as None, and the caller
-ends the container: nobody waits for a guest.
+The guest is an adversary, PID 1 is ours. A missing answer or report becomes None, and the caller ends the container:
+no wait for a guest is unbounded.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from sandbox.engine.pid1_messages import Alive, Busy, Command, Decoder, Done, Ma
 from sandbox.models import Verdict
 
 TICK_S = 0.1
-"""How often reasons to stop are asked for, at least."""
+"""Longest time between two calls of the stop condition."""
 
 ANSWER_S = 60.0
-"""How long PID 1 may take for an answer: it has the CPU share of a guest, on a host that may be busy."""
+"""How long PID 1 may take for an answer: it has a guest's CPU share, on a host that may be busy."""
 
 GRACE_S = 15.0
-"""How long a report may take after the deadline, or after the check was told to end: PID 1 gives up on a process that
+"""How long a report may take after the deadline or after the kill request: PID 1 stops waiting for a process that
 cannot be killed after ten seconds."""
 
 LATE_S = 2.0
-"""How long a report that is overdue may still take once the engine has answered."""
+"""How long an overdue report may still take once the engine has answered."""
 
 _PIECE = 256 * 1024
 _Watch = Callable[[], None]
@@ -40,9 +40,9 @@ _Watch = Callable[[], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a check. `done` None: no report came, and the guest has to go.
+    """Result of a check. `report` None: no report arrived, and the guest must be removed.
 
-    `stopped`: why we ended it. `overdue`: it was not reported within its deadline and `GRACE_S`.
+    `stop_verdict`: why it was stopped. `overdue`: no report arrived within its deadline and `GRACE_S`.
     """
 
     done: Done | None
@@ -51,10 +51,10 @@ class Outcome:
 
 
 class Session:
-    """One connection. Owns the socket; for one thread."""
+    """One connection to PID 1. Owns the socket; for one thread only."""
 
     def __init__(self, channel: socket.socket, require_engine: Callable[[], object] = lambda: None) -> None:
-        """`require_engine` returns when the engine answers: a report may be late because of it alone."""
+        """`wait_for_engine` returns when the engine answers: a slow engine alone can delay a report."""
         self._channel = channel
         self._require_engine = require_engine
         self._channel.setblocking(False)
@@ -73,7 +73,7 @@ class Session:
         self._channel.close()
 
     def posture(self, within_s: float = ANSWER_S) -> Posture | None:
-        """What PID 1 is to the kernel; None when it does not answer, or when a check runs that is not ours."""
+        """Request PID 1's `Posture`; None when it does not answer, or when another controller's check runs."""
         token = secrets.token_bytes(pid1_messages.NONCE_BYTES)
         self._send(pid1_messages.ping_frame(token) + pid1_messages.query_frame(token))
         ends_at = time.monotonic() + within_s
@@ -88,10 +88,10 @@ class Session:
     def run(
         self, command: Command, streams: Streams, deadline_s: float, why_stop: WhyStop, watch: _Watch = lambda: None
     ) -> Outcome:
-        """Run one check to its report. `watch` is called at every turn of the loop.
+        """Run one check until its report arrives. `on_tick` is called in every iteration of the loop.
 
-        Raises: ValueError for a command that no frame holds; what streams and callbacks raise, and interrupts, pass
-        after the check was told to end.
+        Raises: ValueError for a command that does not fit a frame. Exceptions of streams and callbacks, and interrupts,
+        pass through after the kill request was sent.
         """
         nonce = secrets.token_bytes(pid1_messages.NONCE_BYTES)
         self._send(pid1_messages.run_frame(nonce, command, deadline_s))
@@ -123,16 +123,16 @@ class Session:
                 _hand_on(message, nonce, streams)
         if late or self._ended or stopped is not None:
             return Outcome(None, stopped, overdue=not self._ended and stopped is None)
-        # All that PID 1 says comes through the engine: one that was slow may have kept the report back.
+        # All messages of PID 1 pass through the engine: a slow engine may have delayed the report.
         self._require_engine()
         return self._followed(nonce, streams, time.monotonic() - GRACE_S + LATE_S, why_stop, watch, late=True)
 
     def _send(self, data: bytes) -> None:
-        """Never waits: a guest that does not read is found by the deadline of the answer."""
+        """Queue data without waiting: the deadline of the answer detects a guest that does not read."""
         self._pending += data
 
     def _exchange(self, wait_s: float) -> Iterator[Message]:
-        """Wait for at most this long; send what is pending, yield what came."""
+        """Wait for at most this long; send pending data and yield received messages."""
         self._poll.modify(self._channel, select.POLLIN | (select.POLLOUT if self._pending else 0))
         events = self._poll.poll(max(1.0, wait_s * 1000))
         ready = events[0][1] if events else 0
@@ -166,6 +166,6 @@ class Session:
 
 
 def _hand_on(message: Message, nonce: bytes, streams: Streams) -> None:
-    """Output of this check; that of another one, of a controller that is gone, is dropped."""
+    """Forward the output of this check; output of another check, of a controller that has ended, is dropped."""
     if isinstance(message, Output) and message.nonce == nonce:
         (streams.stdout if message.stream == pid1_messages.STDOUT else streams.stderr)(message.data)

@@ -1,6 +1,6 @@
-"""What a started guest is, told by the kernel to its PID 1 before any foreign code runs. Pure.
+"""The confinement of a started guest, as the kernel reports it to PID 1 before any foreign code runs. Pure.
 
-The engine's answer to `inspect` is what it means to do. What it did stands in proc(5): the status of PID 1, which every
+The engine's answer to `inspect` says what it intends to do. proc(5) says what it did: the status of PID 1, which every
 check inherits, its mount table, and its network interfaces.
 """
 
@@ -16,7 +16,7 @@ from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 
 OWN_KERNELS = frozenset({"runsc"})
-"""Runtimes whose guests see a kernel of their own: it has no filter to show, and not all the fields."""
+"""Runtimes with their own kernel for the guest: it shows no seccomp filter, and not all the fields."""
 
 _NOT_SHOWN = ("CapAmb", "NoNewPrivs", "Seccomp")  # seen: release-20221219
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -29,7 +29,7 @@ _INTERFACE_HEADINGS = 2
 
 @dataclass(frozen=True)
 class _Mount:
-    """A line of mountinfo: what is seen at one place."""
+    """A line of mountinfo: what is mounted at one place."""
 
     root: str
     options: frozenset[str]
@@ -38,7 +38,7 @@ class _Mount:
 
 
 def posture_faults(found: Posture, options: Mapping[str, Any]) -> list[str]:
-    """What is not as `options` asked for, in words; empty: all is."""
+    """List the differences from `options`, in words; empty when there is none."""
     own_kernel = options["HostConfig"]["Runtime"] in OWN_KERNELS
     return [
         *_status_faults(found.status, options["User"], own_kernel),
@@ -49,13 +49,13 @@ def posture_faults(found: Posture, options: Mapping[str, Any]) -> list[str]:
 
 
 def require_posture(found: Posture, options: Mapping[str, Any]) -> None:
-    """Raises: `policy_violation` naming all that is not as asked."""
+    """Raises: `policy_violation`, with every difference from `options`."""
     if faults := posture_faults(found, options):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
-            f"The guest is not what was asked for, and was stopped: {'; '.join(faults)}",
-            hint="The engine or its host lacks a feature (`sandbox doctor` names it), or the worktree has a link where "
-            "a mount belongs.",
+            f"The guest differs from its request and was stopped: {'; '.join(faults)}",
+            hint="The engine or its host lacks a feature (`sandbox doctor` names it), or the worktree contains a link "
+            "at the place of a mount.",
         )
 
 
@@ -75,7 +75,7 @@ def _status_faults(text: str, user: str, own_kernel: bool) -> Iterator[str]:
 
 def _interface_faults(text: str) -> Iterator[str]:
     names = {line.partition(":")[0].strip() for line in text.split("\n")[_INTERFACE_HEADINGS:] if line.strip()}
-    if names != {"lo"}:  # none at all: PID 1 leaves out a text that is too long
+    if names != {"lo"}:  # PID 1 omits a text that is too long: no names at all
         yield f"it has the network interfaces {', '.join(sorted(names - {'lo'})) or 'unknown'}"
 
 
@@ -87,7 +87,7 @@ def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:
 def _mount_faults(text: str, host: Mapping[str, Any], own_kernel: bool) -> Iterator[str]:
     table = _table(text)
     for target in missing_mounts(text, [*(mount["Target"] for mount in host["Mounts"]), *host["Tmpfs"], "/"]):
-        yield f"nothing is mounted at {target}"
+        yield f"no mount at {target}"
     for target in ("/", *(mount["Target"] for mount in host["Mounts"] if mount["ReadOnly"])):
         if target in table and "ro" not in table[target].options:
             yield f"{target} is writable"
@@ -101,15 +101,15 @@ def _foreign_faults(table: Mapping[str, _Mount], host: Mapping[str, Any]) -> Ite
         if target not in known and not f"{target}/".startswith(_KERNEL_PLACES):
             yield f"something is mounted at {target}"
         if any(tag.startswith("shared:") for tag in mount.tags):
-            yield f"mounts at {target} spread to others"
+            yield f"mounts at {target} propagate to other namespaces"
         if mount.root.endswith(_DELETED):
-            yield f"{target} shows what was deleted"
+            yield f"{target} shows a deleted directory or file"
         if target in host["Tmpfs"] and (mount.kind != "tmpfs" or not mount.options >= _TMPFS_OPTIONS):
-            yield f"{target} is no tmpfs without devices and setuid programs"
+            yield f"{target} is not a tmpfs with nosuid and nodev"
 
 
 def _table(text: str) -> dict[str, _Mount]:
-    """By mount point; of several at one, the last made. proc(5), /proc/pid/mountinfo."""
+    """Map each mount point to its mount; of several at one point the last counts. proc(5), /proc/pid/mountinfo."""
     rows = (line.split(" ") for line in text.split("\n"))
     return {unescaped(row[4]): _mount(row) for row in rows if "-" in row[6:]}
 

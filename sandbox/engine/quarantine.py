@@ -1,10 +1,10 @@
-"""Containers that the engine cannot end: given up within a deadline, noted, left alone, tried again by a reaper.
+"""Quarantine for containers that the engine cannot end: recorded after one deadline, left alone, retried by `gc`.
 
 Theory. dockerd (seen: 20.10) holds a container's own lock while its runtime works. A runtime that hangs at `start` or
-`kill` keeps it for ever, and every question about that container waits: inspect, kill, remove. Lists, and all other
-containers, go on. So nobody on the hot path may touch such a container a second time; whoever ran into it has waited
-for one deadline, and its name is nobody's any more. The engine may still carry out what it was asked to: a removal
-that was sent is done as soon as the lock is free.
+`kill` keeps the lock for ever, and every request about that container blocks: inspect, kill, remove. Lists, and all
+other containers, still work. So the hot path may not touch such a container a second time: the first caller waits for
+one deadline, and after that the container's name is not used again. The engine may still execute earlier requests: a
+removal that was sent is done as soon as the lock is free.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from urllib.parse import quote
 import docker.errors
 import requests
 
-from sandbox.engine.connection import Engine, translated
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.engine.quarantine_store import Ward
 from sandbox.errors import ErrorCode, SandboxError
 
 REMOVE_S = 30.0
-"""How long one removal may take. Reached on the hot path: the container is given up."""
+"""How long one removal may take. Reached on the hot path: the container is quarantined."""
 
 REAP_S = 5.0
 _PAUSE_S = 0.2
-_LEAST_S = 0.1  # a time that has run out is no timeout to the HTTP library, but a mistake
+_LEAST_S = 0.1  # the HTTP library rejects a timeout of zero or less
 _log = logging.getLogger(__name__)
 
 
-def is_held(engine: Engine, name: str) -> bool:
-    """Whether the container of this name or id was given up. Asks no engine."""
+def is_held(engine: DockerApi, name: str) -> bool:
+    """Whether the container of this name or id is quarantined. Sends no request to the engine."""
     held = engine.ward.held() if engine.ward is not None else {}
     return name in held or name in held.values()
 
 
-def free_name(engine: Engine, name: str) -> str:
-    """The name, or the first `NAME-<number>` that no given up container has."""
+def free_name(engine: DockerApi, name: str) -> str:
+    """Return the name, or the first `NAME-<number>` that no quarantined container has."""
     held = engine.ward.held() if engine.ward is not None else {}
     number = 1
     free = name
@@ -46,15 +46,15 @@ def free_name(engine: Engine, name: str) -> str:
     return free
 
 
-def give_up(engine: Engine, ward: Ward, name: str, error: SandboxError) -> None:
-    """Note a container as one that nobody touches any more."""
+def give_up(engine: DockerApi, ward: Ward, name: str, error: SandboxError) -> None:
+    """Record a container that must not be touched any more."""
     known, container_id = _names(engine, name)
     ward.admit(known, container_id, f"{error.brief}: {error.details}"[:500])
-    _log.warning("the container %s is given up, `sandbox gc` tries to remove it again: %s", known, error.brief)
+    _log.warning("the container %s is quarantined, `sandbox gc` tries to remove it again: %s", known, error.brief)
 
 
-def _names(engine: Engine, name: str) -> tuple[str, str]:
-    """Its name and its id, from a list: that waits for no container."""
+def _names(engine: DockerApi, name: str) -> tuple[str, str]:
+    """Find its name and id in the engine's list, which does not wait for a container's lock."""
     try:
         with translated("list the containers"):
             listed = engine.api.containers(all=True)
@@ -67,10 +67,10 @@ def _names(engine: Engine, name: str) -> tuple[str, str]:
     return name, ""
 
 
-def remove_within(engine: Engine, name: str, seconds: float) -> None:
-    """Kill and delete a container; one that is not there is fine. Raises: `timeout` when the engine takes longer.
+def remove_within(engine: DockerApi, name: str, seconds: float) -> None:
+    """Kill and delete a container; a missing one is fine. Raises: `timeout` when the engine takes longer.
 
-    Not the SDK's call: that one has no deadline of its own, and the connection's is shared with other threads.
+    Does not use the SDK's call: it has no deadline of its own, and the connection's is shared with other threads.
     """
     api = engine.api
     url = f"{api.base_url}/v{api.api_version}/containers/{quote(name, safe='')}"
@@ -88,24 +88,24 @@ def remove_within(engine: Engine, name: str, seconds: float) -> None:
             raise docker.errors.APIError(answer.reason, response=answer, explanation=answer.text[:500])
 
 
-def reap(engine: Engine, name: str) -> None:
-    """Try once more, briefly, to remove one that was given up. Raises: `conflict` when the engine still cannot."""
+def reap(engine: DockerApi, name: str) -> None:
+    """Retry the removal of a quarantined container, briefly. Raises: `conflict` when the engine still cannot."""
     ends_at = time.monotonic() + REAP_S
     while (error := _refused(engine, name, ends_at - time.monotonic())) is not None:
-        # Another code than `timeout`: it answers again, and may be carrying out the removal that was given up.
+        # Any code but `timeout`: the engine answers again, and may be executing the earlier removal.
         if error.code is ErrorCode.TIMEOUT or time.monotonic() + _PAUSE_S > ends_at:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 "The engine still cannot end it",
                 details=error.brief,
-                hint="Restart the engine when nothing else runs in it.",
+                hint="Restart the engine when no other container runs in it.",
             ) from error
         time.sleep(_PAUSE_S)
     if engine.ward is not None:
         engine.ward.discharge(name)
 
 
-def _refused(engine: Engine, name: str, seconds: float) -> SandboxError | None:
+def _refused(engine: DockerApi, name: str, seconds: float) -> SandboxError | None:
     try:
         remove_within(engine, name, seconds)
     except SandboxError as error:

@@ -1,4 +1,4 @@
-"""The protocol of the store that names given-up containers; the engine adapter does not know where it lies."""
+"""The protocol of the store of quarantined containers; the engine adapter does not know where it is stored."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Protocol
 
 
 class Ward(Protocol):
-    """Where given up containers are noted, for all controllers of a home. `held`: the id of each by name, '' for one
-    that nobody knows.
-    """
+    """Quarantined containers, shared by all controllers of a home. `names`: the id of each by name, '' if unknown."""
 
     def admit(self, name: str, container_id: str, reason: str) -> None: ...
 

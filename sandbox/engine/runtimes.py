@@ -1,21 +1,21 @@
-"""Which runtimes an engine has. Asking for one that it lacks is an error before anything is made, never a fallback."""
+"""The runtimes of an engine. A missing runtime is an error before any container is created; there is no fallback."""
 
 from __future__ import annotations
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.docker_api import DockerApi
 from sandbox.errors import ErrorCode, SandboxError
 
 DEFAULT = "runc"
-"""What every engine has, so nobody asks; one that lacks it refuses to create the container."""
+"""Every engine has it, so it is not checked; an engine without it refuses to create the container."""
 
 
-def runtimes(engine: Engine) -> tuple[str, ...]:
-    """Names of what the engine can start containers with, sorted."""
+def runtimes(engine: DockerApi) -> tuple[str, ...]:
+    """List the names of the engine's runtimes, sorted."""
     return tuple(sorted(engine.info().get("Runtimes") or {}))
 
 
-def require_runtime(engine: Engine, name: str) -> None:
-    """Raises: `engine_unavailable` with the list of what there is. Costs a call to the engine, but for the default."""
+def require_runtime(engine: DockerApi, name: str) -> None:
+    """Raises: `engine_unavailable`, with the list of available runtimes. Costs one request, except for the default."""
     if name == DEFAULT:
         return
     present = runtimes(engine)

@@ -1,8 +1,9 @@
-"""Checks in a guest whose PID 1 is ours: started, or found again; proven to be what was asked for; used once; then kept
-for the next check, or removed.
+"""Checks in a guest with our PID 1: start or reuse the guest, verify it against the request, run one check in it, then
+keep it for the next check or remove it.
 
-Kept is only what is beyond doubt: PID 1 reported and said that nothing but itself is left, and nothing was killed for
-want of memory. Everything else - no report, an interrupt, an engine that fails - ends with the container removed.
+A guest is kept only if it is certainly clean: PID 1 reported that no other process is left, the kernel killed no
+process for lack of memory, and the check was not stopped. In every other case (no report, an interrupt, an engine
+error) the container is removed.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import docker.errors
 
 from sandbox.engine.attached_stream import attach
 from sandbox.engine.cgroups import Counters, locate
-from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import Ending, Streams, WhyStop, create, kill, remove
 from sandbox.engine.direct_requests import inspect
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.ownership import require_writable
@@ -38,17 +39,17 @@ from sandbox.models import Verdict
 _log = logging.getLogger(__name__)
 _DEATH_S = 10.0
 _LOOK_S = 0.05
-_PIDS_AT_LEAST = 2  # PID 1 and the check, which may be over before anybody looks
-_USAGE = 64  # images/init/init.c: arguments it does not know
+_PIDS_AT_LEAST = 2  # PID 1 and the check, which may end before the first sample
+_USAGE = 64  # images/init/init.c: unknown arguments
 _NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128
 
 CommandOf = Callable[[list[str]], Command]
-"""A check's command, made when the container's own environment is known."""
+"""Builds a check's command once the container's own environment is known."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One check in a guest: its command, where its output goes, what ends it."""
+    """One check in a guest: its command, the receivers of its output, its deadline and stop condition."""
 
     command_of: CommandOf
     streams: Streams
@@ -58,7 +59,7 @@ class Work:
 
 @dataclass(frozen=True)
 class _Guest:
-    """A guest at our service, proven. The session is open. `first`: no check ran in it before."""
+    """A verified guest with an open session. `is_first`: no check ran in it before."""
 
     container_id: str
     pid: int
@@ -67,11 +68,11 @@ class _Guest:
     first: bool = False
 
 
-def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
-    """Run one check in the container of this name, which is made unless it is there, idle and exactly as asked.
+def run_supervised(engine: DockerApi, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
+    """Run one check in the container of this name. It is created unless it exists, is idle and matches the request.
 
-    `keep`: it stays for the next check when it is clean; the caller lets nobody else use it meanwhile. Otherwise
-    nothing is left. Raises: `policy_violation` when the engine made something else than asked, `image_missing`,
+    `keep`: a clean container is kept for the next check; the caller ensures that it has no other user. Otherwise it is
+    removed. Raises: `policy_violation` when the created container differs from the request, `image_missing`,
     `internal` when the guest could not be started. Interrupts pass through after removal.
     """
     clean = False
@@ -81,13 +82,13 @@ def run_supervised(engine: Engine, name: str, options: Mapping[str, Any], work: 
             ending, clean = _run(engine, guest, work)
     finally:
         if not (keep and clean):
-            # By name: it is ours alone, and known even when an interrupt came before the engine's answer did.
+            # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.
             remove(engine, name)
     return ending
 
 
-def _found(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest | None:
-    """The container of this name when it can be used, else it is removed."""
+def _found(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest | None:
+    """Reuse the container of this name, or remove it and return None."""
     inspected = _inspected(engine, name)
     if inspected is None:
         return None
@@ -96,32 +97,32 @@ def _found(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitSta
         if not wrong:
             session = stack.enter_context(_open(engine, inspected["Id"]))
             return _proven(engine, inspected, session, options)
-        _log.info("the container %s is made anew: %s", name, ", ".join(wrong))
+        _log.info("the container %s is created again: %s", name, ", ".join(wrong))
     except SandboxError as error:
-        _log.info("the container %s is made anew: %s", name, error)
+        _log.info("the container %s is created again: %s", name, error)
     remove(engine, name)
     return None
 
 
-def _open(engine: Engine, container_id: str) -> Session:
-    """Talk to PID 1. Before a report counts as overdue, the engine that it comes through has to answer."""
+def _open(engine: DockerApi, container_id: str) -> Session:
+    """Open a session with PID 1. Before a report counts as overdue, the engine that carries it has to answer."""
     return Session(attach(engine, container_id), partial(_inspected, engine, container_id))
 
 
-def _made(engine: Engine, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest:
+def _made(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest:
     container_id = create(engine, name, options)["Id"]
     session = stack.enter_context(_open(engine, container_id))
     with translated("start the container"):
         engine.api.start(container_id)
     inspected = _inspected(engine, container_id)
     if inspected is None:
-        raise SandboxError(ErrorCode.INTERNAL, "Somebody removed the guest's container", details=name)
+        raise SandboxError(ErrorCode.INTERNAL, "Another process removed the guest's container", details=name)
     return replace(_proven(engine, inspected, session, options), first=True)
 
 
-def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
-    """Raises: `policy_violation` when the guest is not what was asked for, `engine_unavailable` when it cannot write
-    its files, `image_missing` for a supervisor of another version, `internal` when nothing answers in it.
+def _proven(engine: DockerApi, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
+    """Raises: `policy_violation` when the guest differs from the request, `engine_unavailable` when it cannot write its
+    files, `image_missing` for a supervisor of another version, `internal` when its PID 1 does not answer.
     """
     posture = session.posture()
     if posture is None:
@@ -134,8 +135,8 @@ def _proven(engine: Engine, inspected: Mapping[str, Any], session: Session, opti
     return _Guest(inspected["Id"], pid, inspected["Config"]["Env"], session)
 
 
-def _no_answer(engine: Engine, inspected: Mapping[str, Any]) -> SandboxError:
-    """Why PID 1 said nothing, as far as its exit status tells."""
+def _no_answer(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:
+    """Build the error for a silent PID 1, from its exit status."""
     state = _final_state(engine, inspected["Id"])
     if state.get("ExitCode") == _USAGE and not state.get("Running"):
         return SandboxError(
@@ -148,8 +149,8 @@ def _no_answer(engine: Engine, inspected: Mapping[str, Any]) -> SandboxError:
     )
 
 
-def _run(engine: Engine, guest: _Guest, work: Work) -> tuple[Ending, bool]:
-    """How the check ended, and whether the guest is as good as new."""
+def _run(engine: DockerApi, guest: _Guest, work: Work) -> tuple[Ending, bool]:
+    """Run the check. Returns how it ended, and whether the guest is clean."""
     command = work.command_of(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
     with Meter(locate(guest.pid) if engine.local else None, first=guest.first) as meter:
@@ -160,10 +161,10 @@ def _run(engine: Engine, guest: _Guest, work: Work) -> tuple[Ending, bool]:
     ending = _reported(outcome.done, outcome.stopped, meter.counters, started_at)
     _tell_start(outcome.done, command, work.streams)
     if not outcome.done.quiescent:
-        kill(engine, guest.container_id)  # or an error: a removal that hangs is given up without a word to the caller
+        kill(engine, guest.container_id)  # a failed kill raises; a removal that hangs is quarantined without an error
     if ending.counters.oom_kills is None:
         ending = _with_engines_word(engine, guest, ending)
-    # A guest that was told to end may know the nonce now and speak for PID 1 (docs/adr/0019, gVisor): it is not kept.
+    # A guest that received a kill request may know the nonce and imitate PID 1 (docs/adr/0019, gVisor): do not keep it.
     return ending, outcome.done.quiescent and not ending.oom_killed and outcome.stopped is None
 
 
@@ -189,9 +190,9 @@ def _reported(done: Done, stopped: Verdict | None, counters: Counters, started_a
 
 
 def _how(done: Done) -> tuple[int | None, int | None]:
-    """Exit code and signal as a shell tells them: 128 more than the signal, 127 for a program that is not there.
+    """Return exit code and signal as a shell reports them: 128 plus the signal, 127 for a missing program.
 
-    Neither for a process that could not be killed.
+    Both are None for a process that could not be killed.
     """
     if done.not_started:
         return _NOT_FOUND if done.not_started == errno.ENOENT else _NOT_EXECUTABLE, None
@@ -202,7 +203,7 @@ def _how(done: Done) -> tuple[int | None, int | None]:
 
 
 def _tell_start(done: Done, command: Command, streams: Streams) -> None:
-    """Say in the check's own stderr why there is no other output."""
+    """Write to the check's stderr why the command could not start."""
     if done.not_started:
         reason = os.strerror(done.not_started) if done.not_started > 0 else "for an unknown reason"
         line = f"sandbox: cannot run {command.argv[0]!r} in {command.cwd}: {reason}\n"
@@ -210,9 +211,9 @@ def _tell_start(done: Done, command: Command, streams: Streams) -> None:
 
 
 def _lost(
-    engine: Engine, guest: _Guest, outcome: Outcome, counters: Counters, started_at: datetime, wall_time_s: float
+    engine: DockerApi, guest: _Guest, outcome: Outcome, counters: Counters, started_at: datetime, wall_time_s: float
 ) -> Ending:
-    """No report came, so the engine ends the guest and has the last word."""
+    """Without a report the guest is killed, and its end is taken from the engine."""
     kill(engine, guest.container_id)
     state = _final_state(engine, guest.container_id)
     return Ending(
@@ -227,8 +228,8 @@ def _lost(
     )
 
 
-def _final_state(engine: Engine, container_id: str) -> dict[str, Any]:
-    """The engine's account of an ended guest; it is never late by much, and nothing depends on it but the OOM flag."""
+def _final_state(engine: DockerApi, container_id: str) -> dict[str, Any]:
+    """Return the engine's state of an ended guest. The wait is short: the state gives only the OOM flag and errors."""
     ends_at = time.monotonic() + _DEATH_S
     while True:
         inspected = _inspected(engine, container_id)
@@ -238,15 +239,15 @@ def _final_state(engine: Engine, container_id: str) -> dict[str, Any]:
         time.sleep(_LOOK_S)
 
 
-def _with_engines_word(engine: Engine, guest: _Guest, ending: Ending) -> Ending:
-    """Where the kernel's counter cannot be read, the engine tells whether something was killed for want of memory."""
+def _with_engines_word(engine: DockerApi, guest: _Guest, ending: Ending) -> Ending:
+    """Take the OOM flag from the engine, where the kernel's counter cannot be read."""
     inspected = _inspected(engine, guest.container_id)
     killed = inspected is None or bool(inspected["State"]["OOMKilled"])
     return replace(ending, oom_killed=ending.oom_killed or killed)
 
 
-def _inspected(engine: Engine, name: str) -> dict[str, Any] | None:
-    """The engine's account of a container, None when there is none."""
+def _inspected(engine: DockerApi, name: str) -> dict[str, Any] | None:
+    """Inspect a container; None when it does not exist."""
     with translated("inspect the container"):
         try:
             found: dict[str, Any] = inspect(engine, "containers", name) or engine.api.inspect_container(name)

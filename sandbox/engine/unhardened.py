@@ -1,9 +1,9 @@
-"""A deliberately soft container. For the positive controls of `sandbox.attack` and NOTHING else.
+"""A deliberately unhardened ("soft") container. ONLY for the positive controls of `sandbox.attack`.
 
-It is what the product never makes: root, nearly every capability, no seccomp filter, nothing masked. What a probe
-cannot do in here it could not have done anyway, so that its failure in a real guest would prove nothing. Three
-walls stay even so: no network, no host path but what the caller names below its scratch directory, and a limit of
-memory and processes. Only our own probes run in it, never anything of a repository.
+The product never creates such a container: root, nearly every capability, no seccomp filter, no masked paths. If a
+probe fails in here, it cannot work on this host at all, and its failure in a real guest proves no mitigation. Three
+restrictions remain: no network, no host path except those that the caller names below its scratch directory, and
+limits of memory and processes. Only our own probes run in it, never code of a repository.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 
 import docker.errors
 
-from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import remove
+from sandbox.engine.docker_api import DockerApi, translated
 from sandbox.errors import ErrorCode, SandboxError
 
 CAPABILITIES = (
     *("DAC_READ_SEARCH", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_BOOT", "SYS_CHROOT", "SYS_MODULE", "SYS_NICE"),
     *("SYS_PACCT", "SYS_PTRACE", "SYS_RAWIO", "SYS_TIME", "SYSLOG"),
 )
-"""On top of the engine's default. Not ALL: an engine cannot give what it was not given itself."""
+"""Added to the engine's default. Not ALL: an engine cannot give a capability that it does not have itself."""
 
 MEMORY_BYTES = 1024**3
 PIDS = 2048
@@ -36,7 +36,7 @@ PIDS = 2048
 
 @dataclass(frozen=True)
 class Bind:
-    """A scratch path of the caller's, where the container sees it."""
+    """A scratch path of the caller, and its place in the container."""
 
     source: Path
     target: str
@@ -45,7 +45,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class SoftEnd:
-    """How it ended. `stdout` holds both streams."""
+    """How an unhardened container ended. `stdout` contains both streams."""
 
     exit_code: int
     stdout: bytes
@@ -53,19 +53,19 @@ class SoftEnd:
 
 @dataclass(frozen=True)
 class SoftContainers:
-    """Where soft containers run: with the runtime of real guests, so that a control says something about them.
+    """Runs unhardened containers, with the runtime of real guests, so that a control is comparable with them.
 
-    `labels` are on each of them, for whoever cleans up after a crash.
+    `labels` are set on each container, for the cleanup after a crash.
     """
 
-    engine: Engine
+    engine: DockerApi
     runtime: str
     labels: Mapping[str, str]
 
     def run(
         self, image: str, argv: Sequence[str] | None, *, binds: Sequence[Bind] = (), deadline_s: float = 120.0
     ) -> SoftEnd:
-        """Run one to its end, at most `deadline_s` seconds, and remove it. `argv` None: what the image itself says.
+        """Run one to its end, at most `deadline_s` seconds, and remove it. `argv` None: the image's own command.
 
         Raises: `internal` when the engine refuses, `timeout` when it hangs.
         """
@@ -74,7 +74,7 @@ class SoftContainers:
         if argv is not None:
             body |= {"Entrypoint": list(argv), "Cmd": [], "User": "0:0", "WorkingDir": "/"}
         try:
-            with translated("run a soft container"):
+            with translated("run an unhardened container"):
                 api.create_container_from_config(body, name=name)  # type: ignore[no-untyped-call]  # stub
                 api.start(name)
                 code = self._wait(name, deadline_s)
@@ -83,7 +83,7 @@ class SoftContainers:
             remove(self.engine, name)
 
     def build(self, tag: str, dockerfile: str) -> None:
-        """An image of a Dockerfile that only sets configuration. Raises: `internal` when the engine builds none."""
+        """Build an image from a Dockerfile that only sets configuration. Raises: `internal` when the build fails."""
         content, archive = dockerfile.encode(), io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             member = tarfile.TarInfo("Dockerfile")
@@ -106,12 +106,12 @@ class SoftContainers:
             timer.cancel()
 
     def _kill(self, name: str) -> None:
-        with translated("kill a soft container"):
+        with translated("kill an unhardened container"):
             self.engine.api.kill(name, signal="SIGKILL")
 
 
-def forget_image(engine: Engine, tag: str) -> None:
-    """Delete an image; one that is not there is fine."""
+def forget_image(engine: DockerApi, tag: str) -> None:
+    """Delete an image; a missing one is fine."""
     with translated("delete an image"), suppress(docker.errors.ImageNotFound):
         engine.api.remove_image(tag, force=True)
 

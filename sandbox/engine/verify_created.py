@@ -1,7 +1,8 @@
-"""Compare a created container with what was asked, before it is started.
+"""Compare a created container with the request, before it is started.
 
 An engine, a proxy before it, its plugins or its defaults may change or drop an option (a kernel without swap accounting
-turns MemorySwap into -1 with a warning), and an image merges its own configuration in. What differs is not started.
+turns MemorySwap into -1 with a warning), and an image adds its own configuration. A container that differs is not
+started.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _Same = Callable[[Any, Any], bool]
 
 
 def verify_created(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the fields of `GET /containers/{id}/json` that are not as requested or not safe; empty: as asked."""
+    """List the fields of `GET /containers/{id}/json` that are not as requested or not safe; empty: all match."""
     config, host = inspected.get("Config") or {}, inspected.get("HostConfig") or {}
     wanted_host = requested["HostConfig"]
     wanted_config = {name: value for name, value in requested.items() if name != "HostConfig"}
@@ -33,15 +34,15 @@ def verify_created(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -
 
 
 def require_created(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -> None:
-    """Raises: `policy_violation` naming every field that is not as requested."""
+    """Raises: `policy_violation`, with every field that is not as requested."""
     wrong = verify_created(requested, inspected)
     if wrong:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
-            f"The engine did not create the container as asked: {', '.join(wrong)}",
+            f"The engine did not create the container as requested: {', '.join(wrong)}",
             details="\n".join(_evidence(name, inspected) for name in wrong),
-            hint="Config.*: the image brings what no guest may have. HostConfig.*: the engine or its host lacks a "
-            "feature; `sandbox doctor` names it.",
+            hint="Config.*: the image sets an option that no guest may have. HostConfig.*: the engine or its "
+            "host lacks a feature; `sandbox doctor` names it.",
         )
 
 
@@ -50,7 +51,7 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any], rules: Map
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Equal, or both empty: the engine answers null where it was sent an empty list, and the other way round."""
+    """Equal, or both empty: the engine may answer null for an empty list, and an empty list for null."""
     if _empty(wanted):
         return _empty(found)
     return type(wanted) is type(found) and bool(wanted == found)
@@ -61,7 +62,7 @@ def _empty(value: Any) -> bool:
 
 
 def _same_env(wanted: list[str], found: Any) -> bool:
-    """Ours first and in order. What an image adds is its own business, but for names that start other code."""
+    """Our variables first and in order. An image may add others, except names that make programs start other code."""
     if not isinstance(found, list) or found[: len(wanted)] != wanted:
         return False
     ours = {entry.partition("=")[0] for entry in wanted}
@@ -70,17 +71,17 @@ def _same_env(wanted: list[str], found: Any) -> bool:
 
 
 def _same_labels(wanted: Mapping[str, str], found: Any) -> bool:
-    """An image's labels are merged in; ours win."""
+    """An image's labels are added; ours override them."""
     return isinstance(found, Mapping) and wanted.items() <= found.items()
 
 
 def _same_health(wanted: Mapping[str, Any], found: Any) -> bool:
-    """An image's intervals are merged in and mean nothing beside NONE."""
+    """An image's intervals are added, and have no effect with NONE."""
     return isinstance(found, Mapping) and bool(found.get("Test") == wanted["Test"])
 
 
 def _same_ulimits(wanted: list[dict[str, Any]], found: Any) -> bool:
-    """The engine's default limits may be added, never replace ours."""
+    """The engine's default limits may be added, but must not replace ours."""
     if not isinstance(found, list):
         return False
     by_name = {limit.get("Name"): limit for limit in found}
@@ -99,7 +100,7 @@ def _without_empty(mount: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same_mounts(wanted: list[dict[str, Any]], found: Any) -> bool:
-    """The mounts in effect: exactly the requested ones. An image's VOLUME shows up here only."""
+    """The effective mounts are exactly the requested ones. An image's VOLUME appears only here."""
     if not isinstance(found, list):
         return False
     asked = [(m["Type"], m["Source"], m["Target"], not m["ReadOnly"], m["BindOptions"]["Propagation"]) for m in wanted]

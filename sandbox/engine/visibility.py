@@ -1,7 +1,7 @@
-"""Whether an engine sees a directory of this host: it may have a mount table, a machine or a `/tmp` of its own.
+"""Whether an engine sees a directory of this host: it may have its own mount table, machine or `/tmp`.
 
-A container that is created and never started is enough: the engine looks for the source of a bind mount then (seen:
-20.10). A directory whose name was just made up exists nowhere else, so what finds it is the same directory.
+It is enough to create a container and never start it: the engine then looks for the source of a bind mount (seen:
+20.10). A directory with a new random name exists nowhere else, so an engine that finds it sees the same directory.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from pathlib import Path
 
 import docker.errors
 
-from sandbox.engine.connection import Engine, translated
 from sandbox.engine.container import is_unseen, remove
+from sandbox.engine.docker_api import DockerApi, translated
 
 _TARGET = "/mnt"
 
 
 @dataclass(frozen=True)
 class Guise:
-    """What a container is made of that only tries a mount: its name, any local image, and labels by which it is found
-    when we are killed meanwhile.
+    """A container that only tests a mount: its name, any local image, and labels for the cleanup if this process is
+    killed.
     """
 
     name: str
@@ -28,8 +28,8 @@ class Guise:
     labels: dict[str, str]
 
 
-def sees(engine: Engine, folder: Path, guise: Guise) -> bool:
-    """Whether the engine can mount `folder`. Leaves nothing. Raises: what the engine adapter raises."""
+def sees(engine: DockerApi, folder: Path, guise: Guise) -> bool:
+    """Whether the engine can mount `folder`. Removes its container. Raises: the errors of the engine adapter."""
     mount = {"Type": "bind", "Source": str(folder), "Target": _TARGET, "ReadOnly": True}
     options = {
         "Image": guise.image,

@@ -1,4 +1,4 @@
-"""The images checks run in: which there are, building them, finding the one a profile names, and the guests' PID 1."""
+"""The images of checks: list and build them, find the image of a profile, and extract the guests' PID 1."""
 
 from sandbox.images.build import build
 from sandbox.images.catalogue import Recipe, catalogue, tag_of

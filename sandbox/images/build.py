@@ -1,4 +1,4 @@
-"""Build images from their folders, parents first; what the engine has of the same recipes is used."""
+"""Build images from their folders, parents first; existing images of the same recipes are reused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.config import ImageSettings
-from sandbox.engine import images as engine_images
-from sandbox.engine.images import Build, Image, Progress
+from sandbox.engine.images import BUILD_DEADLINE_S, Build, Image, Progress
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import Recipe, catalogue, check_name, lineage, recipe_digests, tag_of
 from sandbox.images.debian import ensure_base
@@ -34,17 +33,17 @@ from sandbox.models import ImageInfo
 SUPERVISOR = "init"
 """The image of the guests' PID 1."""
 WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
-"""Images that can be built without a compiler for PID 1 at hand: what it is compiled in comes from them."""
-_LOCK_TIMEOUT_S = 2 * engine_images.BUILD_DEADLINE_S
+"""Images that are built without PID 1: PID 1 itself is compiled in an image on top of `base`."""
+_LOCK_TIMEOUT_S = 2 * BUILD_DEADLINE_S
 _WHEELHOUSE_LIMIT = 4 * 1024**2
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 @dataclass(frozen=True)
 class _Order:
-    """One image to make: a recipe under a name, perhaps with more wheels. `digest`: of the recipe with the wheels.
+    """One image to build: a recipe, its name, and optional extra wheels. `digest`: of the recipe with these wheels.
 
-    `current`: what the engine has of it.
+    `current`: the engine's image of this recipe, if any.
     """
 
     recipe: Recipe
@@ -59,7 +58,7 @@ class _Order:
 
     @property
     def is_variant(self) -> bool:
-        """Whether the operator gave it its name: then that is its tag, whatever it is made of."""
+        """Whether the operator chose the name: the name is then the tag, without a recipe digest."""
         return self.name != self.recipe.name
 
     @property
@@ -76,10 +75,10 @@ def build(
     wheelhouse: Path | None = None,
     name_as: str | None = None,
 ) -> ImageInfo:
-    """Build the image `name`, its parents, and the guests' PID 1, where missing or stale. All current: does nothing.
+    """Build the image `name`, its parents and the guests' PID 1, if missing or stale. Current images are kept.
 
-    `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` make a variant of
-    a Python image that holds more wheels. Safe in several processes at once: one builds, the others wait.
+    `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` build a variant of
+    a Python image with more wheels. Safe in several processes at once: one builds, the others wait.
     Raises: `not_found`, `invalid_input`, `image_missing`, `network_error`, `timeout`, `internal`.
     """
     recipes = catalogue(site.home)
@@ -92,7 +91,7 @@ def build(
             order = _order_variant(site, line, name_as or "", content)
             image = _make(site, order, image, progress, no_cache=no_cache)
         if name not in WITHOUT_CHECKS:
-            _make_line(site, lineage(recipes, SUPERVISOR), made, progress)  # what builds an image will run checks in it
+            _make_line(site, lineage(recipes, SUPERVISOR), made, progress)  # checks in the image will need PID 1
     tag = tag_of(name_as) if name_as else tag_of(name, recipe_digests(line, site.settings.base)[-1])
     return describe(name_as or name, tag, image)
 
@@ -100,7 +99,7 @@ def build(
 def _make_line(
     site: Site, line: tuple[Recipe, ...], made: dict[str, Image], progress: Progress, rebuild: str = ""
 ) -> Image:
-    """The images of a lineage, in order; the last one. `made`: what this build has made or found current already."""
+    """Build the images of a lineage in order and return the last. `made`: images already built or found current."""
     image = ensure_base(site.engine, site.settings, site.environ, progress)
     for step in find_line(site, line):
         name = step.recipe.name
@@ -120,8 +119,8 @@ def _read_variant(
     if wheelhouse is None or name_as is None or not recipe.wheelhouse or name_as in recipes:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"Cannot make a variant of the image '{recipe.name}'",
-            hint="A wheel-house and a new name go together, on an image whose recipe.toml says 'wheelhouse = true': "
+            f"Cannot build a variant of the image '{recipe.name}'",
+            hint="Give both --wheelhouse and a new name, for an image with 'wheelhouse = true' in its recipe.toml: "
             "sandbox images build python --wheelhouse requirements.txt --as python-acme",
         )
     check_name(name_as)
@@ -130,7 +129,7 @@ def _read_variant(
 
 def _order_variant(site: Site, line: tuple[Recipe, ...], name: str, wheelhouse: bytes) -> _Order:
     digest = variant_digest(site, line, hashlib.sha256(wheelhouse).hexdigest())
-    current = engine_images.inspect(site.engine, tag_of(name))
+    current = site.engine.inspect_image(tag_of(name))
     same = current is not None and current.labels.get(RECIPE_LABEL) == digest
     return _Order(line[-1], name, digest, current if same else None, wheelhouse)
 
@@ -146,18 +145,18 @@ def _read_wheelhouse(path: Path) -> bytes:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"The wheel-house {path} is empty or larger than {_WHEELHOUSE_LIMIT} bytes",
-            hint="It is a pip requirements file, best pinned with hashes.",
+            hint="Give a pip requirements file, if possible pinned with hashes.",
         )
     return content
 
 
 def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_cache: bool = False) -> Image:
-    """The image of an order: the one that is there when nothing below it has changed, else a new one."""
+    """Return the current image of an order if its parent is unchanged, else build a new one."""
     current = order.current
     if current is not None and not is_outdated(current, parent) and not no_cache:
         progress(f"{order.tag} is up to date")
         if not order.is_variant:
-            engine_images.tag(site.engine, current.digest, tag_of(order.name))
+            site.engine.tag_image(current.digest, tag_of(order.name))
         return current
     wanted = Build(
         folder=order.recipe.folder,
@@ -175,34 +174,34 @@ def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_ca
         no_cache=no_cache,
     )
     progress(f"building {order.tag}")
-    image = engine_images.build(site.engine, wanted, progress)
+    image = site.engine.build_image(wanted, progress)
     _move_names(site, order, image)
     return image
 
 
 def _move_names(site: Site, order: _Order, image: Image) -> None:
-    """From the image that a new one replaces: days of use, which keep it; and `latest`, a name for people only."""
+    """Move `latest` (a name for people only) to the new image, and remove the old image's use tags, which keep it."""
     if order.is_variant:
         return
-    engine_images.tag(site.engine, image.digest, tag_of(order.name))
+    site.engine.tag_image(image.digest, tag_of(order.name))
     if order.current is not None and order.current.digest != image.digest:
         for reference in used_tags(order.current, order.tag):
-            with suppress(SandboxError):  # a container was made from it
-                engine_images.untag(site.engine, reference)
+            with suppress(SandboxError):  # a container uses it
+                site.engine.untag_image(reference)
 
 
 def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Build arguments: the parent by digest (its tag may move meanwhile), proxies, and the index for wheels."""
+    """Return the build arguments: the parent by digest (its tag may move), proxies, and the index for wheels."""
     passed_on = (*_PROXIES, "PIP_INDEX_URL") if recipe.wheelhouse else _PROXIES
     return {"BASE": parent_digest, **{key: environ[key] for key in passed_on if environ.get(key)}}
 
 
 def _generate(order: _Order, settings: ImageSettings) -> dict[str, bytes]:
-    """Files that the build gets where its Dockerfile names them; none of them is part of the recipe."""
+    """Return generated files for a Dockerfile that uses them; they are not part of the recipe."""
     if b".generated" not in (order.recipe.folder / "Dockerfile").read_bytes():
         return {}
     content = _read_ca_bundle(settings)
-    # The second one is copied into a stage that becomes the image, and removed there: empty where it is not needed.
+    # mirror-ca.crt is copied into a stage that becomes the image, and removed there: empty when it is not needed.
     mirror = content if settings.mirror.startswith("https://") else b""
     bundle = {".generated/ca.crt": content, ".generated/mirror-ca.crt": mirror}
     return bundle | ({".generated/wheelhouse.txt": order.wheelhouse} if order.recipe.wheelhouse else {})
@@ -212,7 +211,7 @@ def _read_ca_bundle(settings: ImageSettings) -> bytes:
     try:
         return Path(settings.ca_bundle).read_bytes() if settings.ca_bundle else b""
     except FileNotFoundError:
-        return b""  # the download then trusts what its tool brings along
+        return b""  # the download tool then uses its own certificates
     except OSError as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, f"Cannot read images.ca_bundle {settings.ca_bundle}", details=str(error)

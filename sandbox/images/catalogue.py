@@ -1,7 +1,7 @@
-"""The catalogue: one folder an image, shipped or the operator's, and the digest of a recipe.
+"""The catalogue: one folder for each image, shipped or the operator's, and the digests of recipes.
 
-A recipe's digest names its images in the engine (`space-sandbox/NAME:<first 12 digits>`), so that versions, checkouts
-and homes with different recipes of one name do not replace each other's images (docs/adr/0037).
+A recipe's digest is part of its images' tags (`space-sandbox/NAME:<first 12 digits>`), so versions, checkouts and homes
+with different recipes of one name do not replace each other's images (docs/adr/0037).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from sandbox.store.home import Home
 
 PREFIX = "space-sandbox/"
 TAG_DIGITS = 12
-"""How much of a recipe's digest is in a tag; the whole of it is in a label."""
+"""How many digits of a recipe's digest are in a tag; a label has the whole digest."""
 LATEST = "latest"
 NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one image is made. `parent`: the image it starts from, empty for Debian itself.
+    """How one image is built. `parent`: the image it starts from, empty for Debian itself.
 
-    `wheelhouse`: its build downloads wheels, so it gets the package index, and can be given more wheels.
-    `problem`: why this folder makes no image; the others of the catalogue go on.
+    `wheelhouse`: its build downloads wheels, so it gets the package index, and accepts extra wheels.
+    `problem`: why this folder cannot be built; the other images of the catalogue still can.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Recipe:
 
     @property
     def file(self) -> Path:
-        """Where its keys are, if it has any."""
+        """The path of its settings file, which may not exist."""
         return self.folder / "recipe.toml"
 
 
 class _RecipeFile(BaseModel):
-    """`recipe.toml`. Every key may be left out, and the file too."""
+    """`recipe.toml`. The file and each key are optional."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -61,9 +61,9 @@ class _RecipeFile(BaseModel):
 
 
 def catalogue(home: Home) -> dict[str, Recipe]:
-    """Every folder with a Dockerfile under the shipped `images/` and `$SANDBOX_HOME/images/`, by name.
+    """Read every folder with a Dockerfile under the shipped `images/` and `$SANDBOX_HOME/images/`, by name.
 
-    The operator's folder wins over a shipped one of the same name. A damaged recipe is listed with its problem.
+    The operator's folder replaces a shipped one of the same name. A damaged recipe is listed with its problem.
     """
     found = {}
     for root in _roots(home):
@@ -74,7 +74,7 @@ def catalogue(home: Home) -> dict[str, Recipe]:
 
 
 def catalogue_line(home: Home, name: str) -> tuple[Recipe, ...]:
-    """What `lineage` answers, reading no more recipes than these. Raises: as `lineage`."""
+    """Return the same as `lineage`, but read only the recipes of this lineage. Raises: as `lineage`."""
     recipes: dict[str, Recipe] = {}
     wanted = name
     while name not in recipes and has_recipe(home, name):
@@ -89,7 +89,7 @@ def _roots(home: Home) -> tuple[Path, Path]:
 
 
 def has_recipe(home: Home, name: str) -> bool:
-    """Whether the catalogue has this name; reads no recipe."""
+    """Whether the catalogue has this name, without reading a recipe."""
     return NAME.fullmatch(name) is not None and any((root / name / "Dockerfile").is_file() for root in _roots(home))
 
 
@@ -101,7 +101,7 @@ def _read_or_explain(folder: Path) -> Recipe:
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """The recipe of one folder. Raises: `invalid_input` for a bad name or `recipe.toml`."""
+    """Read the recipe of one folder. Raises: `invalid_input` for an invalid name or `recipe.toml`."""
     name = check_name(folder.name)
     path = folder / "recipe.toml"
     try:
@@ -113,7 +113,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def check_name(name: str) -> str:
-    """The name itself. Raises: `invalid_input` for one that cannot be part of a tag."""
+    """Return the name. Raises: `invalid_input` for a name that cannot be part of a tag."""
     if not NAME.fullmatch(name):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -124,21 +124,21 @@ def check_name(name: str) -> str:
 
 
 def tag_of(name: str, recipe_digest: str = "") -> str:
-    """The tag of the images of one recipe in the engine; without a digest the one that the last build moved."""
+    """Return the tag of a recipe's images in the engine; without a digest the `latest` tag, which each build moves."""
     return f"{PREFIX}{name}:{recipe_digest[:TAG_DIGITS] or LATEST}"
 
 
 def lineage(recipes: Mapping[str, Recipe], name: str) -> tuple[Recipe, ...]:
-    """The recipes to build for `name`, in order: the one on Debian first, `name` last.
+    """List the recipes to build for `name`, in order: the one on Debian first, `name` last.
 
-    Raises: `not_found` for an unknown name, `invalid_input` for a damaged recipe, and for parents that are unknown or
-    form a circle.
+    Raises: `not_found` for an unknown name, `invalid_input` for a damaged recipe and for parents that are unknown or
+    form a cycle.
     """
     if name not in recipes:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"There is no image folder named '{name}'",
-            hint=f"There are: {', '.join(sorted(recipes))}. Add your own under $SANDBOX_HOME/images/NAME/.",
+            hint=f"Available: {', '.join(sorted(recipes))}. Add your own under $SANDBOX_HOME/images/NAME/.",
         )
     line = [_require_usable(recipes[name])]
     while parent := line[0].parent:
@@ -147,7 +147,7 @@ def lineage(recipes: Mapping[str, Recipe], name: str) -> tuple[Recipe, ...]:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The image '{line[0].name}' starts from '{parent}', {why}",
-                hint=f"`parent` in {line[0].file} is the name of an image folder, or empty for Debian itself.",
+                hint=f"Set `parent` in {line[0].file} to the name of an image folder, or to '' for Debian itself.",
             )
         line.insert(0, _require_usable(recipes[parent]))
     return tuple(line)
@@ -155,7 +155,7 @@ def lineage(recipes: Mapping[str, Recipe], name: str) -> tuple[Recipe, ...]:
 
 def _require_usable(recipe: Recipe) -> Recipe:
     if recipe.problem:
-        hint = f"Correct {recipe.folder}, or move it away."
+        hint = f"Correct {recipe.folder}, or move it to another place."
         raise SandboxError(
             ErrorCode.INVALID_INPUT, f"The image '{recipe.name}' cannot be built", details=recipe.problem, hint=hint
         )
@@ -163,10 +163,10 @@ def _require_usable(recipe: Recipe) -> Recipe:
 
 
 def recipe_digests(line: Sequence[Recipe], debian: str) -> tuple[str, ...]:
-    """The digest of each recipe of a lineage: its files and all that is below it, by content and not by image.
+    """Return the digest of each recipe of a lineage: over its files and the recipes below it, not over images.
 
-    `debian`: the configured Debian image, empty for the usual one. Images of one digest were made by the same recipes;
-    another build of a parent makes an image stale, not another one.
+    `debian`: the configured Debian image, empty for the default. Images with one digest were built from the same
+    recipes. A rebuilt parent makes an image stale, but does not change its digest.
     """
     found: list[str] = []
     for recipe in line:
@@ -175,7 +175,7 @@ def recipe_digests(line: Sequence[Recipe], debian: str) -> tuple[str, ...]:
 
 
 def fingerprint(recipe: Recipe, parent: str, wheelhouse_sha256: str = "") -> str:
-    """SHA-256 (hex) over all that decides what a build makes: the folder's files, the parent, the extra wheels."""
+    """SHA-256 (hex) over all inputs of a build: the folder's files, the parent, the extra wheels."""
     seen = hashlib.sha256()
     for part in (parent, wheelhouse_sha256):
         seen.update(part.encode() + b"\0")
@@ -196,7 +196,7 @@ def _stamps(folder: Path) -> tuple[_Stamp, ...]:
 
 @lru_cache(maxsize=64)
 def _contents(folder: Path, stamps: tuple[_Stamp, ...]) -> bytes:
-    """What is hashed of a folder. Kept by its files' stamps: each run of a check asks for it."""
+    """Return the hashed content of a folder. Cached by its files' stat data: each run of a check needs it."""
     lines = bytearray()
     for relative, *_ in stamps:
         path = folder / relative

@@ -1,4 +1,4 @@
-"""The Debian image ours start from: configured, present, pulled or bootstrapped, in that order."""
+"""The Debian base of our images: configured, present, pulled or bootstrapped, in this order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from sandbox.config import ImageSettings
-from sandbox.engine import images as engine_images
-from sandbox.engine.connection import Engine
-from sandbox.engine.images import Image, Progress
+from sandbox.engine.images import Image, Progress, plain_lines
+from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
 
 SUITE = "bookworm"
@@ -27,7 +26,7 @@ _PULL_DEADLINE_S = 120.0
 _BOOTSTRAP_DEADLINE_S = 900.0
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-# What the published slim images leave out too; the setting stays in the image and keeps its children small.
+# The published slim images exclude these paths too; the setting stays in the image and keeps its children small.
 _LEFT_OUT = (
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/locale/*",
@@ -37,7 +36,7 @@ _LEFT_OUT = (
 
 
 class Way(StrEnum):
-    """How a base image is had."""
+    """How a base image is obtained."""
 
     USE = "use"
     PULL = "pull"
@@ -46,16 +45,17 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One way to try, on an image reference or with a bootstrap tool."""
+    """One attempt to obtain the base image. `subject`: an image reference or a bootstrap tool."""
 
     way: Way
     subject: str
 
 
 def plan(configured: str, present: Collection[str], tools: Collection[str]) -> tuple[Step, ...]:
-    """The ways to try, best first. A configured image is the only one: no silent fallback to another.
+    """List the attempts, best first. A configured image is the only one: there is no silent fallback to another.
 
-    `present`: local references out of the configured one, `BOOTSTRAPPED` and `PUBLISHED`; `tools`: installed ones.
+    `present`: those of the configured reference, `BOOTSTRAPPED` and `PUBLISHED` that are local; `tools`: installed
+    bootstrap tools.
     """
     if configured:
         return (Step(Way.USE if configured in present else Way.PULL, configured),)
@@ -65,18 +65,18 @@ def plan(configured: str, present: Collection[str], tools: Collection[str]) -> t
     return (Step(Way.PULL, PUBLISHED), *[Step(Way.BOOTSTRAP, tool) for tool in _TOOLS if tool in tools][:1])
 
 
-def present_base(engine: Engine, settings: ImageSettings) -> Image | None:
-    """The base image if the engine has it already; touches no network."""
+def present_base(engine: ImageStore, settings: ImageSettings) -> Image | None:
+    """Find the base image if the engine has it already; uses no network."""
     for step in plan(settings.base, _present(engine, settings), ()):
         if step.way is Way.USE:
-            return engine_images.inspect(engine, step.subject)
+            return engine.inspect_image(step.subject)
     return None
 
 
-def ensure_base(engine: Engine, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
-    """The base image, made available by the first way that works.
+def ensure_base(engine: ImageStore, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
+    """Obtain the base image by the first attempt that works.
 
-    Raises: `image_missing` saying what was tried; `timeout` or `internal` when a bootstrap fails.
+    Raises: `image_missing`, with the failed attempts; `timeout` or `internal` when a bootstrap fails.
     """
     tools = [tool for tool in _TOOLS if shutil.which(tool, path=_SYSTEM_PATH)]
     tried = []
@@ -92,33 +92,35 @@ def ensure_base(engine: Engine, settings: ImageSettings, environ: Mapping[str, s
         ErrorCode.IMAGE_MISSING,
         f"There is no Debian image to build from: {settings.base or PUBLISHED}",
         details="\n".join(tried),
-        hint="Install mmdebstrap or debootstrap, or set images.base to a Debian image the engine has (docker load).",
+        hint="Install mmdebstrap or debootstrap, or set images.base to a Debian image of the engine (docker load).",
     )
 
 
-def _present(engine: Engine, settings: ImageSettings) -> list[str]:
+def _present(engine: ImageStore, settings: ImageSettings) -> list[str]:
     wanted = [settings.base] if settings.base else [BOOTSTRAPPED, PUBLISHED]
-    return [reference for reference in wanted if engine_images.inspect(engine, reference) is not None]
+    return [reference for reference in wanted if engine.inspect_image(reference) is not None]
 
 
-def _take(engine: Engine, step: Step, settings: ImageSettings, environ: Mapping[str, str], progress: Progress) -> Image:
+def _take(
+    engine: ImageStore, step: Step, settings: ImageSettings, environ: Mapping[str, str], progress: Progress
+) -> Image:
     if step.way is Way.BOOTSTRAP:
         return bootstrap(engine, step.subject, settings.mirror, environ, progress)
     if step.way is Way.PULL:
         progress(f"pulling {step.subject}")
-        return engine_images.pull(engine, step.subject, _PULL_DEADLINE_S)
-    image = engine_images.inspect(engine, step.subject)
+        return engine.pull_image(step.subject, _PULL_DEADLINE_S)
+    image = engine.inspect_image(step.subject)
     if image is None:
         raise SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{step.subject}' has just been removed")
     return image
 
 
-def bootstrap(engine: Engine, tool: str, mirror: str, environ: Mapping[str, str], progress: Progress) -> Image:
-    """Make a Debian root file system with `tool` and import it as `BOOTSTRAPPED`. Leaves no file behind."""
+def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, str], progress: Progress) -> Image:
+    """Create a Debian root file system with `tool` and import it as `BOOTSTRAPPED`. Removes its temporary files."""
     progress(f"bootstrapping Debian {SUITE} with {tool}; this takes less than a minute on a fast network")
     with tempfile.TemporaryDirectory(prefix="space-debian-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # the tools drop to other users (_apt, subordinate ids), who must get through
+        folder.chmod(0o755)  # the tools switch to other users (_apt, subordinate ids), which need access
         target = folder / "root.tar"
         variables = {
             "PATH": _SYSTEM_PATH,
@@ -130,17 +132,17 @@ def bootstrap(engine: Engine, tool: str, mirror: str, environ: Mapping[str, str]
         for argv in bootstrap_commands(tool, target, mirror):
             _run(argv, variables, folder / "log")
         with target.open("rb") as stream:
-            return engine_images.import_tar(engine, stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
+            return engine.import_image(stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
 
 
 def bootstrap_commands(tool: str, target: Path, mirror: str) -> list[list[str]]:
-    """The argv lists that leave a root file system's tar at `target`. An empty mirror: the tool's own default."""
+    """Return the argv lists that create a root file system's tar at `target`. Empty mirror: the tool's default."""
     mirrors = [mirror] if mirror else []
     options = ["--variant=minbase", "--include=ca-certificates"]
     if tool == "mmdebstrap":
         return [["mmdebstrap", "--format=tar", *options, *_LEFT_OUT, SUITE, str(target), *mirrors]]
     root = target.with_name("root")
-    # debootstrap mounts /proc in its target: in a mount namespace of its own no mount can outlive it.
+    # debootstrap mounts /proc in its target: in a separate mount namespace no mount can outlive it.
     return [
         ["unshare", "--mount", "debootstrap", *options, SUITE, str(root), *mirrors],
         ["tar", "-C", str(root), "--numeric-owner", "-cf", str(target), "."],
@@ -148,7 +150,7 @@ def bootstrap_commands(tool: str, target: Path, mirror: str) -> list[list[str]]:
 
 
 def _run(argv: list[str], variables: Mapping[str, str], log: Path) -> None:
-    """Run to the end in a session of its own. Raises: `timeout`, or `internal` with the end of its output."""
+    """Run a command to its end in a separate session. Raises: `timeout`, or `internal` with the end of its output."""
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - fixed argv of an installed tool, no shell
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(variables), start_new_session=True
@@ -157,7 +159,7 @@ def _run(argv: list[str], variables: Mapping[str, str], log: Path) -> None:
             code = process.wait(_BOOTSTRAP_DEADLINE_S)
         except subprocess.TimeoutExpired as error:
             raise SandboxError(
-                ErrorCode.TIMEOUT, f"{argv[0]} was not done within {_BOOTSTRAP_DEADLINE_S:g} s", details=_tail(log)
+                ErrorCode.TIMEOUT, f"{argv[0]} did not finish within {_BOOTSTRAP_DEADLINE_S:g} s", details=_tail(log)
             ) from error
         finally:
             with suppress(ProcessLookupError):
@@ -166,11 +168,11 @@ def _run(argv: list[str], variables: Mapping[str, str], log: Path) -> None:
     if code != 0:
         raise SandboxError(
             ErrorCode.INTERNAL,
-            f"The Debian base image could not be bootstrapped: {argv[0]} ended with {code}",
+            f"The Debian base image could not be bootstrapped: {argv[0]} ended with exit code {code}",
             details=_tail(log),
             hint="Check the network, images.mirror and the proxy variables; or set images.base to a local image.",
         )
 
 
 def _tail(log: Path) -> str:
-    return "\n".join(engine_images.plain_lines(log.read_bytes()[-64 * 1024 :].decode("utf-8", "replace"))[-30:])
+    return "\n".join(plain_lines(log.read_bytes()[-64 * 1024 :].decode("utf-8", "replace"))[-30:])

@@ -1,11 +1,10 @@
-"""Which images of this home the engine has, and which of them are stale."""
+"""List the images of this home in the engine, and which of them are stale."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 
-from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST, PREFIX, Recipe, catalogue, lineage, tag_of
@@ -15,10 +14,10 @@ from sandbox.models import ImageInfo
 
 
 def list_images(site: Site, in_use: Collection[str] = ()) -> tuple[ImageInfo, ...]:
-    """Every image of the catalogue, and the variants that were made with it, by name. Touches no network.
+    """List every image of the catalogue, and the variants that were built with it, by name. Uses no network.
 
-    Images of other recipes (another version, checkout or home) are not listed; of variants, which the operator named,
-    those of `in_use` are. What makes no image has a `problem`.
+    Images of other recipes (another version, checkout or home) are not listed, except variants with a name in `in_use`,
+    because the operator chose the name. A folder that cannot be built has a `problem`.
     """
     recipes = catalogue(site.home)
     base = present_base(site.engine, site.settings)
@@ -39,7 +38,7 @@ def _state(site: Site, recipes: Mapping[str, Recipe], name: str, base: Image | N
 
 
 def _is_stale(images: list[Image | None]) -> bool:
-    """From Debian up: an image is stale when what it was built on, or anything below that, was built anew."""
+    """From Debian up: an image is stale when its parent, or any image below that, was rebuilt."""
     stale = False
     for below, image in pairwise(images):
         stale = image is not None and (stale or is_outdated(image, below))
@@ -49,11 +48,11 @@ def _is_stale(images: list[Image | None]) -> bool:
 def _variants(
     site: Site, recipes: Mapping[str, Recipe], base: Image | None, in_use: Collection[str]
 ) -> list[ImageInfo]:
-    """Images built with `name_as`. Labels are inherited, so only a tag that agrees with its label counts."""
+    """List the images built with `name_as`. Labels are inherited, so the tag must match the label."""
     found = []
-    for tag in engine_images.tags(site.engine, label=WHEELHOUSE_LABEL):
+    for tag in site.engine.list_image_tags(label=WHEELHOUSE_LABEL):
         name = tag.removeprefix(PREFIX).removesuffix(f":{LATEST}")
-        image = engine_images.inspect(site.engine, tag) if tag == tag_of(name) and name not in recipes else None
+        image = site.engine.inspect_image(tag) if tag == tag_of(name) and name not in recipes else None
         if image is None or image.labels.get(NAME_LABEL) != name or image.labels.get(FOLDER_LABEL) == name:
             continue
         stale = _is_stale_variant(site, recipes, image, base)
@@ -73,7 +72,7 @@ def _is_stale_variant(site: Site, recipes: Mapping[str, Recipe], image: Image, b
 
 
 def describe(name: str, tag: str, image: Image | None, *, stale: bool = False, variant_of: str = "") -> ImageInfo:
-    """What we say of an image."""
+    """Convert an image to an `ImageInfo`."""
     info = ImageInfo(name=name, tag=tag, present=image is not None, stale=stale, variant_of=variant_of)
     if image is None:
         return info

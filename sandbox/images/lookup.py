@@ -1,7 +1,7 @@
-"""The image of a recipe in the engine: by its tag and labels, and by those that versions before docs/adr/0037 gave.
+"""Find the image of a recipe in the engine by its tag and labels, also by those of versions before docs/adr/0037.
 
-Using an image leaves the day on it, as a tag that all homes of the engine share (`NAME:<recipe>-used-<day>`): an engine
-knows nothing of homes, and tags are the one thing that can be put on an image later. `gc` reads it.
+Each use of an image records the day on it, as a tag that all homes of the engine share (`NAME:<recipe>-used-<day>`). An
+engine does not know the homes, and a tag is the only thing that can be added to an image later. `gc` reads it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from sandbox.config import ImageSettings
-from sandbox.engine import images as engine_images
-from sandbox.engine.connection import Engine
 from sandbox.engine.images import Image
+from sandbox.engine.protocol import ContainerEngine, ImageStore
 from sandbox.errors import SandboxError
 from sandbox.images.catalogue import Recipe, catalogue_line, fingerprint, recipe_digests, tag_of
 from sandbox.store.home import Home
@@ -31,9 +30,9 @@ _USED = re.compile(r"-used-(\d{8})$")
 
 @dataclass(frozen=True)
 class Site:
-    """Where images are built: engine, home, image settings, and the caller's environment for proxies and index."""
+    """The context of image builds: engine, home, image settings, and the caller's environment for proxies and index."""
 
-    engine: Engine
+    engine: ContainerEngine
     home: Home
     settings: ImageSettings
     environ: Mapping[str, str]
@@ -41,7 +40,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Step:
-    """One recipe of a lineage, its digest, and its image if the engine has one."""
+    """One recipe of a lineage with its digest, and its image if the engine has one."""
 
     recipe: Recipe
     digest: str
@@ -49,12 +48,12 @@ class Step:
 
     @property
     def tag(self) -> str:
-        """The tag that its images get."""
+        """The tag of its images."""
         return tag_of(self.recipe.name, self.digest)
 
 
 def find(site: Site, name: str) -> Step:
-    """A catalogue name's recipe and its image. Asks the engine one question where the image is there.
+    """Find the recipe of a catalogue name and its image. Costs one request to the engine if the image exists.
 
     Raises: `not_found`, `invalid_input` as `lineage`.
     """
@@ -67,7 +66,7 @@ def find(site: Site, name: str) -> Step:
 
 
 def find_line(site: Site, line: tuple[Recipe, ...]) -> tuple[Step, ...]:
-    """Each recipe of a lineage with its image, Debian's first."""
+    """Find the image of each recipe of a lineage; the recipe on Debian is first."""
     steps: list[Step] = []
     for recipe, digest in zip(line, recipe_digests(line, site.settings.base), strict=True):
         parent = steps[-1].image if steps else None
@@ -76,55 +75,55 @@ def find_line(site: Site, line: tuple[Recipe, ...]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def image_of(engine: Engine, recipe: Recipe, digest: str) -> Image | None:
-    """The image with the tag of this digest, if its labels say the same: anyone may move a tag."""
-    image = engine_images.inspect(engine, tag_of(recipe.name, digest))
+def image_of(engine: ImageStore, recipe: Recipe, digest: str) -> Image | None:
+    """Find the image with the tag of this digest, if its labels match: any program may move a tag."""
+    image = engine.inspect_image(tag_of(recipe.name, digest))
     if image is None or (image.labels.get(RECIPE_LABEL) != digest and not _has_earlier_label(image, recipe)):
         return None
     return image
 
 
-def _find_latest(engine: Engine, recipe: Recipe, digest: str, parent: Image | None) -> Image | None:
-    """What has no tag of its recipe: saved and loaded as `latest`, or built so by an earlier version on this parent."""
-    image = engine_images.inspect(engine, tag_of(recipe.name))
+def _find_latest(engine: ImageStore, recipe: Recipe, digest: str, parent: Image | None) -> Image | None:
+    """Find an image without its recipe's tag: loaded as `latest`, or built by an earlier version on this parent."""
+    image = engine.inspect_image(tag_of(recipe.name))
     if image is None or image.labels.get(RECIPE_LABEL) == digest:
         return image
     if not _has_earlier_label(image, recipe):
         return None
     if not recipe.parent or (parent is not None and not is_outdated(image, parent)):
         return image
-    # On another parent, which another recipe may have made; unless the image was loaded without it.
-    return image if engine_images.inspect(engine, image.labels[PARENT_LABEL]) is None else None
+    # The parent is another image, perhaps of another recipe. Use the image only if it was loaded without its parent.
+    return image if engine.inspect_image(image.labels[PARENT_LABEL]) is None else None
 
 
 def _has_earlier_label(image: Image, recipe: Recipe) -> bool:
-    """Versions before docs/adr/0037 took the parent's image, not its recipe, into the digest."""
+    """Versions before docs/adr/0037 used the parent's image, not its recipe, in the digest."""
     expected = fingerprint(recipe, image.labels.get(PARENT_LABEL, ""))
     return image.labels.get(NAME_LABEL) == recipe.name and image.labels.get(RECIPE_LABEL) == expected
 
 
 def variant_digest(site: Site, line: tuple[Recipe, ...], wheelhouse_sha256: str) -> str:
-    """The digest of the last recipe of a lineage with more wheels."""
+    """Return the digest of the last recipe of a lineage with extra wheels."""
     below = recipe_digests(line[:-1], site.settings.base)
     return fingerprint(line[-1], below[-1] if below else site.settings.base, wheelhouse_sha256)
 
 
 def is_of_recipe(site: Site, line: tuple[Recipe, ...], variant: Image) -> bool:
-    """Whether a variant was made by this recipe, with whatever wheels."""
+    """Whether a variant was built from this recipe, with any wheels."""
     wheels, built_on = variant.labels.get(WHEELHOUSE_LABEL, ""), variant.labels.get(PARENT_LABEL, "")
     said = variant.labels.get(RECIPE_LABEL)
     return said in {variant_digest(site, line, wheels), fingerprint(line[-1], built_on, wheels)}
 
 
 def is_outdated(image: Image, parent: Image | None) -> bool:
-    """Whether what an image was built on is not the image that is there now (rebuilt, or another Debian)."""
+    """Whether an image was built on another image than the current parent (rebuilt, or another Debian)."""
     return parent is not None and image.labels.get(PARENT_LABEL) != parent.digest
 
 
-def note_use(engine: Engine, step: Step) -> None:
-    """Leave today's date on the image that is about to be used, and take older ones away. Once a day and engine.
+def note_use(engine: ImageStore, step: Step) -> None:
+    """Tag an image that is about to be used with today's date, and remove older date tags. Once a day for each engine.
 
-    An engine that refuses is no reason not to run: the image is then taken for unused since it was built.
+    An engine error is only logged and does not stop the run: the image then counts as unused since its build.
     """
     if step.image is None:
         return
@@ -133,25 +132,25 @@ def note_use(engine: Engine, step: Step) -> None:
         return
     try:
         for reference in (step.tag, today):
-            engine_images.tag(engine, step.image.digest, reference)
+            engine.tag_image(step.image.digest, reference)
         for reference in used_tags(step.image, step.tag) - {today}:
-            engine_images.untag(engine, reference)
+            engine.untag_image(reference)
     except SandboxError as error:
-        _log.info("the use of %s was not noted: %s", step.tag, error)
+        _log.info("the use of %s was not recorded: %s", step.tag, error)
 
 
 def used_tag(tag: str, day: date) -> str:
-    """The tag that says an image was used on a day."""
+    """Return the tag for the use of an image on a day."""
     return f"{tag}-used-{day:%Y%m%d}"
 
 
 def used_tags(image: Image, tag: str) -> set[str]:
-    """All of them that an image has."""
+    """Return all use tags of an image."""
     return {each for each in image.tags if _USED.sub("", each) == tag and each != tag}
 
 
 def last_used(image: Image) -> date:
-    """The last day it was used or built; today when neither can be read, so that it stays."""
+    """Return the day of the last use or of the build; today when neither can be read, so that the image is kept."""
     days = [found[1] for each in image.tags if (found := _USED.search(each))]
     try:
         return datetime.strptime(max(days), "%Y%m%d").date() if days else date.fromisoformat(image.created_at[:10])

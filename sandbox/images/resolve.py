@@ -1,11 +1,10 @@
-"""From the name in a profile to the digest a container is created from."""
+"""Resolve the image name in a profile to the digest for a container."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
 
-from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST, NAME, PREFIX, catalogue, has_recipe, tag_of
@@ -13,48 +12,48 @@ from sandbox.images.lookup import WHEELHOUSE_LABEL, Site, find, note_use
 
 
 def resolve(site: Site, reference: str) -> str:
-    """The digest of a profile's image: a catalogue name, a variant's name, or any local image by tag or digest.
+    """Return the digest of a profile's image: a catalogue name, a variant's name, or any local image by tag or digest.
 
-    Nothing is pulled. Raises: `image_missing` with the command that makes it, `policy_violation` for an image with
-    a VOLUME (an anonymous volume escapes every disk limit; THREATS M01), `invalid_input`.
+    Does not pull. Raises: `image_missing`, with the command that builds it, `policy_violation` for an image with a
+    VOLUME (an anonymous volume escapes every disk limit; THREATS M01), `invalid_input`.
     """
     image = _find(site, reference)
     if image.has_volumes:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The image '{reference}' declares a VOLUME",
-            hint="Rebuild it without VOLUME: what a check writes there would be on no account and under no limit.",
+            hint="Rebuild it without VOLUME: files that a check writes there would not be counted or limited.",
         )
     return image.digest
 
 
 def wheelhouse_of(site: Site, digest: str) -> str:
-    """sha256 of the requirements file that an image of ours was given beyond its own; empty for any other.
+    """Return the sha256 of the extra requirements file of one of our images; empty for any other image.
 
     Raises: `engine_unavailable`.
     """
-    image = engine_images.inspect(site.engine, digest)
+    image = site.engine.inspect_image(digest)
     return image.labels.get(WHEELHOUSE_LABEL, "") if image else ""
 
 
 def _find(site: Site, reference: str) -> Image:
-    if has_recipe(site.home, reference):  # never another image that happens to be called the same
+    if has_recipe(site.home, reference):  # never another image with the same name
         step = find(site, reference)
         if step.image is None:
-            raise not_built(step.recipe.name, others=engine_images.inspect(site.engine, tag_of(reference)) is not None)
+            raise not_built(step.recipe.name, others=site.engine.inspect_image(tag_of(reference)) is not None)
         note_use(site.engine, step)
         return step.image
-    ours = engine_images.inspect(site.engine, tag_of(reference)) if NAME.fullmatch(reference) else None
-    image = ours or engine_images.inspect(site.engine, reference)
+    ours = site.engine.inspect_image(tag_of(reference)) if NAME.fullmatch(reference) else None
+    image = ours or site.engine.inspect_image(reference)
     if image is None:
-        raise missing(reference, catalogue(site.home), engine_images.tags(site.engine))
+        raise missing(reference, catalogue(site.home), site.engine.list_image_tags())
     return image
 
 
 def not_built(name: str, *, others: bool) -> SandboxError:
-    """The error for an image of the catalogue that the engine does not have as this home makes it.
+    """Build the error for an image of the catalogue that the engine does not have with this home's recipe.
 
-    `others`: it has one of that name, which another recipe made: another version, checkout or home.
+    `others`: it has one of that name from another recipe: of another version, checkout or home.
     """
     brief = f"The engine has no image '{name}'"
     if others:
@@ -68,7 +67,7 @@ def not_built(name: str, *, others: bool) -> SandboxError:
 
 
 def missing(reference: str, names: Collection[str], tags: Collection[str]) -> SandboxError:
-    """The error for an image that is not of the catalogue and not in the engine, with the way to get it."""
+    """Build the error for an image that is neither in the catalogue nor in the engine, with a hint how to get it."""
     near = near_matches(reference, names, tags)
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     hint += "Load or pull it into the engine, or add a folder under $SANDBOX_HOME/images/ and build that."
@@ -76,7 +75,7 @@ def missing(reference: str, names: Collection[str], tags: Collection[str]) -> Sa
 
 
 def near_matches(reference: str, names: Collection[str], tags: Collection[str]) -> list[str]:
-    """At most three names or tags that look like `reference`, best first."""
+    """Return at most three names or tags that are similar to `reference`, best first."""
     ours = {tag.removeprefix(PREFIX).removesuffix(f":{LATEST}") for tag in tags if tag.startswith(PREFIX)}
     others = {tag for tag in tags if not tag.startswith(PREFIX)}
     return difflib.get_close_matches(reference, sorted({*names, *others, *ours}), n=3, cutoff=0.6)

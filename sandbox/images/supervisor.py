@@ -1,8 +1,9 @@
-"""The guest's PID 1 on the host: taken from the image `init` once, then a file to bind into every guest.
+"""The guest's PID 1 on the host: extracted from the image `init` once, then a file to bind into every guest.
 
-The engine has the binary, we need a path: a guest of that image, as confined as any other, prints it (`/init
---hand-out`). The engine's `cp` and archive endpoints, which follow what an image put there, are not used. What came
-out is looked at before it is kept: a program that needs no loader of the image it will run in, and all of it.
+The engine has the binary, but a bind mount needs a host path. So a guest of that image, as confined as any other,
+prints the binary (`/init --hand-out`). The engine's `cp` and archive endpoints are not used: they follow links of the
+image. The output is verified before it is stored: it must be a complete, statically linked program, because it cannot
+use a loader of the image it will run in.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from sandbox.engine.container import INSTANCE_LABEL, Streams, run_to_end
+from sandbox.engine.container import INSTANCE_LABEL, Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import SUPERVISOR
@@ -32,7 +33,7 @@ MODE = 0o555
 MIN_BYTES, MAX_BYTES = 16 * 1024, 16 * 1024**2
 _ARGV = ("/init", "--hand-out")
 _DEADLINE_S = 120.0
-_KEEP_S = 7 * 24 * 3600.0  # somebody who asked just before may be about to bind an older one
+_KEEP_S = 7 * 24 * 3600.0  # another process may be about to bind an older one
 _ELF64 = struct.Struct("<4sBB10xHHIQQQIHHHHHH")  # elf(5): identification, then Elf64_Ehdr, little-endian
 _SEGMENT = struct.Struct("<II5Q")  # the beginning of Elf64_Phdr: type, flags, offset, two addresses, two sizes
 _PT_LOAD, _PT_INTERP = 1, 3
@@ -40,7 +41,7 @@ _PT_LOAD, _PT_INTERP = 1, 3
 
 @dataclass(frozen=True)
 class Courier:
-    """The guest that hands the binary out: its container's name, who it runs as, and whose it is."""
+    """The guest that prints the binary: its container's name, its user, its runtime, and the instance it belongs to."""
 
     name: str
     user: tuple[int, int]
@@ -49,11 +50,11 @@ class Courier:
 
 
 def supervisor(site: Site, policy: ShippedPolicy, courier: Courier, image: str = SUPERVISOR) -> Path:
-    """The host path of PID 1's binary, of the image `image` as the engine has it now. Asks the engine one question.
+    """Return the host path of PID 1's binary from the engine's current image `image`. Costs one request to the engine.
 
-    The first call for an image runs the courier; it is safe in several processes at once. Raises: `image_missing` with
-    the command that builds it, `internal` for an image that hands out something else, `invalid_input` for a home on a
-    file system whose programs may not run, and what the engine adapter raises.
+    The first call for an image runs the extractor; it is safe in several processes at once. Raises: `image_missing`,
+    with the command that builds it, `internal` for an image that prints anything else, `invalid_input` for a home on a
+    noexec file system, and the errors of the engine adapter.
     """
     digest = resolve(site, image)
     path = site.home.supervisors / digest.removeprefix("sha256:") / "init"
@@ -65,7 +66,7 @@ def supervisor(site: Site, policy: ShippedPolicy, courier: Courier, image: str =
 
 
 def is_usable(path: Path) -> bool:
-    """One stat: a whole file as we publish them, whose mode and owner nobody has changed."""
+    """Whether the file is usable, by one stat: a regular file of plausible size with the published mode and owner."""
     try:
         seen = path.lstat()
     except OSError:
@@ -81,20 +82,20 @@ def _make(site: Site, policy: ShippedPolicy, courier: Courier, digest: str, path
         binary = _handed_out(site, policy, _spec(policy, courier, digest, folder))
     require_static_program(binary)
     write_atomically(path, binary, mode=MODE)
-    path.chmod(MODE)  # whatever the umask
+    path.chmod(MODE)  # independent of the umask
     _remove_old(site.home.supervisors, path.parent)
 
 
 @contextmanager
 def _empty_folder(beside: Path) -> Iterator[Path]:
-    """A workspace for a guest that needs none."""
+    """An empty workspace: the guest needs no files."""
     with tempfile.TemporaryDirectory(dir=beside, prefix=".workspace-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         yield folder
 
 
-_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=256)  # gVisor has 80 threads of its own
+_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=256)  # gVisor itself has 80 threads
 
 
 def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) -> ContainerSpec:
@@ -117,7 +118,7 @@ def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) ->
 
 
 def _handed_out(site: Site, policy: ShippedPolicy, spec: ContainerSpec) -> bytes:
-    """What the guest printed, one byte more than we take at most."""
+    """Return the guest's output, at most one byte more than the maximum."""
     binary, errors = bytearray(), bytearray()
     streams = Streams(
         lambda chunk: binary.extend(chunk[: MAX_BYTES + 1 - len(binary)]),
@@ -128,7 +129,7 @@ def _handed_out(site: Site, policy: ShippedPolicy, spec: ContainerSpec) -> bytes
         return Verdict.OUTPUT_LIMIT if len(binary) > MAX_BYTES else None
 
     options = create_options(spec, policy)
-    ending = run_to_end(site.engine, spec.name, options, streams, deadline_s=_DEADLINE_S, why_stop=too_much)
+    ending = site.engine.run_to_end(spec.name, options, streams, deadline_s=_DEADLINE_S, why_stop=too_much)
     if ending.stopped is None and (ending.timed_out or ending.exit_code != 0):
         why = "did not finish" if ending.timed_out else f"ended with exit code {ending.exit_code}"
         raise _unusable(f"{' '.join(_ARGV)} {why}. {errors.decode('utf-8', 'replace')}")
@@ -136,36 +137,36 @@ def _handed_out(site: Site, policy: ShippedPolicy, spec: ContainerSpec) -> bytes
 
 
 def require_static_program(binary: bytes) -> None:
-    """Raises `internal` for bytes that are no whole, statically linked 64-bit program. Pure."""
+    """Raises: `internal` for bytes that are not a complete, statically linked 64-bit program. Pure."""
     if not MIN_BYTES <= len(binary) <= MAX_BYTES:
-        raise _unusable(f"It handed out {len(binary)} bytes, and a supervisor has {MIN_BYTES} to {MAX_BYTES}.")
+        raise _unusable(f"It printed {len(binary)} bytes; a supervisor has {MIN_BYTES} to {MAX_BYTES}.")
     magic, word, order, _, _, _, _, segments, sections, _, _, size, count, s_size, s_count, _ = _ELF64.unpack_from(
         binary
     )
     if (magic, word, order) != (b"\x7fELF", 2, 1):
-        raise _unusable("It handed out something that is no 64-bit program.")
+        raise _unusable("It did not print a 64-bit program.")
     if sections + s_size * s_count > len(binary) or segments + size * count > len(binary):
-        raise _unusable("It handed out a part of a program.")
+        raise _unusable("It printed an incomplete program.")
     found = [_SEGMENT.unpack_from(binary, segments + size * i) for i in range(count)] if size >= _SEGMENT.size else []
     kinds = {segment[0] for segment in found}
     if _PT_LOAD not in kinds or _PT_INTERP in kinds:
-        raise _unusable("It handed out a program that is not linked statically.")
+        raise _unusable("It printed a program that is not linked statically.")
     if any(kind == _PT_LOAD and offset + stored > len(binary) for kind, _, offset, _, _, stored, _ in found):
-        raise _unusable("It handed out a part of a program.")
+        raise _unusable("It printed an incomplete program.")
 
 
 def _require_executable(folder: Path) -> None:
-    """A bind mount keeps the flags of the file system below it."""
+    """Raises: `invalid_input` for a noexec file system: a bind mount keeps its flags."""
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"No program may run from {folder}: its file system is mounted noexec",
-            hint="The guests' first process is started from there. Name another home with --home or SANDBOX_HOME.",
+            f"No program can run from {folder}: its file system is mounted noexec",
+            hint="The guests' first process is started from there. Use another home with --home or SANDBOX_HOME.",
         )
 
 
 def _remove_old(supervisors: Path, current: Path) -> None:
-    """Folders of images that are long gone. A guest that has such a binary bound keeps it."""
+    """Remove the folders of images that were replaced long ago. A running guest keeps the binary that it has bound."""
     for folder in supervisors.iterdir():
         if folder != current and folder.is_dir() and time.time() - folder.stat().st_mtime > _KEEP_S:
             shutil.rmtree(folder, ignore_errors=True)
@@ -174,7 +175,7 @@ def _remove_old(supervisors: Path, current: Path) -> None:
 def _unusable(details: str) -> SandboxError:
     return SandboxError(
         ErrorCode.INTERNAL,
-        f"The image '{SUPERVISOR}' does not hand out a supervisor",
+        f"The image '{SUPERVISOR}' does not print a supervisor",
         details=details,
         hint=f"Build it again: sandbox images build {SUPERVISOR} --no-cache",
     )

@@ -1,8 +1,7 @@
-"""Images of recipes that no home uses any more: found by what all homes of an engine leave on an image (`finding`).
+"""Images of recipes that no home uses any more, found by the use tags of all homes of an engine (`lookup`).
 
-Kept is whatever may be of use to anyone: what this home's recipes and profiles resolve to, what a container was made
-from, what was used or built in the last days, what a kept image was built on, and each image with a name that is not
-of our making.
+An image is kept if any home may need it: this home's recipes or profiles resolve to it, a container uses it, it was
+used or built in the last days, a kept image was built on it, or it has a tag that we did not create.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from sandbox.engine import images as engine_images
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST, NAME, PREFIX, TAG_DIGITS, catalogue, has_recipe, lineage
@@ -23,7 +21,7 @@ _OUR_VERSION = re.compile(rf"({LATEST}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?
 
 @dataclass(frozen=True)
 class Unused:
-    """An image to remove. `tags`: all it has, the one that names it last. `since`: when it was used or built last."""
+    """An image to remove. `tags`: all its tags; the last one is its name. `since`: the day of its last use or build."""
 
     digest: str
     tags: tuple[str, ...]
@@ -31,20 +29,20 @@ class Unused:
 
     @property
     def name(self) -> str:
-        """The tag that names it."""
+        """The tag that is its name."""
         return self.tags[-1]
 
 
 def find_unused(site: Site, references: Collection[str], keep_days: float) -> Iterator[Unused]:
-    """Images that no home has used for `keep_days`. `references`: what this home's profiles name."""
-    images = engine_images.labelled(site.engine, RECIPE_LABEL)
-    keep = _needed(site, references) | engine_images.used_by_containers(site.engine)
+    """Find images that no home has used for `keep_days`. `references`: the images of this home's profiles."""
+    images = site.engine.list_images_with_label(RECIPE_LABEL)
+    keep = _needed(site, references) | site.engine.find_image_digests_in_use()
     before = datetime.now(UTC).date() - timedelta(days=keep_days)
     yield from select_unused(images, keep, before)
 
 
 def _needed(site: Site, references: Collection[str]) -> set[str]:
-    """Digests that this home's recipes and profiles resolve to. A recipe that is damaged resolves to nothing."""
+    """Return the digests that this home's recipes and profiles resolve to. A damaged recipe has none."""
     recipes = catalogue(site.home)
     found: list[Image | None] = []
     for name in recipes:
@@ -55,12 +53,12 @@ def _needed(site: Site, references: Collection[str]) -> set[str]:
                 raise
     for reference in references:
         if not has_recipe(site.home, reference):
-            found.append(engine_images.inspect(site.engine, reference))
+            found.append(site.engine.inspect_image(reference))
     return {image.digest for image in found if image is not None}
 
 
 def select_unused(images: Sequence[Image], keep: Collection[str], before: date) -> list[Unused]:
-    """Those that nothing keeps, children before what they were built on. Pure."""
+    """Select the images that no rule keeps, children before their parents. Pure."""
     candidates = {found.digest: found for image in images if (found := _judge(image)) is not None}
     labels = {image.digest: image.labels for image in images}
     kept = {digest for digest in labels if digest not in candidates or candidates[digest].since >= before} | set(keep)
@@ -74,7 +72,7 @@ def select_unused(images: Sequence[Image], keep: Collection[str], before: date) 
 
 
 def _judge(image: Image) -> Unused | None:
-    """What it would be as a leftover; None for one that is not wholly ours: another name, a variant, an own child."""
+    """Convert an image to an `UnusedImage`; None if not entirely ours: a foreign tag, a variant, a child."""
     name = image.labels.get(NAME_LABEL, "")
     if not NAME.fullmatch(name) or image.labels.get(FOLDER_LABEL) != name:
         return None
@@ -86,15 +84,15 @@ def _judge(image: Image) -> Unused | None:
 
 
 def remove_unused(site: Site, unused: Unused) -> bool:
-    """Remove it, unless it was used or named anew meanwhile; whether it was removed.
+    """Remove the image, unless it was used or tagged since. Returns whether it was removed.
 
-    Raises: `conflict` when a container was made from it meanwhile.
+    Raises: `conflict` when a container uses it.
     """
-    image = engine_images.inspect(site.engine, unused.digest)
+    image = site.engine.inspect_image(unused.digest)
     if image is None or _judge(image) != unused:
         return False
-    if unused.digest in engine_images.used_by_containers(site.engine):
+    if unused.digest in site.engine.find_image_digests_in_use():
         raise SandboxError(ErrorCode.CONFLICT, f"The image {unused.name} is in use")
     for tag in unused.tags:
-        engine_images.untag(site.engine, tag)
+        site.engine.untag_image(tag)
     return True

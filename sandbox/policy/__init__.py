@@ -1,1 +1,1 @@
-"""Policies: what a guest may do and use, and which paths may be named. Pure models and rules."""
+"""Policies: what a guest may do and use, and which paths are allowed. Pure models and rules."""

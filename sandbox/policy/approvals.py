@@ -1,4 +1,4 @@
-"""Which calls of an agent a person decides about. Source: `policies/approvals.toml`, overridden by the operator's."""
+"""Which tool calls of an agent need approval. Source: `policies/approvals.toml`, overridden by the operator's file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.models import Risk
 
 
 class Decision(StrEnum):
-    """What happens to a call. A decision that is missing is `deny`."""
+    """What happens to a call. A missing decision is `deny`."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -23,9 +23,9 @@ class Decision(StrEnum):
 
 
 class ApprovalPolicy(BaseModel):
-    """`tools` is looked at before `risk`. `expires_s`: of a question, and of an approval for one call.
+    """`tools` takes precedence over `risk`. `expires_s`: lifetime of a request, and of an approval for one call.
 
-    `always_expires_s`: of an approval of a tool within a task or repository.
+    `always_expires_s`: lifetime of an approval for a tool within a task or repository.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -36,17 +36,17 @@ class ApprovalPolicy(BaseModel):
     tools: dict[str, Decision] = Field(default_factory=dict)
 
     def decide(self, tool: str, risk: Risk) -> Decision:
-        """About one tool. Pure."""
+        """Decide about a call of one tool. Pure."""
         return self.tools.get(tool, self.risk.get(risk, Decision.DENY))
 
     @property
     def version(self) -> str:
-        """Changes with any decision: what was approved under another policy is not approved."""
+        """A hash of the whole policy: an approval under another version is not valid."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
 
 def load_approval_policy(shipped: Path, operators: Path) -> ApprovalPolicy:
-    """Both files merged by key; the operator's may be absent. Raises: `policy_violation` when one cannot be used."""
+    """Load both files, merged by key; the operator's may be missing. Raises: `policy_violation` for an invalid file."""
     merged: dict[str, object] = {}
     for path in (shipped, operators):
         for key, value in _read(path, required=path == shipped).items():
@@ -74,5 +74,5 @@ def _unusable(path: Path, error: Exception) -> SandboxError:
         ErrorCode.POLICY_VIOLATION,
         f"The approval policy {path} cannot be used",
         details=mistakes(error),
-        hint="docs/agents.md tells what it may say.",
+        hint="docs/agents.md lists its keys.",
     )

@@ -1,4 +1,4 @@
-"""What a commit takes in without being told: sources, not build products. Source: `policies/commit.toml`."""
+"""Which new files a commit includes without an explicit option: no build products. Source: `policies/commit.toml`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import check_path
 
 EVERYTHING = "."
-_BINARY_BYTES = 8000  # git's own horizon for "binary"
+_BINARY_BYTES = 8000  # git searches this many bytes for NUL to detect a binary file
 _NAMED = 20
 _HEX = re.compile(r"([0-9a-fA-F]{2})+")
 
 
 class CommitPolicy(BaseModel):
-    """What gives a build product away. Names are compared in lower case; `magic`: what it is, and its first bytes."""
+    """Signs of a build product. Names are compared in lower case; `magic`: the kind of file, and its first bytes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -30,7 +30,7 @@ class CommitPolicy(BaseModel):
     magic: dict[str, str] = {}
 
     def suspicion(self, path: str, content: bytes, max_bytes: int) -> str | None:
-        """Why this new file should not be committed unasked, or None. Pure."""
+        """Return why this new file should not be committed without an explicit option, or None. Pure."""
         *folders, name = path.lower().split("/")
         if len(content) > max_bytes:
             return f"{len(content)} bytes, more than commit.max_file_bytes ({max_bytes})"
@@ -47,7 +47,7 @@ class CommitPolicy(BaseModel):
 
 
 def load_commit_policy(folder: Path) -> CommitPolicy:
-    """Read `commit.toml`. Raises: `policy_violation` when it cannot be used."""
+    """Read `commit.toml`. Raises: `policy_violation` when it is invalid."""
     try:
         policy = CommitPolicy.model_validate(tomllib.loads((folder / "commit.toml").read_text(encoding="utf-8")))
         list(map(bytes.fromhex, policy.magic.values()))
@@ -56,13 +56,13 @@ def load_commit_policy(folder: Path) -> CommitPolicy:
             ErrorCode.POLICY_VIOLATION,
             f"The commit policy in {folder} cannot be used",
             details=mistakes(error),
-            hint="It is shipped with the sandbox: install that again.",
+            hint="The file is part of the sandbox: install the sandbox again.",
         ) from error
     return policy
 
 
 class _Without(BaseModel):
-    """Entries of the shipped lists that an operator does not want there."""
+    """Entries of the shipped lists that the operator removes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -73,13 +73,13 @@ class _Without(BaseModel):
 
 
 class OwnCommitPolicy(CommitPolicy):
-    """An operator's file: more of everything, and `without` what."""
+    """An operator's file: additional entries, and those to remove in `without`."""
 
     without: _Without = _Without()
 
 
 def with_own(shipped: CommitPolicy, path: Path) -> CommitPolicy:
-    """The shipped policy with an operator's file on top. Raises: `invalid_input` when that cannot be used."""
+    """Apply an operator's file to the shipped policy. Raises: `invalid_input` when the file is invalid."""
     own = read_own(path)
     less = own.without
     for field in ("names", "suffixes", "folders", "magic"):
@@ -95,7 +95,7 @@ def with_own(shipped: CommitPolicy, path: Path) -> CommitPolicy:
 
 
 def read_own(path: Path) -> OwnCommitPolicy:
-    """What an operator's file says. Raises: as `with_own`."""
+    """Read an operator's file. Raises: as `merge_operator_commit_policy`."""
     try:
         own = OwnCommitPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
@@ -104,7 +104,7 @@ def read_own(path: Path) -> OwnCommitPolicy:
         if not _HEX.fullmatch(start):
             raise _unusable(path, f"magic.{what[:100]}: should be bytes in hex")
     if "" in own.suffixes:
-        raise _unusable(path, "suffixes: an empty one would be every file's")
+        raise _unusable(path, "suffixes: an empty suffix would match every file")
     return own
 
 
@@ -113,16 +113,17 @@ def _unusable(path: Path, details: str) -> SandboxError:
         ErrorCode.INVALID_INPUT,
         f"The commit policy {path} cannot be used",
         details=details,
-        hint="docs/configuration.md tells what it may say.",
+        hint="docs/configuration.md lists its keys.",
     )
 
 
 def require_sources(
     added: Iterable[tuple[str, bytes]], allow: Sequence[str], policy: CommitPolicy, max_bytes: int
 ) -> None:
-    """Look at the files a commit would add. `allow`: paths, folders, or `.` for all of them.
+    """Check the files that a commit would add. `allow`: paths, folders, or `.` for all of them.
 
-    Raises: `policy_violation` naming those that look built or are too large, `unsafe_path` for a bad `allow`.
+    Raises: `policy_violation`, with the files that look like build products or are too large, `unsafe_path` for an
+    invalid `allow`.
     """
     allowed = [path if path == EVERYTHING else check_path(path.rstrip("/")) for path in allow]
     if EVERYTHING in allowed:
@@ -137,8 +138,8 @@ def require_sources(
         more = [f"... and {len(refused) - _NAMED} more"] if len(refused) > _NAMED else []
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
-            f"{len(refused)} new file(s) look built, not written; nothing was committed",
+            f"{len(refused)} new file(s) look like build products; no commit was made",
             details="\n".join(refused[:_NAMED] + more),
             hint="`sandbox task clean TASK --without PATH` removes one. On the command line --allow PATH commits one, "
-            "--allow . all. A .gitignore counts for tasks that begin from a commit that has it.",
+            "--allow . all. A .gitignore applies to tasks with a base commit that contains it.",
         )

@@ -1,7 +1,7 @@
-"""The container policy: what every guest gets, whatever its profile asks for. Source: `policies/container.toml`.
+"""The container policy: applies to every guest, independent of its profile. Source: `policies/container.toml`.
 
-An operator's file narrows it, and widens some of it. What holds for every guest on every host has no key there: naming
-it is `policy_violation`. A repository has no say in either.
+An operator's file restricts it, and relaxes some of it. Rules for every guest on every host cannot be changed: to set
+such a key is a `policy_violation`. A repository cannot change either file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 
 FIXED = {
-    "user": "a guest's uid owns nothing on any host",
-    "mounts": "guests, profiles and verdicts rely on these places",
-    "seccomp": "the filter is ours; `seccomp_deny` takes calls out of it",
+    "user": "a guest's uid must not own files on any host",
+    "mounts": "guests, profiles and verdicts depend on these paths",
+    "seccomp": "the filter is fixed; `seccomp_deny` removes calls from it",
     "ulimits.core": "dumps of a guest's memory reach the host's handlers",
     "ulimits.msgqueue_bytes": "it is counted by uid, across guests",
     "ulimits.rtprio": "a guest with real-time priority starves the host",
 }
-"""Keys of the shipped file that no operator's file may have, and why."""
+"""Keys of the shipped file that an operator's file may not have, and why."""
 
 NEVER = {
     name: "no guest may ever have it"
@@ -36,14 +36,14 @@ NEVER = {
         "seccomp_allow", "userns", "uts", "volumes", "binds",
     )
 } | {
-    name: "it holds for every guest"
+    name: "it is set for every guest"
     for name in ("apparmor", "cap_drop", "masked_paths", "no_new_privileges", "read_only", "read_only_root", "readonly")
 }  # fmt: skip
-"""What a file may not say either way; other unknown keys are mistakes."""
+"""Keys that no file may have, with any value; other unknown keys are typing errors."""
 
 RuntimeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HINT = "docs/configuration.md tells what an operator's container policy may say."
+_HINT = "docs/configuration.md lists the keys of an operator's container policy."
 
 
 class _Policy(BaseModel):
@@ -51,14 +51,14 @@ class _Policy(BaseModel):
 
 
 class GuestUser(_Policy):
-    """Who the guest is. With a root controller: a uid that owns nothing on the host; else the controller's own."""
+    """The guest's user. With a root controller: a uid that owns no files on the host; else the controller's own."""
 
     uid: PositiveInt = 64000
     gid: PositiveInt = 64000
 
 
 class GuestMount(_Policy):
-    """Where the worktree and the report directory appear in the guest. Constants: never taken from a repository."""
+    """Guest paths of the worktree, the report directory and the home. Constants: never taken from a repository."""
 
     workspace: Literal["/workspace"] = "/workspace"
     report: Literal["/report"] = "/report"
@@ -66,7 +66,7 @@ class GuestMount(_Policy):
 
 
 class Ulimits(_Policy):
-    """Kernel limits per process that no check may change. (No nproc: it counts per uid, across guests.)"""
+    """Kernel limits per process that a check cannot change. (Without nproc: it counts per uid, across guests.)"""
 
     core: NonNegativeInt = 0  # no core dumps, neither files nor handlers
     memlock_bytes: NonNegativeInt = 64 * 1024
@@ -75,7 +75,7 @@ class Ulimits(_Policy):
 
 
 class ContainerPolicy(_Policy):
-    """Hardening of every container. There is no switch for what no guest may ever have."""
+    """Hardening of every container. Rights that no guest may ever have are not configurable."""
 
     runtimes: tuple[RuntimeName, ...] = Field(default=("runc", "runsc"), min_length=1)
     seccomp: str = "seccomp.json"
@@ -91,22 +91,22 @@ class ContainerPolicy(_Policy):
     env: dict[str, str] = Field(default_factory=dict)
 
     def within_ceiling(self, limits: Limits) -> Limits:
-        """The limits, none above the ceiling: for our own tools, which take what there is. A check's are refused."""
+        """Lower the limits to the ceiling: for our own tools. Limits of a check are refused instead."""
         most = {name: min(value, getattr(self.ceiling, name)) for name, value in limits.model_dump().items()}
         return limits.model_copy(update=most)
 
 
 class ShippedPolicy(_Policy):
-    """The policy in force with the text of its seccomp profile, which the engine wants inline."""
+    """The policy in force, with the text of its seccomp profile, which the engine needs inline."""
 
     container: ContainerPolicy
     seccomp_json: str
 
 
 def load_container_policy(folder: Path) -> ShippedPolicy:
-    """Read `container.toml` and the seccomp profile it names from one folder.
+    """Read `container.toml` and its seccomp profile from one folder.
 
-    Raises: `policy_violation` when either cannot be used: there is no default to fall back to.
+    Raises: `policy_violation` when either is invalid: there is no default.
     """
     path = folder / "container.toml"
     try:
@@ -117,7 +117,7 @@ def load_container_policy(folder: Path) -> ShippedPolicy:
             ErrorCode.POLICY_VIOLATION,
             f"The container policy in {folder} cannot be used",
             details=mistakes(error),
-            hint="It is shipped with the sandbox, and docs/hardening.md explains it.",
+            hint="The files are part of the sandbox: install the sandbox again. docs/hardening.md explains them.",
         ) from error
     if not isinstance(seccomp, dict) or seccomp.get("defaultAction") != "SCMP_ACT_ERRNO":
         raise SandboxError(
@@ -127,15 +127,15 @@ def load_container_policy(folder: Path) -> ShippedPolicy:
 
 
 def with_own(shipped: ShippedPolicy, path: Path, protected: Callable[[str], bool]) -> ShippedPolicy:
-    """The shipped policy with an operator's file on top. `protected`: names of the environment that it may not set.
+    """Apply an operator's file to the shipped policy. `is_protected`: environment variables that it may not set.
 
-    Raises: `invalid_input` for a file that cannot be used, `policy_violation` for one that would loosen what is fixed.
+    Raises: `invalid_input` for an invalid file, `policy_violation` for one that would change a fixed rule.
     """
     own = read_own(path)
     env = own.get("env")
     for name in env if isinstance(env, dict) else ():
         if not _ENV_NAME.fullmatch(name) or protected(name):
-            raise _refused(path, f"env.{name}", "only the sandbox decides about this variable")
+            raise _refused(path, f"env.{name}", "only the sandbox may set this variable")
     try:
         merged = ContainerPolicy.model_validate(_merged(shipped.container.model_dump(), own))
     except ValidationError as error:
@@ -145,7 +145,7 @@ def with_own(shipped: ShippedPolicy, path: Path, protected: Callable[[str], bool
 
 
 def read_own(path: Path) -> dict[str, Any]:
-    """What an operator's file says. Raises: as `with_own`, except for values."""
+    """Read an operator's file. Raises: as `merge_operator_container_policy`, except for values."""
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -160,7 +160,7 @@ def read_own(path: Path) -> dict[str, Any]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """By key, one level of tables deep."""
+    """Merge by key; tables are merged one level deep."""
     found = dict(below)
     for key, value in above.items():
         before = found.get(key)
@@ -169,10 +169,10 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _without(profile: dict[str, Any], denied: tuple[str, ...], path: Path) -> dict[str, Any]:
-    """The filter without calls that it allows."""
+    """Return the seccomp filter without the denied calls."""
     allowed = {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
     if unknown := sorted(set(denied) - allowed):
-        raise _unusable(path, f"seccomp_deny: the filter allows no {', '.join(unknown)[:200]}")
+        raise _unusable(path, f"seccomp_deny: the filter does not allow {', '.join(unknown)[:200]}")
     rules = []
     for rule in profile["syscalls"]:
         kept = [name for name in rule["names"] if rule["action"] != "SCMP_ACT_ALLOW" or name not in denied]
@@ -190,7 +190,7 @@ def _unusable(path: Path, details: str) -> SandboxError:
 def _refused(path: Path, key: str, why: str) -> SandboxError:
     return SandboxError(
         ErrorCode.POLICY_VIOLATION,
-        f"The container policy {path} may not say '{key}'",
+        f"The container policy {path} may not set '{key}'",
         details=f"{key}: {why}",
         hint=_HINT,
     )

@@ -1,8 +1,8 @@
-"""Globs of gitignore(5), matched name by name without ever going back over a `*`.
+"""Globs of gitignore(5), matched name by name without backtracking over a `*`.
 
-A pattern comes from a repository or an operator, the names from a guest. One backtracking expression of a whole rule
-(what libraries make) lets `*a*a*a*a*a*b` and a long name run for years, with no deadline (THREATS I07). Here the time
-is at most the length of the name times that of the pattern.
+A pattern comes from a repository or an operator, the names from a guest. Libraries translate a whole rule to one
+expression with backtracking: `*a*a*a*a*a*b` and a long name then run for years, without a deadline (THREATS I07). Here
+the time is at most the length of the name times the length of the pattern.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-_STEPS = 64  # characters times characters that cost as much as one comparison
+_STEPS = 64  # this product of characters costs as much as one comparison
 _CLASSES = {
     "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \\t", "cntrl": "\\x00-\\x1f\\x7f", "digit": "0-9",
     "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@\\[-`{-~", "space": "\\s", "upper": "A-Z",
     "xdigit": "0-9A-Fa-f",
 }  # fmt: skip
-_LENGTH = 4096  # a path is not longer
+_LENGTH = 4096  # the maximum length of a path
 _SPECIAL = re.compile(r"[*?\[\\]")
 _BRACKET = re.compile(r"\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]", re.DOTALL)
 _IN_BRACKET = re.compile(r"\[:([a-z]+):\]|\\?(.)", re.DOTALL)
@@ -26,7 +26,7 @@ _IN_BRACKET = re.compile(r"\[:([a-z]+):\]|\\?(.)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Glob:
-    """One component of a rule."""
+    """One path component of a rule."""
 
     text: str
 
@@ -41,12 +41,12 @@ class Glob:
 
     @property
     def broken(self) -> bool:
-        """Whether this can match nothing: a bracket stays open, or a backslash ends it."""
+        """Whether this can never match: a bracket is not closed, or a backslash is at the end."""
         return self.wild and self._expression is None
 
     @cached_property
     def _expression(self) -> re.Pattern[str] | None:
-        """Between stars stand pieces of fixed length, so the first place a piece fits is as good as any later one."""
+        """Pieces between stars have a fixed length, so it is enough to try the first place where a piece matches."""
         try:
             first, *rest = _pieces(self.text)
         except (ValueError, IndexError):
@@ -62,7 +62,7 @@ _ANY = Glob("**")
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line. `globs` is matched against all components; `_ANY` stands for any number of them."""
+    """One line of gitignore(5). `globs` is matched against all components; `_ANY` matches any number of them."""
 
     globs: tuple[Glob, ...]
     negated: bool
@@ -75,7 +75,7 @@ class Pattern:
         return not self.directories_only and self.matches(parts)
 
     def matches(self, parts: Sequence[str]) -> bool:
-        """Whether it matches the whole path, never mind what kind of file that is."""
+        """Whether it matches the whole path, for any kind of file."""
         if self._last_only:
             return self.globs[1].matches(parts[-1])
         states = self._reached({0})
@@ -86,7 +86,7 @@ class Pattern:
         return len(self.globs) in states
 
     def cost(self, parts: Sequence[str]) -> int:
-        """What matching costs, in comparisons of a name with a name."""
+        """The cost of a match, in comparisons of a name with a name."""
         if self._last_only:
             return 1 + (self._weight * len(parts[-1])) // _STEPS
         return len(self.globs) * len(parts) + (self._weight * sum(map(len, parts))) // _STEPS
@@ -103,15 +103,15 @@ class Pattern:
         return self.globs[index] is _ANY or self.globs[index].matches(name)
 
     def _reached(self, states: set[int]) -> set[int]:
-        """With what follows a `**` that stands for nothing. Two are never neighbours."""
+        """Add the states after a `**` that matches no component. Two `**` are never adjacent."""
         return states | {i + 1 for i in states if i < len(self.globs) and self.globs[i] is _ANY}
 
 
 class PatternSet:
-    """Patterns that are asked together. Nearly all begin with a plain name, so few have to be matched for a path."""
+    """Patterns that are matched together. Nearly all begin with a plain name, so only few apply to a path."""
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
-        self._anywhere: dict[str, list[Pattern]] = {}  # by the plain name that stands at any depth
+        self._anywhere: dict[str, list[Pattern]] = {}  # by the plain name at any depth
         self._at_top: dict[str, list[Pattern]] = {}  # by the plain first name
         self._others: list[Pattern] = []
         for pattern in patterns:
@@ -126,7 +126,7 @@ class PatternSet:
         return self._others
 
     def cover(self, parts: Sequence[str]) -> bool:
-        """Whether one of them matches this file, or a directory above it."""
+        """Whether any pattern matches this file, or a directory above it."""
         asked = [*self._others, *self._at_top.get(parts[0], ())]
         for name in parts:
             asked += self._anywhere.get(name, ())
@@ -134,7 +134,7 @@ class PatternSet:
 
 
 def parse_pattern(line: str) -> Pattern | None:
-    """One line of gitignore(5); None for an empty line, a comment, or what is longer than any path."""
+    """Parse one line of gitignore(5); None for an empty line, a comment, or a line longer than any path."""
     text = re.sub(r"(?<!\\)((?:\\\\)*) +\Z", r"\1", line)
     if not text or text.startswith("#"):
         return None
@@ -154,12 +154,12 @@ def parse_pattern(line: str) -> Pattern | None:
     if not globs:
         return None
     if globs[-1] is _ANY:
-        globs.append(Glob("*"))  # `a/**` is what is in a, not a
+        globs.append(Glob("*"))  # `a/**` matches the content of a, not a
     return Pattern(tuple(globs), negated, directories_only)
 
 
 def _pieces(glob: str) -> list[str]:
-    """Expressions of the text between the stars, each of fixed length. Raises: ValueError for what matches nothing."""
+    """Translate the text between the stars to expressions of fixed length. Raises: ValueError if it cannot match."""
     pieces, position = [""], 0
     while position < len(glob):
         char = glob[position]
@@ -170,7 +170,7 @@ def _pieces(glob: str) -> list[str]:
         elif char == "[":
             bracket = _BRACKET.match(glob, position)
             if bracket is None:
-                raise ValueError("a bracket stays open")
+                raise ValueError("a bracket is not closed")
             pieces[-1] += _bracket(bracket[1], bracket[2])
             position = bracket.end() - 1
         else:

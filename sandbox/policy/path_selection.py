@@ -1,8 +1,8 @@
-"""Which paths a caller's glob means.
+"""Select paths by a caller's glob.
 
-The grammar is gitignore(5)'s (`*.py` at any depth, `/src/*.py` and `src/*.py` from the root, `**`, a trailing `/` for
-directories), plus `{a,b}` as shells have it, and a leading `!` for everything else. One that ends in a plain name also
-means what is below a directory of that name; one that ends in a wildcard means files only.
+The grammar is that of gitignore(5) (`*.py` at any depth, `/src/*.py` and `src/*.py` from the root, `**`, a trailing `/`
+for directories), plus `{a,b}` as in shells, and a leading `!` for all other paths. A glob that ends in a plain name
+also selects the files below a directory of that name; one that ends in a wildcard selects only files that match it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from sandbox.policy.globs import Pattern, parse_pattern
 GLOB_LENGTH = 256
 ALTERNATIVES = 32
 BUDGET = 20_000_000
-"""Comparisons of a name with a name, for one selection: about 10 seconds."""
+"""Maximum comparisons of a name with a name for one selection: about 10 seconds."""
 
 _BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
-_PLAIN = re.compile(r"[A-Za-z0-9_+.-]+")  # means itself in every matcher's grammar
+_PLAIN = re.compile(r"[A-Za-z0-9_+.-]+")  # literal text in every matcher's grammar
 _STAR = re.compile(r"[^*?\[\]\\]*\*([A-Za-z0-9_+.-]*)")
 
 
 class Selection:
-    """The paths that one glob means; without a glob all. One object serves one walk: its matching has a budget."""
+    """The paths that one glob selects; all without a glob. Use one object for one walk: it has a matching budget."""
 
     def __init__(self, glob: str | None) -> None:
         """Raises: `invalid_input`."""
@@ -33,17 +33,18 @@ class Selection:
         self._last = ("", False)
 
     def __contains__(self, path: str) -> bool:
-        """Whether this path, in its text form, is meant. Raises: `invalid_input` when the glob costs too much."""
+        """Whether this path, in its text form, is selected. Raises: `invalid_input` when the glob costs too much."""
         if not self._patterns:
             return True
-        if path != self._last[0]:  # hits come file by file
+        if path != self._last[0]:  # the hits of one file come together
             self._last = (path, self._matches(path.split("/")) != self._inverse)
         return self._last[1]
 
     def narrowed(self) -> tuple[str, ...]:
-        """Patterns of at most two `*`, which cross `/`, that match every path meant and maybe more; empty for none.
+        """Return patterns that match all selected paths and perhaps more; empty if there are none.
 
-        For whoever walks a tree on our behalf with another matcher: plain enough that no two read them differently.
+        They have at most two `*`, which match `/` too. They are for another matcher that walks a tree for us, and
+        simple enough to mean the same in every matcher.
         """
         found = [_narrowed(p) for p in self._patterns]
         return () if self._inverse or None in found else tuple(sorted({f for f in found if f}))
@@ -53,7 +54,7 @@ class Selection:
             whole = _means_directories(pattern)
             self._left -= pattern.cost(parts) * (len(parts) if whole else 1)
             if self._left < 0:
-                raise _unusable("it takes too long on this many files")
+                raise _unusable("it takes too long for this many files")
             if pattern.covers(parts) if whole else pattern.matches(parts):
                 return True
         return False
@@ -65,7 +66,7 @@ def _means_directories(pattern: Pattern) -> bool:
 
 def _parsed(glob: str) -> list[Pattern]:
     if not 0 < len(glob) <= GLOB_LENGTH or "\0" in glob or "\n" in glob:
-        raise _unusable(f"it has 1 to {GLOB_LENGTH} characters, on one line")
+        raise _unusable(f"it must have 1 to {GLOB_LENGTH} characters, on one line")
     return [_pattern(text) for text in _alternatives(glob[1:] if glob.startswith("./") else glob)]
 
 
@@ -73,12 +74,12 @@ def _pattern(text: str) -> Pattern:
     literal = f"\\{text}" if text.startswith(("!", "#")) else text  # no second negation, no comment
     pattern = parse_pattern(literal)
     if pattern is None or any(g.broken for g in pattern.globs):
-        raise _unusable("a bracket stays open, a backslash ends it, or an alternative is empty")
+        raise _unusable("a bracket is not closed, a backslash is at the end, or an alternative is empty")
     return pattern
 
 
 def _alternatives(glob: str) -> list[str]:
-    """`a{b,c}` as `ab` and `ac`; innermost braces first."""
+    """Expand `a{b,c}` to `ab` and `ac`; innermost braces first."""
     done, pending = [], [glob]
     while pending:
         text = pending.pop()
@@ -109,5 +110,5 @@ def _unusable(why: str) -> SandboxError:
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"This glob cannot be used: {why}",
-        hint="Globs are as in .gitignore, with {a,b}: '*.py', 'src/**/*.{c,h}', '!*.min.js'.",
+        hint="Write globs as in .gitignore, with {a,b}: '*.py', 'src/**/*.{c,h}', '!*.min.js'.",
     )

@@ -1,6 +1,6 @@
 """Repository paths: one reversible text form, one grammar.
 
-git and the kernel know paths as bytes. We show and accept text: valid UTF-8 as it is, any other byte as `%XX`, and a
+For git and the kernel paths are bytes. We show and accept text: valid UTF-8 unchanged, any other byte as `%XX`, and a
 literal `%` before two hex digits as `%25`, so the two forms map one to one.
 """
 
@@ -36,14 +36,14 @@ _IGNORABLE = dict.fromkeys(
 
 
 def show_path(raw: bytes) -> str:
-    """Bytes to text; never fails."""
+    """Convert bytes to text; never fails."""
     pieces = raw.decode("utf-8", errors="surrogateescape")
     escaped = _PERCENT.sub("%25", pieces)
     return "".join(f"%{ord(c) - 0xDC00:02X}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in escaped)
 
 
 def path_bytes(text: str) -> bytes:
-    """Text to bytes, the inverse of `show_path`. Raises: `unsafe_path` for an escape that text never needs."""
+    """Convert text to bytes, the inverse of `show_path`. Raises: `unsafe_path` for an unnecessary escape."""
     out, position = bytearray(), 0
     try:
         for match in _ESCAPE.finditer(text):
@@ -59,7 +59,7 @@ def path_bytes(text: str) -> bytes:
 
 
 def check_path(text: str) -> RepoPath:
-    """Accept a path from a caller. Raises: `unsafe_path` with the name of the rule that refused it."""
+    """Validate a path from a caller. Raises: `unsafe_path`, with the name of the rule that refused it."""
     raw = path_bytes(text)
     if not raw:
         raise refusal(text, "empty", "a path may not be empty")
@@ -87,13 +87,13 @@ def _check_component(text: str, component: bytes) -> None:
 
 @lru_cache(maxsize=4096)  # a walk asks for each directory, and their names repeat
 def is_dotgit(component: bytes) -> bool:
-    """Whether some file system folds this name to `.git`, or NTFS has it as the short name of one."""
+    """Whether some file system treats this name as `.git`, or NTFS as the short name of `.git`."""
     name = fold_name(component)
     return name == ".git" or _SHORT_DOTGIT.match(name) is not None
 
 
 def fold_name(component: bytes) -> str:
-    """The name as the most generous file system compares it: case (NTFS, APFS, casefolded ext4), compatible and
+    """Fold a name as the most tolerant file system compares it: case (NTFS, APFS, casefolded ext4), compatible and
     ignorable characters (HFS+, ext4), NTFS streams, and the dots and spaces that Windows drops from the end.
     """
     name = component.decode("utf-8", errors="replace").translate(_IGNORABLE)
@@ -102,7 +102,7 @@ def fold_name(component: bytes) -> str:
 
 
 def folders_above(paths: Iterable[bytes]) -> set[bytes]:
-    """Every directory above these, but the root."""
+    """Return every directory above these paths, except the root."""
     found: set[bytes] = set()
     for path in paths:
         while (path := path.rpartition(b"/")[0]) and path not in found:
@@ -114,5 +114,5 @@ LISTED = "Use a path as listed."
 
 
 def refusal(path: str, rule: str, why: str, hint: str = LISTED) -> SandboxError:
-    """What every refused path raises: `unsafe_path` with the rule's name."""
+    """Build the error for a refused path: `unsafe_path` with the rule's name."""
     return SandboxError(ErrorCode.UNSAFE_PATH, f"Path refused by rule '{rule}': {why}", details=path[:200], hint=hint)

@@ -1,8 +1,8 @@
-"""Which paths an edit may write: limits, and control files named by rules. Source: `policies/paths.toml`.
+"""Which paths an edit may write: limits, and rules for control files. Source: `policies/paths.toml`.
 
-A rule denies or flags. Both are about meaning, not safety: a file that git, a forge or somebody's editor obeys is
-refused unless the operator allows it, or is at least named before a push. Rules cover every name that some file system
-takes for theirs (`.GitHub/Workflows`), exceptions only the one that was written.
+A rule denies or flags. Both are about meaning, not safety: a file that controls git, a forge or an editor is refused
+unless the operator allows it, or is at least reported before a push. A rule covers every name that some file system
+treats as the same (`.GitHub/Workflows`); an exception covers only the exact name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandbox.policy.globs import Glob, Pattern, PatternSet, parse_pattern
 from sandbox.policy.paths import MAX_COMPONENT_BYTES, RepoPath, check_path, fold_name, path_bytes, refusal
 
 RESERVED_PREFIX = b".sandbox-write-"
-"""Our temporary files begin so; a walk never takes them for the guest's."""
+"""Prefix of our temporary files; a walk never treats them as files of the guest."""
 
 _SHORT_NAME = re.compile(r"^[^.]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?$")
 _HINT = "The operator can allow it for this repository: docs/paths.md."
@@ -32,7 +32,7 @@ _HINT = "The operator can allow it for this repository: docs/paths.md."
 def _pattern(glob: str) -> Pattern:
     pattern = parse_pattern(glob)
     if pattern is None or pattern.negated or any(g.broken for g in pattern.globs):
-        raise ValueError(f"'{glob}' is no glob that can match a path")
+        raise ValueError(f"'{glob}' is not a glob that can match a path")
     return pattern
 
 
@@ -43,7 +43,7 @@ def _is_glob(text: str) -> str:
 
 def _is_name_glob(text: str) -> str:
     if not text or "/" in text or Glob(text).broken:
-        raise ValueError(f"'{text}' is no glob that can match a repository id")
+        raise ValueError(f"'{text}' is not a glob that can match a repository id")
     return text
 
 
@@ -56,7 +56,7 @@ class _Policy(BaseModel):
 
 
 class WriteLimits(_Policy):
-    """Of a path that is written; reached: `unsafe_path` by rule 'length' or 'depth'. Reading has the kernel's own."""
+    """Limits of a written path; reached: `unsafe_path` by rule 'length' or 'depth'. Reads have the kernel's limits."""
 
     path_bytes: int = Field(default=1024, ge=1, le=4095)
     name_bytes: int = Field(default=MAX_COMPONENT_BYTES, ge=1, le=MAX_COMPONENT_BYTES)
@@ -64,7 +64,7 @@ class WriteLimits(_Policy):
 
 
 class PathRule(_Policy):
-    """Control files of one kind. `deny`: not written. `flag`: written, but named before a push."""
+    """A rule for control files of one kind. `deny`: not written. `flag`: written, but reported before a push."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     action: Literal["deny", "flag"]
@@ -72,7 +72,7 @@ class PathRule(_Policy):
     paths: tuple[PathGlob, ...]
 
     def covers(self, path: RepoPath) -> bool:
-        """Whether some glob matches the path, or what a file system may make of it."""
+        """Whether a glob matches the path, or its folded form on some file system."""
         return self._exact.cover(path.split("/")) or self._folded.cover(_folded_parts(path))
 
     @cached_property
@@ -85,18 +85,18 @@ class PathRule(_Policy):
 
 
 class RepositoryPaths(_Policy):
-    """Exceptions for repositories whose id one of `match` fits. `deny` wins over `allow`, `allow` over the rules."""
+    """Exceptions for repositories with an id that matches `match`. `deny` overrides `allow`, `allow` the rules."""
 
     match: tuple[NameGlob, ...] = Field(min_length=1)
     allow: tuple[PathGlob, ...] = ()
     deny: tuple[PathGlob, ...] = ()
 
     def fits(self, repo_id: str) -> bool:
-        """Whether these exceptions are for this repository."""
+        """Whether these exceptions apply to this repository."""
         return any(Glob(glob).matches(repo_id) for glob in self.match)
 
     def allows(self, path: RepoPath) -> bool:
-        """Whether exactly this path is allowed, whatever the rules say."""
+        """Whether exactly this path is allowed, independent of the rules."""
         return _any_covers([_pattern(glob) for glob in self.allow], path.split("/"))
 
     @cached_property
@@ -106,7 +106,7 @@ class RepositoryPaths(_Policy):
 
 
 class PathPolicy(_Policy):
-    """The shipped policy with the operator's own on top."""
+    """The shipped policy, with the operator's file applied."""
 
     limits: WriteLimits = WriteLimits()
     rules: tuple[PathRule, ...] = Field(default=(), alias="rule")
@@ -120,7 +120,7 @@ class PathPolicy(_Policy):
         return self
 
     def with_own(self, own: PathPolicy) -> PathPolicy:
-        """This policy with another's limits where set, its rules by name, and its exceptions."""
+        """Apply another policy: its limits where set, its rules by name, and its exceptions."""
         limits = {**self.limits.model_dump(), **own.limits.model_dump(exclude_unset=True)}
         rules = {rule.name: rule for rule in (*self.rules, *own.rules)}
         return PathPolicy(
@@ -131,11 +131,11 @@ class PathPolicy(_Policy):
 
 
 def check_writable(text: str, policy: PathPolicy, repo_id: str) -> RepoPath:
-    """Accept a path that an edit of this repository wants to create, change or delete.
+    """Validate a path that an edit of this repository wants to create, change or delete.
 
     Every edit calls this for every path it touches, before it reads or writes any: new, changed and deleted files,
-    both sides of a rename. It includes `check_path`; the policy is `Parts.paths`. It says nothing about what is there
-    (links, hard links, special files): `WorktreeFiles.write` does. Raises: `unsafe_path` with the rule's name.
+    both sides of a rename. It includes `parse_repo_path`; the policy is `Services.paths`. It does not check the file
+    there (links, hard links, special files): `WorktreeFiles.write` does. Raises: `unsafe_path` with the rule's name.
     """
     path = check_path(text)
     names = path_bytes(path).split(b"/")
@@ -149,15 +149,15 @@ def check_writable(text: str, policy: PathPolicy, repo_id: str) -> RepoPath:
 
 
 def flags_of(path: RepoPath, policy: PathPolicy, repo_id: str) -> tuple[str, ...]:
-    """Names of all rules that cover a path, allowed or not: what a person is told before it leaves this host."""
+    """Return the names of all rules that cover a path, allowed or not: a person sees them before a push."""
     own = (r.denied for r in policy.repositories if r.fits(repo_id))
     return tuple(rule.name for rule in (*policy.rules, *own) if rule.covers(path))
 
 
 def load_path_policy(shipped: Path, own: Path) -> PathPolicy:
-    """`paths.toml` of the shipped folder, and the operator's where there is one.
+    """Load the shipped `paths.toml`, and apply the operator's if it exists.
 
-    Raises: `policy_violation` when the shipped file cannot be used, `invalid_input` for the operator's.
+    Raises: `policy_violation` when the shipped file is invalid, `invalid_input` for the operator's.
     """
     policy = _load(shipped, ErrorCode.POLICY_VIOLATION)
     return policy.with_own(_load(own, ErrorCode.INVALID_INPUT)) if own.exists() else policy
@@ -186,7 +186,7 @@ def _check_limits(path: RepoPath, names: Sequence[bytes], limits: WriteLimits) -
 
 def _check_name(path: RepoPath, name: bytes) -> None:
     if name.startswith(RESERVED_PREFIX):
-        raise refusal(path, "reserved", "names of our own temporary files are not written")
+        raise refusal(path, "reserved", "the name is reserved for the sandbox's temporary files")
     if _SHORT_NAME.match(fold_name(name)):
         raise refusal(path, "short-name", "on Windows it may be another file's short name")
 

@@ -445,7 +445,7 @@ def processes(rig: Rig) -> int:
 def remove_kept(rig: Rig) -> None:
     """Take away a task's container, as closing the task does."""
     assert isinstance(rig.executor, TaskContainer)
-    remove(rig.executor.engine, container_name(rig.guest.instance, rig.executor.task_id))
+    rig.executor.engine.remove_container(container_name(rig.guest.instance, rig.executor.task_id))
 
 
 @on(*OURS, "gvisor-task")

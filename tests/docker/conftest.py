@@ -6,12 +6,20 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+import docker
 import docker.errors
 import pytest
 
 from devtools.requirement import unavailable
 from sandbox.engine.connection import Engine, connect
+from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
+
+
+def docker_api(engine: ContainerEngine) -> docker.APIClient:
+    """The API of the engine of these tests, which is Docker."""
+    assert isinstance(engine, Engine)
+    return engine.api
 
 
 def image_digest(engine: Engine, name: str) -> str:
@@ -22,12 +30,13 @@ def image_digest(engine: Engine, name: str) -> str:
         unavailable(f"No image space-sandbox/{name}:latest: run `sandbox images build {name}`")
 
 
-def remove_tags(engine: Engine, name: str) -> None:
+def remove_tags(engine: ContainerEngine, name: str) -> None:
     """All tags of an image of ours, and with them its images."""
-    for image in engine.api.images(f"space-sandbox/{name}"):
+    api = docker_api(engine)
+    for image in api.images(f"space-sandbox/{name}"):
         for tag in image["RepoTags"]:
             with contextlib.suppress(docker.errors.ImageNotFound):
-                engine.api.remove_image(tag, force=True)
+                api.remove_image(tag, force=True)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from sandbox.images.lookup import find, used_tag
 from sandbox.store.home import Home
 from sandbox.workbench.reconciling.old_images import unused_images
 from sandbox.workbench.reconciling.survey import Survey
-from tests.docker.conftest import remove_tags
+from tests.docker.conftest import docker_api, remove_tags
 
 KEEP_DAYS = 5
 LONG_AGO = datetime.now(UTC).date() - timedelta(days=10)
@@ -64,8 +64,8 @@ def forget_use(site: Site, name: str, day: date = LONG_AGO) -> None:
     """As if no home had used it since `day`."""
     step = find(site, name)
     assert step.image is not None
-    engine_images.tag(site.engine, step.image.digest, used_tag(step.tag, day))
-    engine_images.untag(site.engine, used_tag(step.tag, datetime.now(UTC).date()))
+    site.engine.tag_image(step.image.digest, used_tag(step.tag, day))
+    site.engine.untag_image(used_tag(step.tag, datetime.now(UTC).date()))
 
 
 def unused_of(site: Site, name: str) -> list[str]:
@@ -117,7 +117,7 @@ def test_tag_that_was_moved_to_another_image_is_not_believed(sites: tuple[Site, 
     tag = find(sites[0], scratch).tag
     base = resolve(sites[0], "base")
     for reference in (tag, tag_of(scratch)):
-        engine_images.tag(sites[0].engine, base, reference)
+        sites[0].engine.tag_image(base, reference)
     with pytest.raises(SandboxError) as raised:
         resolve(sites[0], scratch)
     assert raised.value.code is ErrorCode.IMAGE_MISSING
@@ -134,15 +134,15 @@ def test_image_that_was_loaded_as_latest_alone_is_found_without_its_parent(
         step = find(site, child)
         assert step.image is not None
         for name in (step.tag, used_tag(step.tag, datetime.now(UTC).date())):
-            engine_images.untag(site.engine, name)
+            site.engine.untag_image(name)
         parent = find(site, scratch)
         for name in (parent.tag, used_tag(parent.tag, datetime.now(UTC).date()), tag_of(scratch)):
-            engine_images.untag(site.engine, name)
+            site.engine.untag_image(name)
         assert resolve(site, child) == digest
     finally:
-        for image in site.engine.api.images(f"space-sandbox/{child}"):
+        for image in docker_api(site.engine).images(f"space-sandbox/{child}"):
             for name in image["RepoTags"]:
-                engine_images.untag(site.engine, name)
+                site.engine.untag_image(name)
 
 
 def make_earlier_image(site: Site, name: str) -> str:
@@ -157,7 +157,7 @@ def make_earlier_image(site: Site, name: str) -> str:
         "space.sandbox.wheelhouse": "",
     }
     wanted = engine_images.Build(folder, tag_of(name), {"BASE": base}, labels)
-    return engine_images.build(site.engine, wanted, quiet).digest
+    return site.engine.build_image(wanted, quiet).digest
 
 
 def test_image_of_an_earlier_version_is_found_and_keeps_its_place(sites: tuple[Site, Site], scratch: str) -> None:
@@ -184,7 +184,7 @@ def test_gc_takes_what_no_home_has_used_for_long(sites: tuple[Site, Site], scrat
     forget_use(user, scratch)
     (found,) = [each for each in find_unused(other, (), KEEP_DAYS) if each.digest == digest]
     assert remove_unused(other, found)
-    assert engine_images.inspect(other.engine, digest or "") is None
+    assert other.engine.inspect_image(digest or "") is None
     assert not remove_unused(other, found)
 
 
@@ -193,14 +193,14 @@ def test_gc_keeps_what_a_container_a_child_or_another_name_needs(sites: tuple[Si
     write(user, scratch, f"LABEL {scratch}=1")
     digest = build(user, scratch, quiet).digest or ""
     forget_use(user, scratch)
-    container = other.engine.api.create_container(digest, ["true"])["Id"]
+    container = docker_api(other.engine).create_container(digest, ["true"])["Id"]
     try:
         assert unused_of(other, scratch) == []
     finally:
-        other.engine.api.remove_container(container, force=True)
-    engine_images.tag(other.engine, digest, f"space-sandbox/{scratch}:mine")
+        docker_api(other.engine).remove_container(container, force=True)
+    other.engine.tag_image(digest, f"space-sandbox/{scratch}:mine")
     assert unused_of(other, scratch) == []
-    engine_images.untag(other.engine, f"space-sandbox/{scratch}:mine")
+    other.engine.untag_image(f"space-sandbox/{scratch}:mine")
     assert unused_of(other, scratch) == [digest]
     assert digest not in {found.digest for found in find_unused(other, [digest], KEEP_DAYS)}  # a profile names it
     child = f"{scratch}-child"
@@ -211,9 +211,9 @@ def test_gc_keeps_what_a_container_a_child_or_another_name_needs(sites: tuple[Si
         forget_use(user, scratch)
         assert unused_of(other, scratch) == []  # the child was used today
     finally:
-        engine_images.untag(user.engine, used_tag(find(user, child).tag, datetime.now(UTC).date()))
-        engine_images.untag(user.engine, tag_of(child))
-        engine_images.untag(user.engine, find(user, child).tag)
+        user.engine.untag_image(used_tag(find(user, child).tag, datetime.now(UTC).date()))
+        user.engine.untag_image(tag_of(child))
+        user.engine.untag_image(find(user, child).tag)
 
 
 def test_gc_names_and_removes_the_images_of_a_home_that_is_gone(

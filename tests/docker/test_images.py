@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from sandbox.config import ImageSettings, resources
-from sandbox.engine import images as engine_images
 from sandbox.engine.connection import Engine
 from sandbox.engine.images import Build
+from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import Site, build, list_images, resolve, tag_of
 from sandbox.images.lookup import find
 from sandbox.store.home import Home
-from tests.docker.conftest import remove_tags
+from tests.docker.conftest import docker_api, remove_tags
 
 GUEST = 64000
 
@@ -37,15 +37,18 @@ def site(engine: Engine, tmp_path: Path) -> Site:
     return Site(engine, home, ImageSettings(), os.environ)
 
 
-def run(engine: Engine, image: str, argv: list[str], *, user: str = "", binds: dict[str, str] | None = None) -> str:
+def run(
+    engine: ContainerEngine, image: str, argv: list[str], *, user: str = "", binds: dict[str, str] | None = None
+) -> str:
     """Run as a check would, and return `exit code, newline, output`."""
-    container = engine.api.create_container(
+    api = docker_api(engine)
+    container = api.create_container(
         image,
         argv,
         user=user,
         working_dir="/workspace",
         environment={"HOME": "/home/sandbox", "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        host_config=engine.api.create_host_config(
+        host_config=api.create_host_config(
             network_mode="none",
             read_only=True,
             cap_drop=None if user == "0" else ["ALL"],
@@ -55,11 +58,11 @@ def run(engine: Engine, image: str, argv: list[str], *, user: str = "", binds: d
         ),
     )
     try:
-        engine.api.start(container["Id"])
-        code = engine.api.wait(container["Id"], timeout=120)["StatusCode"]
-        return f"{code}\n{engine.api.logs(container['Id']).decode()}"
+        api.start(container["Id"])
+        code = api.wait(container["Id"], timeout=120)["StatusCode"]
+        return f"{code}\n{api.logs(container['Id']).decode()}"
     finally:
-        engine.api.remove_container(container["Id"], force=True)
+        api.remove_container(container["Id"], force=True)
 
 
 @pytest.fixture
@@ -99,7 +102,7 @@ def test_base_image_has_the_tools_and_inherits_nothing(site: Site) -> None:
     output = run(site.engine, tag_of("base"), ["sh", "-c", tools])
     assert output.startswith("0\n")
     assert "Universal Ctags" in output
-    config = site.engine.api.inspect_image(tag_of("base"))["Config"]
+    config = docker_api(site.engine).inspect_image(tag_of("base"))["Config"]
     assert not config.get("Entrypoint")
     assert not config.get("Volumes")
     assert not config.get("Healthcheck")
@@ -173,7 +176,7 @@ def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: Site, scratch
     assert raised.value.code is ErrorCode.INTERNAL
     assert "the evidence" in raised.value.details
     assert "code: 7" in raised.value.details
-    assert engine_images.inspect(site.engine, tag_of(scratch)) is None
+    assert site.engine.inspect_image(tag_of(scratch)) is None
 
 
 def test_build_past_its_deadline_is_given_up(site: Site, scratch: str) -> None:
@@ -182,7 +185,7 @@ def test_build_past_its_deadline_is_given_up(site: Site, scratch: str) -> None:
     folder = site.home.root / "images" / scratch
     wanted = Build(folder, tag_of(scratch), {"BASE": parent}, {}, no_cache=True, deadline_s=1.0)
     with pytest.raises(SandboxError) as raised:
-        engine_images.build(site.engine, wanted, quiet)
+        site.engine.build_image(wanted, quiet)
     assert raised.value.code is ErrorCode.TIMEOUT
 
 
@@ -222,13 +225,13 @@ def test_local_image_resolves_by_tag_and_digest(site: Site) -> None:
 
 def test_pull_without_a_registry_fails_fast_with_a_code(site: Site) -> None:
     with pytest.raises(SandboxError) as raised:
-        engine_images.pull(site.engine, "localhost:1/nothing:latest", 20.0)
+        site.engine.pull_image("localhost:1/nothing:latest", 20.0)
     assert raised.value.code is ErrorCode.NETWORK_ERROR
 
 
 def test_pull_from_a_silent_registry_ends_at_the_deadline(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(SandboxError) as raised:
-        engine_images.pull(site.engine, f"localhost:{silent.getsockname()[1]}/nothing:latest", 1.0)
+        site.engine.pull_image(f"localhost:{silent.getsockname()[1]}/nothing:latest", 1.0)
     assert raised.value.code is ErrorCode.TIMEOUT
 
 
@@ -266,13 +269,13 @@ def test_ca_bundle_reaches_every_recipe_that_asks_for_it(
     digest = build(asking, scratch, quiet).digest or ""
     layers = run(site.engine, digest, ["true"])  # it starts
     assert layers == "0\n"
-    said = site.engine.api.create_container(digest, ["cat", "/tmp/seen"])["Id"]
+    said = docker_api(site.engine).create_container(digest, ["cat", "/tmp/seen"])["Id"]
     try:
-        site.engine.api.start(said)
-        site.engine.api.wait(said)
-        assert site.engine.api.logs(said).decode().split() == ["1", seen]
+        docker_api(site.engine).start(said)
+        docker_api(site.engine).wait(said)
+        assert docker_api(site.engine).logs(said).decode().split() == ["1", seen]
     finally:
-        site.engine.api.remove_container(said, force=True)
+        docker_api(site.engine).remove_container(said, force=True)
 
 
 PROJECT = """

@@ -63,7 +63,7 @@ def test_one_that_stays_silent_is_not_asked_to_be_started(slow_engine: PrivateEn
         connect(slow_engine.url, {}, 1.0)
     assert raised.value.code is ErrorCode.ENGINE_UNAVAILABLE
     assert "within 1 s" in raised.value.brief
-    assert "An engine is there" in raised.value.hint
+    assert "The engine is stuck or very busy" in raised.value.hint
     assert "Start it" not in raised.value.hint
 
 

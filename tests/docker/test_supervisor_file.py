@@ -17,6 +17,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import Courier, Site, build, supervisor, tag_of
 from sandbox.policy.container import ShippedPolicy, load_container_policy
 from sandbox.store.home import Home
+from tests.docker.conftest import docker_api
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +52,7 @@ def nobody() -> Courier:
 
 def test_binary_is_handed_out_once_whole_and_read_only(site: Site, policy: ShippedPolicy) -> None:
     path = supervisor(site, policy, courier())
-    digest = site.engine.api.inspect_image(tag_of("init"))["Id"].removeprefix("sha256:")
+    digest = docker_api(site.engine).inspect_image(tag_of("init"))["Id"].removeprefix("sha256:")
     assert path == site.home.root / "init" / digest / "init"
     assert stat.S_IMODE(path.stat().st_mode) == 0o555
     assert [entry.name for entry in path.parent.iterdir()] == ["init"]
@@ -107,9 +108,12 @@ def impostor(site: Site, dockerfile: str) -> str:
         ("RUN cp /bin/true /init", "0 bytes"),
         ("RUN cp /bin/false /init", "exit code 1"),
         (r"RUN printf '#!/bin/sh\nexec cat /bin/bash\n' > /init && chmod 755 /init", "not linked statically"),
-        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /bin/bash\n' > /init && chmod 755 /init", "part of a program"),
-        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /dev/zero\n' > /init && chmod 755 /init", "no 64-bit program"),
-        (r"RUN printf '#!/bin/sh\nexec cat /dev/zero\n' > /init && chmod 755 /init", "bytes, and a supervisor has"),
+        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /bin/bash\n' > /init && chmod 755 /init", "incomplete program"),
+        (
+            r"RUN printf '#!/bin/sh\nexec head -c 99999 /dev/zero\n' > /init && chmod 755 /init",
+            "not print a 64-bit program",
+        ),
+        (r"RUN printf '#!/bin/sh\nexec cat /dev/zero\n' > /init && chmod 755 /init", "bytes; a supervisor has"),
     ],
 )
 def test_image_that_hands_out_something_else_is_refused(
@@ -120,8 +124,8 @@ def test_image_that_hands_out_something_else_is_refused(
         with pytest.raises(SandboxError) as raised:
             supervisor(site, policy, courier(), name)
     finally:
-        for tag in site.engine.api.images(f"space-sandbox/{name}")[0]["RepoTags"]:
-            site.engine.api.remove_image(tag, force=True)
+        for tag in docker_api(site.engine).images(f"space-sandbox/{name}")[0]["RepoTags"]:
+            docker_api(site.engine).remove_image(tag, force=True)
     assert raised.value.code is ErrorCode.INTERNAL
     assert says in raised.value.details
     assert list(site.home.supervisors.glob("*/*")) == []

@@ -97,7 +97,7 @@ def test_an_engine_that_accepts_and_never_answers_is_given_up_after_the_configur
 
     assert ended.error["code"] == "engine_unavailable"
     assert "within 3 s" in ended.error["brief"]
-    assert "An engine is there" in ended.error["hint"]
+    assert "The engine is stuck or very busy" in ended.error["hint"]
     assert 3 <= took < 5 + start_up(sandbox)
 
 

@@ -185,7 +185,7 @@ def test_lsm(option: str, level: ProbeLevel) -> None:
 def test_an_engine_that_maps_users_is_not_recommended(option: str, level: ProbeLevel) -> None:
     probe = c.userns_probe({"SecurityOptions": [option]})
     assert probe.level is level
-    assert ("Not supported yet" in probe.hint) == (level is FAIL)
+    assert ("not supported yet" in probe.hint) == (level is FAIL)
 
 
 def test_init_memory_and_cpus() -> None:

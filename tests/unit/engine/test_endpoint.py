@@ -17,7 +17,8 @@ import docker.errors
 import pytest
 import requests
 
-from sandbox.engine.connection import connect, start_hint, translated
+from sandbox.engine.connection import connect, start_hint
+from sandbox.engine.docker_api import translated
 from sandbox.engine.endpoint import Endpoint, candidates
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused

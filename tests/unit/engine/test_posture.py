@@ -68,18 +68,24 @@ FAULTS: dict[str, tuple[dict[str, tuple[str, str]], str]] = {
     "writable mask": (mounts("/workspace/.git ro,", "/workspace/.git rw,"), "/workspace/.git is writable"),
     "writable hosts": (mounts("/etc/hosts ro,", "/etc/hosts rw,"), "/etc/hosts is writable"),
     "writable supervisor": (mounts("/sandbox-init ro,", "/sandbox-init rw,"), "/sandbox-init is writable"),
-    "mask elsewhere": (mounts(" /workspace/.git ", " /workspace/sub/.git "), "nothing is mounted at /workspace/.git"),
-    "no report": (mounts(" /report ", " /dev/report "), "nothing is mounted at /report"),
-    "no home": (mounts(" /home/sandbox ", " /dev/home "), "nothing is mounted at /home/sandbox"),
+    "mask elsewhere": (mounts(" /workspace/.git ", " /workspace/sub/.git "), "no mount at /workspace/.git"),
+    "no report": (mounts(" /report ", " /dev/report "), "no mount at /report"),
+    "no home": (mounts(" /home/sandbox ", " /dev/home "), "no mount at /home/sandbox"),
     "one mount more": (mounts(" /etc/hostname ", " /var/run/docker.sock "), "something is mounted at /var/run"),
     "a place that only begins like one": (mounts(" /etc/hostname ", " /process "), "something is mounted at /process"),
-    "mounts that spread": (mounts("/workspace rw,relatime -", "/workspace rw,relatime shared:7 -"), "spread to others"),
+    "mounts that spread": (
+        mounts("/workspace rw,relatime -", "/workspace rw,relatime shared:7 -"),
+        "propagate to other",
+    ),
     "a deleted worktree": (
         mounts("/srv/sandbox/worktree ", "/srv/sandbox/worktree//deleted "),
-        "/workspace shows what was deleted",
+        "/workspace shows a deleted directory",
     ),
-    "tmp with devices": (mounts("/tmp rw,nosuid,nodev,", "/tmp rw,nosuid,"), "/tmp is no tmpfs without devices"),
-    "tmp on a disk": (mounts("- tmpfs tmpfs rw,size=524288k", "- ext4 /dev/sda rw"), "/tmp is no tmpfs"),
+    "tmp with devices": (
+        mounts("/tmp rw,nosuid,nodev,", "/tmp rw,nosuid,"),
+        "/tmp is not a tmpfs with nosuid and nodev",
+    ),
+    "tmp on a disk": (mounts("- tmpfs tmpfs rw,size=524288k", "- ext4 /dev/sda rw"), "/tmp is not a tmpfs"),
     "hidden root": (mounts("937 524 0:399 / / ro", "937 524 0:399 / / rw"), "/ is writable"),
 }
 
@@ -111,7 +117,7 @@ OWN_KERNEL_FAULTS: dict[str, tuple[dict[str, tuple[str, str]], str]] = {
     "a network": ({"interfaces": ("    lo:", "  eth0:  1 2\n    lo:")}, "eth0"),
     "writable root": (mounts(" / / ro ", " / / rw "), "/ is writable"),
     "writable mask": (mounts("/workspace/.git ro ", "/workspace/.git rw "), "/workspace/.git is writable"),
-    "no mask": (mounts(" /workspace/.git ", " /x "), "nothing is mounted at /workspace/.git"),
+    "no mask": (mounts(" /workspace/.git ", " /x "), "no mount at /workspace/.git"),
 }
 
 

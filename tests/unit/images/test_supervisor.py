@@ -31,11 +31,11 @@ def test_supervisor_is_taken(program: bytes) -> None:
 
 @pytest.mark.parametrize("percent", range(10, 100, 10))
 def test_part_of_it_is_refused(program: bytes, percent: int) -> None:
-    refused(program[: len(program) * percent // 100], "part of a program")
+    refused(program[: len(program) * percent // 100], "incomplete program")
 
 
 def test_its_last_byte_counts(program: bytes) -> None:
-    refused(program[:-1], "part of a program")
+    refused(program[:-1], "incomplete program")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_too_much_is_refused() -> None:
 @pytest.mark.parametrize(
     ("offset", "value", "says"),
     [
-        (0, b"\x7fELG", "no 64-bit program"),
-        (4, b"\x01", "no 64-bit program"),  # 32 bits
-        (5, b"\x02", "no 64-bit program"),  # big-endian
-        (32, struct.pack("<Q", 2**64 - 1), "part of a program"),  # program headers beyond the end
-        (40, struct.pack("<Q", 2**64 - 1), "part of a program"),  # section headers beyond the end
+        (0, b"\x7fELG", "not print a 64-bit program"),
+        (4, b"\x01", "not print a 64-bit program"),  # 32 bits
+        (5, b"\x02", "not print a 64-bit program"),  # big-endian
+        (32, struct.pack("<Q", 2**64 - 1), "incomplete program"),  # program headers beyond the end
+        (40, struct.pack("<Q", 2**64 - 1), "incomplete program"),  # section headers beyond the end
         (54, struct.pack("<H", 0), "not linked statically"),  # program headers of no size
         (56, struct.pack("<H", 0), "not linked statically"),  # none of them
-        (56, struct.pack("<H", 65535), "part of a program"),
+        (56, struct.pack("<H", 65535), "incomplete program"),
     ],
 )
 def test_damaged_header_is_refused(program: bytes, offset: int, value: bytes, says: str) -> None:
@@ -73,4 +73,4 @@ def test_program_that_needs_a_loader_is_refused() -> None:
 
 
 def test_text_is_refused() -> None:
-    refused(b"#!/bin/sh\nexec cat\n" * 2000, "no 64-bit program")
+    refused(b"#!/bin/sh\nexec cat\n" * 2000, "not print a 64-bit program")

@@ -1,0 +1,101 @@
+"""Access to a Docker engine for the modules of this package, and the translation of its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+import docker.errors
+import requests
+import urllib3.exceptions
+
+from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.quarantine_store import Ward
+from sandbox.errors import ErrorCode, SandboxError
+
+UNIX = "unix://"
+_LATE = (TimeoutError, BlockingIOError)
+"""Signs of a busy engine on a unix socket. Without a listener the connection fails at once; a full queue blocks it."""
+
+SLOW_HINT = (
+    "The engine is stuck or very busy: wait, or restart it (`systemctl restart docker`) if no other container runs in "
+    "it. engine.timeout_s sets how long the sandbox waits."
+)
+
+
+@dataclass(frozen=True)
+class DockerApi:
+    """Access to a reachable engine. `api` is for this package only. `is_local`: its cgroups and paths are this host's.
+
+    `quarantine`: records containers that the engine cannot end; without it such a container is an error.
+    """
+
+    api: docker.APIClient
+    endpoint: Endpoint
+    version: str
+    ward: Ward | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether the engine shares this host's file system."""
+        return self.endpoint.url.startswith(UNIX)
+
+    def info(self) -> dict[str, Any]:
+        """Read `GET /info`, for capability probes."""
+        with translated("read the engine's information"):
+            info: dict[str, Any] = self.api.info()
+        return info
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self.api.close()
+
+
+def is_late(error: BaseException) -> bool:
+    """Whether an engine listens and did not answer in time. The SDK wraps the timeout: in its own exception while it
+    asks for the version, in one of `requests` on a unix socket.
+    """
+    seen: BaseException | None = error
+    late = False
+    while seen is not None:
+        if isinstance(seen, (requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError)):
+            return False
+        late = late or isinstance(seen, (*_LATE, urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout))
+        seen = seen.__cause__ or seen.__context__
+    return late
+
+
+@contextmanager
+def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None = None) -> Iterator[None]:
+    """Translate the SDK's exceptions to `SandboxError`: the action that failed, and the engine's message as details."""
+    try:
+        yield
+    except docker.errors.NotFound as error:
+        if on_missing is not None:
+            raise on_missing(str(error.explanation or error)) from error
+        raise _engine_error(action, str(error.explanation or error)) from error
+    except docker.errors.APIError as error:
+        raise _engine_error(action, str(error.explanation or error)) from error
+    except docker.errors.DockerException as error:
+        raise _engine_error(action, str(error)) from error
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or is_late(error):
+            raise SandboxError(
+                ErrorCode.TIMEOUT,
+                f"The engine did not answer in time: could not {action}",
+                details=str(error),
+                hint=SLOW_HINT,
+            ) from error
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"The engine stopped answering: could not {action}",
+            details=str(error),
+            hint="The engine stopped or restarted, or the connection broke. `sandbox doctor` tests the connection.",
+        ) from error
+
+
+def _engine_error(action: str, details: str) -> SandboxError:
+    return SandboxError(ErrorCode.INTERNAL, f"The engine refused to {action}", details=details)

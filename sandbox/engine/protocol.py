@@ -1,0 +1,149 @@
+"""The protocol of a container engine: everything that the rooms outside of this package use of one.
+
+A second engine implements `ContainerEngine`; `sandbox.engine.connection.Engine` implements it for Docker. Failures are
+`SandboxError`s: `engine_unavailable` and `timeout` when the engine does not answer, `internal` when it refuses, and the
+codes that a method names. `sandbox.engine.unhardened` is not part of it: its containers are made for Docker alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from sandbox.engine.container import Ending, Listed, Streams, WhyStop, nothing_stops
+from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.images import PULL_DEADLINE_S, Build, Image, Progress
+from sandbox.engine.supervised import Work
+from sandbox.engine.visibility import Guise
+
+
+class EngineInformation(Protocol):
+    """Which engine it is, and what it can do."""
+
+    @property
+    def version(self) -> str:
+        """Its version, for display only."""
+        ...
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address, and the setting that it comes from."""
+        ...
+
+    @property
+    def local(self) -> bool:
+        """Whether its control groups and paths are those of this host."""
+        ...
+
+    def info(self) -> Mapping[str, Any]:
+        """Read its capabilities, in the format of Docker's `GET /info`."""
+        ...
+
+    def list_runtimes(self) -> tuple[str, ...]:
+        """List the names of its runtimes, sorted."""
+        ...
+
+    def require_runtime(self, name: str) -> None:
+        """Raises: `engine_unavailable` for a runtime that it does not have."""
+        ...
+
+    def require_same_users(self) -> None:
+        """Raises: `engine_unavailable` if its guests have other uids than this host."""
+        ...
+
+    def can_mount(self, folder: Path, probe: Guise) -> bool:
+        """Whether it can mount a directory of this host. Removes the container `probe`."""
+        ...
+
+    def close(self) -> None:
+        """Close its connections."""
+        ...
+
+
+class ImageStore(Protocol):
+    """The local images of an engine. A reference is a tag or a digest."""
+
+    def inspect_image(self, reference: str) -> Image | None:
+        """Find a local image, or None. Raises: `invalid_input` for an invalid name."""
+        ...
+
+    def find_any_image_digest(self) -> str:
+        """Return the digest of any local image; empty when there is none."""
+        ...
+
+    def list_image_tags(self, *, label: str | None = None) -> tuple[str, ...]:
+        """List the tags of all local images, or of those with a label; sorted."""
+        ...
+
+    def list_images_with_label(self, label: str) -> tuple[Image, ...]:
+        """Inspect every local image that has a tag and this label."""
+        ...
+
+    def find_image_digests_in_use(self) -> frozenset[str]:
+        """List the digests of images used by any container of the engine."""
+        ...
+
+    def tag_image(self, digest: str, reference: str) -> None:
+        """Add a tag to an image, or move it there from another image."""
+        ...
+
+    def untag_image(self, reference: str) -> None:
+        """Remove a tag; the image goes with its last tag. Raises: `conflict` when a container uses the image."""
+        ...
+
+    def pull_image(self, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
+        """Pull one tag. Raises: `image_missing` (no such image), `network_error` (no registry), `timeout`."""
+        ...
+
+    def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
+        """Import a root file system's tar stream as a one-layer image."""
+        ...
+
+    def build_image(self, request: Build, progress: Progress) -> Image:
+        """Build an image folder. Raises: `network_error` or `internal` with the last lines, `timeout`."""
+        ...
+
+
+class GuestRunner(Protocol):
+    """The containers of an engine. Options are those of `create_options`; the created container must match them."""
+
+    def run_to_end(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        streams: Streams,
+        *,
+        deadline_s: float,
+        why_stop: WhyStop = nothing_stops,
+    ) -> Ending:
+        """Run one fresh container to its end and remove it. Raises: `policy_violation`, `image_missing`."""
+        ...
+
+    def run_supervised(self, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
+        """Run one check in a new or reused container with our PID 1. Raises: `policy_violation`, `image_missing`."""
+        ...
+
+    def choose_free_name(self, name: str) -> str:
+        """Return the name, or the first `NAME-<number>` that no quarantined container has."""
+        ...
+
+    def list_containers(self, labels: Mapping[str, str]) -> list[Listed]:
+        """List the containers with all these labels, running or not, except quarantined ones."""
+        ...
+
+    def remove_container(self, name: str) -> None:
+        """Kill and delete a container; a missing one is fine. Quarantines it when the engine does not answer."""
+        ...
+
+    def remove_containers(self, labels: Mapping[str, str]) -> None:
+        """Kill and delete every container with all these labels."""
+        ...
+
+    def retry_removal(self, name: str) -> None:
+        """Try again to remove a quarantined container. Raises: `conflict` when the engine still cannot."""
+        ...
+
+
+class ContainerEngine(EngineInformation, ImageStore, GuestRunner, Protocol):
+    """All of an engine."""
