@@ -130,9 +130,7 @@ def _percent(part: int, whole: int) -> float:
 
 def above(figures: dict[str, float], budget: dict[str, float]) -> list[str]:
     """A line for each count that is above its budget, and for each that can be lowered to what was reached."""
-    return [
-        f"{name}: {figures[name]:g}, the budget is {limit:g}" for name, limit in budget.items() if figures[name] > limit
-    ]
+    return [f"{name}: {figures[name]:g}, the budget is {limit:g}" for name, limit in budget.items() if figures[name] > limit]
 
 
 def table(columns: dict[str, dict[str, float]]) -> str:

@@ -14,7 +14,7 @@ __all__ = ["Cancellation", "VerifyOptions", "Watch", "Workbench", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the workbench on first use, so that importing `sandbox` stays cheap."""
+    """Load the workbench on first use, so that importing `sandbox` stays fast."""
     if name in {"VerifyOptions", "Watch", "Workbench"}:
         from sandbox import workbench  # noqa: PLC0415 - lazy on purpose, see above
 
