@@ -67,7 +67,7 @@ def config(invocation: Invocation, client: str) -> None:
     snippet = found.snippet(start)
     note(f"add this to {found.where}")
     for name, reason in start.left_out.items():
-        note(f"left out {name}: {reason}")
+        note(f"without {name}: {reason}")
     if _ENVIRONMENT_OF_UVX.search(start.command):
         note("this environment is in the cache of uv, which may be deleted: use `uv tool install` instead")
     document = {"client": client, "where": found.where, "snippet": snippet, "left_out": dict(start.left_out)}
