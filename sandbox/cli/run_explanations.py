@@ -69,7 +69,7 @@ def _failed(run: CheckRun) -> Iterator[str]:
         number = run.exit_code - _SHELL
         yield f"exit code {run.exit_code}: a program it ran was ended by {name}: {_meaning(run, number)}"
     else:
-        yield f"it exited with code {run.exit_code}"
+        yield f"it ended with exit code {run.exit_code}"
 
 
 def _timed_out(run: CheckRun) -> Iterator[str]:

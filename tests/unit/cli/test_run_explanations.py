@@ -61,8 +61,8 @@ P, F, T, M, K, D = (
 )
 ENDINGS = {
     "passed": (run(P), []),
-    "failed": (run(F, 1), ["it exited with code 1"]),
-    "no-signal": (run(F, 200), ["it exited with code 200"]),
+    "failed": (run(F, 1), ["it ended with exit code 1"]),
+    "no-signal": (run(F, 200), ["it ended with exit code 200"]),
     "not-found": (run(F, 127), ["exit code 127: ", "a command was not found"]),
     "not-executable": (run(F, 126), ["cannot be executed"]),
     "not-started": (run(F, None), ["could not be started"]),
