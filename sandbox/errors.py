@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 
 class ErrorCode(StrEnum):
@@ -66,6 +66,24 @@ class SandboxError(Exception):
         self.hint = hint
         self.reason = reason
         self.data = data
+
+    def with_hint(self, hint: str) -> Self:
+        """A copy with another hint."""
+        return self._copy(hint=hint)
+
+    def with_details(self, details: str) -> Self:
+        """A copy with other details."""
+        return self._copy(details=details)
+
+    def _copy(self, **changed: str) -> Self:
+        """A copy of the same class, with the attributes of a subclass, for a caller to raise `from` this error.
+
+        The constructors of subclasses take other arguments, so none is called.
+        """
+        copied = type(self).__new__(type(self), *self.args)
+        copied.__dict__.update(self.__dict__)
+        copied.__dict__.update(changed)
+        return copied
 
     def payload(self) -> dict[str, dict[str, Any]]:
         """The JSON of all surfaces: `{"error": {code, brief, details, hint}}`, with `reason` and `data` if set."""

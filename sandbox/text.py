@@ -34,14 +34,14 @@ def neutral(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Like `neutral`, for text within a line: a name must not start a new line."""
+    """Like `neutralise`, for text within a line: a name must not start a new line."""
     return neutral(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
 
 
 def spelled_out(text: str) -> str:
     """Text on one line for a user who decides about it: it is complete, and invisible characters are escaped.
 
-    `neutral` drops characters instead, which does no harm where no decision depends on the text.
+    `neutralise` drops characters instead, which does no harm where no decision depends on the text.
     """
     return "".join(c if _is_seen(c) else f"\\u{{{ord(c):x}}}" for c in text.replace("\\", "\\\\"))
 

@@ -191,14 +191,13 @@ def _unwritten(error: OSError) -> SandboxError:
 
 
 def _fail(error: SandboxError, invocation: Invocation) -> int:
-    hint = invocation.copyable(error.hint)
+    error = error.with_hint(invocation.copyable(error.hint))
     if invocation.json:
-        document = {"error": {**error.payload()["error"], "hint": hint}}
-        click.echo(json.dumps(document, ensure_ascii=True))
+        click.echo(json.dumps(error.payload(), ensure_ascii=True))
     else:
         click.echo(f"{click.style('error', fg='red')} [{error.code}] {one_line(error.brief)}", err=True, color=_color())
         for line in neutral(error.details).splitlines()[-40:]:  # may hold file names and output of a guest
             click.echo(f"  {line}", err=True)
-        if hint:
-            click.echo(f"{click.style('hint', fg='cyan')}  {hint}", err=True, color=_color())
+        if error.hint:
+            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True, color=_color())
     return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

@@ -68,9 +68,9 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
 @global_options
 @click.pass_obj
 def stop(invocation: Invocation, owner_id: str) -> None:
-    """Stop all checks that run or wait in TASK, or one background RUN. Their verdict is killed.
+    """Stop all checks that run or wait in TASK, or one background RUN. They are recorded as killed.
 
-    It is no error when no check is running.
+    Succeeds if no check is running.
     """
     if owner_id.startswith("run-"):
         with invocation.workbench() as workbench:

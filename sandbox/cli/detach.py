@@ -83,10 +83,10 @@ def fork() -> Starter | Worker:
 def let_go_of_streams() -> None:
     """Replace the standard streams by `/dev/null`, so that the other ends of their pipes see them closed."""
     sys.stdout.flush()
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
-    os.close(nothing)
+        os.dup2(null, descriptor)
+    os.close(null)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ _STAYS = {Tidying.KEPT, Tidying.BUSY, Tidying.FAILED}
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option(
     "--forget", "refs", multiple=True, metavar="REF",
-    help="Only delete this rescued work or snapshot, permanently. Repeatable.",
+    help="Permanently delete this rescued work or snapshot; skip all other actions. Repeatable.",
 )  # fmt: skip
 @global_options
 @click.pass_obj

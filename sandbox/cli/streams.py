@@ -22,7 +22,7 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
 class Output(io.FileIO):
-    """Writes to a descriptor and never fails. `lost`: the last error, other than a reader that has ended."""
+    """Writes to a descriptor and never fails. `last_error`: other than a reader that ended."""
 
     lost: OSError | None = None
 
