@@ -1,4 +1,4 @@
-"""Space Sandbox: edit, build, test and turn untrusted code into pull requests, safely."""
+"""Space Sandbox: edit, build and test untrusted code safely, and turn it into pull requests."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _load(path: Path, workspace: PurePosixPath, replaced: Profile | None) -> Pro
 
 
 def _broken(path: Path, document: Mapping[str, Any], problem: str, replaced: Profile | None) -> Profile:
-    """A profile with a `problem`. Its detection is what can still be read, else that of the profile it replaces."""
+    """A profile with a `problem`. Detection: what can be read of it, else that of the replaced profile, else never."""
     try:
         place = _Place.model_validate(document)
     except ValidationError:

@@ -62,7 +62,7 @@ def parse_remote(
 ) -> Remote:
     """Parse any supported spelling of a remote. `forges`: hosts that are GitHub or GitLab, including self-hosted ones.
 
-    Raises: `invalid_input` for a text that is not an allowed remote; the text is never repeated, it may hold a secret.
+    Raises: `invalid_input` for a text that is not an allowed remote; a text that may hold a secret is not repeated.
     """
     _refuse_unprintable(text)
     if "://" in text:

@@ -47,7 +47,7 @@ _COMMANDS = {
     "repo": ("sandbox.cli.repo:repo", "Clone, list, show and remove repositories."),
     "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
     "file": ("sandbox.cli.file:file", "Read, search and edit the files of a task."),
-    "check": ("sandbox.cli.check:check", "List, run and stop a task's checks."),
+    "check": ("sandbox.cli.check:check", "List, run and stop a task's checks, and read their output."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
@@ -105,7 +105,7 @@ def _unknown_command(name: str) -> click.UsageError:
 @global_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Edit, build, test and turn untrusted code into pull requests, safely."""
+    """Edit, build and test untrusted code safely, and turn it into pull requests."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -59,7 +59,7 @@ def _wait_until_it_begins(workbench: Workbench, found: BackgroundRun) -> Backgro
 def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
     """Wait for a background RUN and print its result.
 
-    Exits 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
+    Exits with 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
     """
     with invocation.workbench() as workbench:
         found = _wait(workbench, run_id, timeout, invocation.status)

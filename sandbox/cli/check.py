@@ -14,7 +14,7 @@ from sandbox.models import Check, Limits, Stopped, Verdict
 
 @click.group()
 def check() -> None:
-    """List, run, watch and stop a task's checks."""
+    """List, run and stop a task's checks, and read their output."""
 
 
 @check.command("list")

@@ -99,7 +99,7 @@ def write(
 @global_options
 @click.pass_obj
 def edit(invocation: Invocation, /, task_id: str, path: str, expected: str, **texts: Any) -> None:
-    """Replace one occurrence of a text in PATH of TASK."""
+    """Replace a text that occurs exactly once in PATH of TASK."""
     known = _hash(expected, expected)
     if known is None:
         raise _wrong_hash(expected)

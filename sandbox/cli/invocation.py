@@ -141,7 +141,7 @@ def _set_runtime(ctx: click.Context, _param: click.Parameter, value: str | None)
 
 
 def copyable(text: str) -> str:
-    """Call `Invocation.copyable` of the current command."""
+    """Call `Invocation.add_home` of the current command."""
     return click.get_current_context().ensure_object(Invocation).copyable(text)
 
 
