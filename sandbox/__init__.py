@@ -1,4 +1,4 @@
-"""Space Sandbox: edit, build, test and turn untrusted code into pull requests, safely."""
+"""Space Sandbox: edit, build and test untrusted code safely, and turn it into pull requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Cancellation", "VerifyOptions", "Watch", "Workbench", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the workbench on first use, so that importing `sandbox` stays cheap."""
+    """Load the workbench on first use, so that importing `sandbox` stays fast."""
     if name in {"VerifyOptions", "Watch", "Workbench"}:
         from sandbox import workbench  # noqa: PLC0415 - lazy on purpose, see above
 

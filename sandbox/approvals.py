@@ -1,7 +1,8 @@
-"""When a call of an agent may go on: fingerprints, and which approval covers which call. Pure.
+"""When a call of an agent is allowed: fingerprints, and which approval covers which call. Pure.
 
 An approval for one call is bound to the tool, the canonical JSON of its validated arguments, the state of the task it
-is about, and the policy it was asked under. One for a tool within a task or repository is bound to those instead.
+acts on, and the policy in force at the request. An approval of a tool for a task or repository is bound to the tool,
+the policy, and that task or repository.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sandbox.models import Approval, ApprovalScope, ApprovalState
 
 @dataclass(frozen=True)
 class Call:
-    """One call. `arguments`: as validated, defaults filled in. `state`: git object the call acts on; '' for none."""
+    """One call of a tool. `arguments`: validated, with defaults. `state`: git object the call acts on; '' for none."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -29,12 +30,12 @@ class Call:
 
 
 def canonical(arguments: Mapping[str, Any]) -> str:
-    """One spelling a value: sorted keys, no white space, ASCII."""
+    """Canonical JSON, the same text for equal values: sorted keys, no white space, ASCII."""
     return json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def fingerprint(call: Call) -> str:
-    """Changes with anything that makes it another call."""
+    """Digest of everything that identifies the call."""
     bound = {
         "tool": call.tool,
         "arguments": call.arguments,
@@ -47,24 +48,24 @@ def fingerprint(call: Call) -> str:
 
 
 def current(approval: Approval, now: datetime) -> Approval:
-    """The approval with its state of now: what was not answered or not used in time has expired."""
+    """The approval with its current state: expired if it was not answered or not used in time."""
     if approval.state in {ApprovalState.PENDING, ApprovalState.APPROVED} and approval.expires_at <= now:
         return approval.model_copy(update={"state": ApprovalState.EXPIRED})
     return approval
 
 
 def is_over(approval: Approval, now: datetime) -> bool:
-    """Whether it decides nothing any more: used, taken back or expired. A refusal holds until it expires."""
+    """Whether the approval has no effect any more: used, revoked or expired. A denial holds until it expires."""
     return approval.state in {ApprovalState.USED, ApprovalState.REVOKED} or approval.expires_at <= now
 
 
 def asker(about: Approval | Call) -> str:
-    """Who shares a quota of open questions: the calls on one task, else on one repository, else of one tool."""
+    """Key of the quota of open requests: one for the calls on a task, else on a repository, else of a tool."""
     return about.task_id or about.repo_id or about.tool
 
 
 def covers(approval: Approval, call: Call, now: datetime) -> bool:
-    """Whether this approval lets this call go on now."""
+    """Whether this approval allows this call now."""
     same = approval.tool == call.tool and approval.policy == call.policy
     if not same or current(approval, now).state is not ApprovalState.APPROVED:
         return False
@@ -78,7 +79,7 @@ def covers(approval: Approval, call: Call, now: datetime) -> bool:
 
 
 def answered(approvals: Iterable[Approval], call: Call, now: datetime) -> Approval | None:
-    """The open question about exactly this call, or the refusal of it that still holds: nobody is asked twice."""
+    """Find the open request for exactly this call, or its denial that still holds, so that no question is repeated."""
     wanted, holding = fingerprint(call), {ApprovalState.PENDING, ApprovalState.DENIED}
     same = (current(a, now) for a in approvals if a.fingerprint == wanted and now < a.expires_at)
     return next((a for a in same if a.state in holding), None)

@@ -1,6 +1,7 @@
-"""What this host can do: the lines of `sandbox doctor`. Pure functions from facts to probes, and one thin gatherer.
+"""What this host supports: the lines of `sandbox doctor`. Pure functions from facts to probes, and `doctor`, which
+gathers the facts.
 
-A line that needs an engine that does not answer is a warning that says "unknown"; only the engine's own line fails.
+If the engine does not answer, its own line fails; lines that need the engine are warnings that say "unknown".
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _RUNC_FIXED = {(1, 2): 8, (1, 3): 3}  # CVE-2025-31133, CVE-2025-52565, CVE-2025
 _RUNC_FIRST_SAFE = (1, 4)
 
 Facts = Mapping[str, Any]
-"""The engine's `GET /info`, as it came."""
+"""The engine's answer to `GET /info`, unchanged."""
 
 
 def doctor(
@@ -51,7 +52,7 @@ def doctor(
     images: tuple[ImageInfo, ...] = (),
     git_version: str = "",
 ) -> tuple[Probe, ...]:
-    """Every line, in the order to read them. Never raises: what cannot be found out is a line that says so.
+    """Make all lines, in the order to show them. Never raises: a fact that cannot be read becomes a line that says so.
 
     `git_version`: the output of `git --version`, empty when git is missing.
     """
@@ -72,19 +73,21 @@ def doctor(
 
 
 def engine_probe(engine: Engine | SandboxError, info: Facts | SandboxError) -> Probe:
-    """Whether an engine answers, where, and who named it."""
+    """Whether an engine answers, at which endpoint, and where that endpoint was configured."""
     error = next((e for e in (engine, info) if isinstance(e, SandboxError)), None)
     if error is not None:
         return _fail("engine", error.details or error.brief, error.hint or "Start the engine, then try again.")
     assert isinstance(engine, Engine)  # noqa: S101  # narrowed above
     where = f"{engine.version} at {engine.endpoint.url} ({engine.endpoint.source})"
     if not engine.local:
-        return _warn("engine", where, "It is not on this host: worktrees cannot be mounted. Use a local unix socket.")
+        return _warn(
+            "engine", where, "It is not on this host, so worktrees cannot be mounted. Use a local unix socket."
+        )
     return _ok("engine", where)
 
 
 def engine_probes(info: Facts | SandboxError, settings: Settings, policy: ContainerPolicy) -> tuple[Probe, ...]:
-    """The lines that are read from the engine's own information."""
+    """The lines that are read from the engine's `GET /info`."""
     probes: dict[str, Callable[[Facts], Probe]] = {
         "cgroup": cgroup_probe,
         "limits": limits_probe,
@@ -104,7 +107,7 @@ def engine_probes(info: Facts | SandboxError, settings: Settings, policy: Contai
 
 
 def cgroup_probe(info: Facts) -> Probe:
-    """Version 1 works; version 2 counts more."""
+    """Version 1 works; version 2 measures more."""
     version = str(info.get("CgroupVersion") or "")
     if version == "2":
         return _ok("cgroup", "version 2")
@@ -112,13 +115,13 @@ def cgroup_probe(info: Facts) -> Probe:
         return _warn(
             "cgroup",
             "version 1",
-            "Works, without bytes written in reports. systemd.unified_cgroup_hierarchy=1 changes it.",
+            "Works, but reports lack the bytes written. Boot with systemd.unified_cgroup_hierarchy=1 to use version 2.",
         )
-    return _warn("cgroup", "unknown", "The engine does not say; limits are verified again for each container.")
+    return _warn("cgroup", "unknown", "The engine does not report it; limits are verified for each container.")
 
 
 def limits_probe(info: Facts) -> Probe:
-    """Limits the kernel cannot enforce are refused when a container is created; say so before."""
+    """Warn early: a limit that the kernel cannot enforce is refused when a container is created."""
     missing = [name for name in _LIMITS if info.get(name) is False]
     if not missing:
         return _ok("limits", "memory, swap, cpu and pids")
@@ -130,15 +133,15 @@ def limits_probe(info: Facts) -> Probe:
 
 
 def storage_probe(info: Facts) -> Probe:
-    """`vfs` copies the whole image for each container."""
+    """The storage driver: `vfs` copies the whole image for each container."""
     driver = str(info.get("Driver") or "unknown")
     if driver in ("vfs", "unknown"):
-        return _warn("storage", driver, "overlay2 (or overlayfs) starts containers without copying the image.")
+        return _warn("storage", driver, "Use overlay2 (or overlayfs): it starts containers without copying the image.")
     return _ok("storage", driver)
 
 
 def runtime_probe(info: Facts, settings: Settings, policy: ContainerPolicy) -> Probe:
-    """The configured runtime must exist, and so must those of single profiles: there is no fallback."""
+    """The configured runtime and those of profiles must exist: there is no fallback."""
     configured = settings.container.runtime
     present = sorted(info.get("Runtimes") or {})
     value = f"{configured} (of {', '.join(present) or 'none'})"
@@ -151,15 +154,15 @@ def runtime_probe(info: Facts, settings: Settings, policy: ContainerPolicy) -> P
     wanted = {name: profile.runtime for name, profile in settings.profiles.items() if profile.runtime}
     if lacking := {n: r for n, r in wanted.items() if r not in present or r not in policy.runtimes}:
         named = ", ".join(f"profiles.{name}.runtime = {runtime}" for name, runtime in sorted(lacking.items()))
-        return _warn("runtime", value, f"Neither the engine nor the policy may lack one: {named}.")
+        return _warn("runtime", value, f"The engine or the policy lacks a runtime of a profile: {named}.")
     return _ok("runtime", value)
 
 
 def quarantine_probes(held: Mapping[str, str]) -> tuple[Probe, ...]:
-    """A line only where a container was given up."""
+    """A line only if containers are in quarantine."""
     if not held:
         return ()
-    hint = "The engine could not end them: `sandbox gc` tries again, restarting the engine helps."
+    hint = "The engine could not stop these containers. Run `sandbox gc` to try again, or restart the engine."
     return (_warn("quarantine", ", ".join(sorted(held)), hint),)
 
 
@@ -175,47 +178,47 @@ def runc_probe(info: Facts, configured: str) -> Probe:
         return _ok("runc", text)
     if re.search(r"\+deb|ubuntu|\+ds|\.el\d|\.fc\d", text):
         return _warn(
-            "runc", text, "A distribution's build: keep it updated, its changelog says whether CVE-2025-31133 is fixed."
+            "runc", text, "A distribution's build: keep it updated and check its changelog for CVE-2025-31133."
         )
     return _fail("runc", text, "Known container escapes: upgrade to runc 1.2.8, 1.3.3, 1.4.0 or later.")
 
 
 def seccomp_probe(info: Facts) -> Probe:
-    """Without seccomp our profile cannot be loaded, and every start fails."""
+    """Without seccomp our profile cannot be loaded, and no container starts."""
     if _security(info, "seccomp"):
         return _ok("seccomp", "available")
     return _fail("seccomp", "missing", "Use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp.")
 
 
 def lsm_probe(info: Facts) -> Probe:
-    """A second wall where the distribution has one."""
+    """AppArmor or SELinux, a second layer of defense where the distribution ships one."""
     found = [name for name in ("apparmor", "selinux") if _security(info, name)]
     if found:
         return _ok("lsm", ", ".join(found))
     return _warn(
-        "lsm", "none", "Neither AppArmor nor SELinux confines guests as well; enable the one your distribution ships."
+        "lsm", "none", "Neither AppArmor nor SELinux confines guests; enable the one that your distribution ships."
     )
 
 
 def userns_probe(info: Facts) -> Probe:
-    """Guests of an engine that maps users cannot write their worktrees: checks are refused there."""
+    """Guests cannot write to their worktrees if the engine maps user ids: checks are refused there."""
     if words := mapping_of(info):
         return _fail("userns", f"the engine {words}", HINT)
     return _ok("userns", "guests have the uids of this host")
 
 
 def init_probe(info: Facts) -> Probe:
-    """PID 1 of guests that run one tool and no checks; those of checks have ours."""
+    """docker-init is PID 1 of guests that run one tool and no checks. Guests of checks use our supervisor."""
     binary = str(info.get("InitBinary") or "")
     if binary:
         return _ok("init", binary)
     return _fail(
-        "init", "missing", "Install docker-init (package `tini` on Debian): the containers that map symbols need it."
+        "init", "missing", "Install docker-init (package `tini` on Debian): containers that extract symbols need it."
     )
 
 
 def memory_probe(info: Facts) -> Probe:
-    """A check may use 4 GiB by default."""
+    """Memory of the host; a check may use 4 GiB by default."""
     total = int(info.get("MemTotal") or 0)
     value = f"{total / _GIB:.1f} GiB"
     if total < _MIN_MEMORY_BYTES:
@@ -224,48 +227,50 @@ def memory_probe(info: Facts) -> Probe:
 
 
 def cpus_probe(info: Facts) -> Probe:
-    """The engine refuses a limit above what the host has."""
+    """CPUs of the host; the engine refuses a higher limit."""
     cpus = int(info.get("NCPU") or 0)
     if cpus < 2:  # the default of Limits.cpus
         return _warn(
-            "cpus", str(cpus), "Checks ask for 2 by default and the engine refuses more than it has: lower cpus."
+            "cpus", str(cpus), "Checks use 2 by default and the engine refuses more than the host has: lower `cpus`."
         )
     return _ok("cpus", str(cpus))
 
 
 def image_probes(images: Iterable[ImageInfo]) -> tuple[Probe, ...]:
-    """One line an image."""
+    """One line per image."""
     return tuple(_image_probe(image) for image in images)
 
 
 def _image_probe(image: ImageInfo) -> Probe:
     name, build = f"image: {image.name}", f"Run `sandbox images build {image.name}`."
     if image.variant_of:
-        build = f"Run `sandbox images build {image.variant_of} --wheelhouse FILE --as {image.name}` with its wheels."
+        build = (
+            f"Run `sandbox images build {image.variant_of} --wheelhouse FILE --as {image.name}` with its requirements."
+        )
     if image.problem:
-        return _warn(name, image.problem, f"Correct or move away $SANDBOX_HOME/images/{image.name}/.")
+        return _warn(name, image.problem, f"Correct or remove $SANDBOX_HOME/images/{image.name}/.")
     if not image.present:
         return _warn(name, "not built", build)
     if image.stale:
-        return _warn(name, f"{image.tag} is older than what it is built on", build)
+        return _warn(name, f"{image.tag} is older than its base image", build)
     return _ok(name, image.tag)
 
 
 def sight_probe(unknown: str = "", *, files: bool = True, mounts: bool = True) -> Probe:
-    """Whether the engine sees the home's files, and what is mounted there. `unknown`: why it could not be tried."""
+    """Whether the engine sees the home's files and mounts. `unknown`: why this could not be tested."""
     if unknown:
-        return _warn("files", f"unknown: {unknown}", "Whether the engine sees the home's files could not be tried.")
+        return _warn("files", f"unknown: {unknown}", "It could not be tested whether the engine sees the home's files.")
     if not files:
         return _fail("files", "the engine does not see the files of this home", UNSEEN_HINT)
     if not mounts:
-        hint = "It has a mount table of its own: set workspaces.worktree = 'plain', or start it in this host's."
-        return _fail("files", "the engine does not see what is mounted in this home", hint)
+        hint = "The engine has its own mount namespace: set workspaces.worktree = 'plain', or start it in this host's."
+        return _fail("files", "the engine does not see the mounts in this home", hint)
     return _ok("files", "the engine sees this home")
 
 
 def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
-    """A line only for a profile whose file has a mistake."""
-    hint = "Only repositories of this profile are refused. Correct the file: docs/profiles.md lists every key."
+    """A line only for a profile with an error in its file."""
+    hint = "Only repositories of this profile are refused. Correct the file; docs/profiles.md lists every key."
     return tuple(
         _warn(f"profile: {profile.name}", f"{profile.source}: {profile.problem}", hint)
         for profile in profiles
@@ -274,7 +279,7 @@ def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
 
 
 def disk_probe(name: str, folder: Path | None) -> Probe:
-    """Free space where `folder` lives; None: not on this host."""
+    """Free space on the file system of `folder`; None: not on this host."""
     try:
         free = shutil.disk_usage(folder).free if folder is not None else None
     except OSError as error:
@@ -285,18 +290,18 @@ def disk_probe(name: str, folder: Path | None) -> Probe:
     if free < _MIN_FREE_BYTES:
         return _fail(name, value, "Free at least 5 GiB: `sandbox gc`, then `docker system df`.")
     if free < _LOW_FREE_BYTES:
-        return _warn(name, value, "Builds of large projects need more: 20 GiB is comfortable.")
+        return _warn(name, value, "Builds of large projects need more; 20 GiB is recommended.")
     return _ok(name, value)
 
 
 def uid_probe(euid: int, policy: ContainerPolicy) -> Probe:
-    """Who the guest is on this host."""
+    """The uid of guests on this host."""
     if euid == 0:
-        return _ok("guest uid", f"{policy.user.uid}, owns nothing on this host")
+        return _ok("guest uid", f"{policy.user.uid}, owns no file on this host")
     return _warn(
         "guest uid",
         f"{euid}, your own",
-        "Guests share your uid: run the controller as root to give them one that owns nothing.",
+        "Guests share your uid: run the controller as root to give them a uid that owns no file.",
     )
 
 
@@ -304,7 +309,7 @@ def git_probe(version_line: str, debian: str, configured: str = "") -> Probe:
     """THREATS M09: CVE-2025-48384. `debian`: version of Debian's package, empty elsewhere. `configured`: a path."""
     version = _version(version_line)
     if version is None:
-        install = "git.executable is the real, absolute path of a git that only root or you can replace."
+        install = "Set git.executable to the real, absolute path of a git that only root or you can replace."
         return _fail("git", version_line or configured or "missing", install if configured else "Install git.")
     packaged = configured in ("", "/usr/bin/git") and _is_package_of(debian, version)
     value = debian if packaged else ".".join(map(str, version))
@@ -316,29 +321,29 @@ def git_probe(version_line: str, debian: str, configured: str = "") -> Probe:
 
 
 def trust_probe(every_directory: bool) -> Probe:
-    """THREATS A12: the product does not ask git who owns a worktree; the user's own git in one should."""
+    """THREATS A12: the product does not rely on git's check of who owns a worktree, but the user's own git should."""
     if every_directory:
         return _warn(
             "safe.directory",
             "* (every directory)",
-            "Any git you type in a worktree obeys what a guest left there: take it out of your git configuration.",
+            "Your git obeys configuration that a guest left in a worktree: remove this from your git configuration.",
         )
     return _ok("safe.directory", "not for every directory")
 
 
 def openat2_probe(works: bool, release: str) -> Probe:
-    """Files of worktrees are opened with it, and with nothing else."""
+    """The only system call that opens files of worktrees."""
     if works:
         return _ok("openat2", f"available (kernel {release})")
     return _fail(
         "openat2",
         f"missing (kernel {release})",
-        "Linux 5.6 or later; inside a container its seccomp profile must allow openat2.",
+        "Use Linux 5.6 or later; inside a container its seccomp profile must allow openat2.",
     )
 
 
 def python_probe(version: tuple[str, str, str]) -> Probe:
-    """3.11 or later."""
+    """Python 3.11 or later."""
     value = ".".join(version)
     if (int(version[0]), int(version[1])) >= (3, 11):
         return _ok("python", value)
@@ -346,7 +351,7 @@ def python_probe(version: tuple[str, str, str]) -> Probe:
 
 
 def openat2_works() -> bool:
-    """Try the call: a kernel may have it and a seccomp profile around us may not."""
+    """Try the call: the kernel may have it while a seccomp profile around us denies it."""
     try:
         require_openat2()
     except SandboxError:
@@ -361,7 +366,7 @@ def worktrees_probe(wanted: str, reason: str) -> Probe:
     if reason and wanted == "overlay":
         return _fail("worktrees", f"no overlays: {reason}", "Set workspaces.worktree = 'auto', or run as root.")
     if reason:
-        return _warn("worktrees", f"plain ({reason})", "Works; each task takes a whole checkout and a walk over it.")
+        return _warn("worktrees", f"plain ({reason})", "Works, but each task has a whole checkout, which is walked.")
     return _ok("worktrees", "overlay")
 
 
@@ -375,7 +380,7 @@ def _info(engine: Engine | SandboxError) -> Facts | SandboxError:
 
 
 def _nearest(folder: Path) -> Path:
-    """The home may not exist yet. (`Path.exists` raises where a parent may not be searched.)"""
+    """The nearest existing folder: the home may not exist yet. `Path.exists` raises if a parent cannot be searched."""
     return next((path for path in (folder, *folder.parents) if os.access(path, os.F_OK)), Path("/"))
 
 
@@ -386,7 +391,7 @@ def _engine_root(engine: Engine | SandboxError, info: Facts | SandboxError) -> P
 
 
 def _security(info: Facts, name: str) -> bool:
-    """`SecurityOptions` are `name=seccomp,profile=default` strings."""
+    """Whether `SecurityOptions` has this name; they are strings as `name=seccomp,profile=default`."""
     return any(f"name={name}" in str(option).split(",") for option in info.get("SecurityOptions") or ())
 
 
@@ -406,7 +411,7 @@ def _git_fixed(version: tuple[int, int, int]) -> bool:
 
 
 def _debian_git_fixed(package: str) -> bool:
-    """Debian 12 fixed its 2.39.5 in place; later Debians ship a fixed version, which `_git_fixed` sees."""
+    """Debian 12 patched its 2.39.5; later releases ship a fixed version, which `_is_fixed_git` recognises."""
     found = re.search(r"2\.39\.\d+-\d+\+deb12u(\d+)$", package)
     return found is not None and int(found[1]) >= _GIT_DEBIAN_FIXED
 

@@ -36,9 +36,9 @@ _NO_SETTINGS = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
 _HINT = "docs/configuration.md lists every key."
 _NEAR = 0.8  # of 1, as difflib measures it
 _ELSEWHERE = {
-    "REPOSITORIES_": "Checks of one repository are set in config.toml (docs/configuration.md).",
-    "LIMITS_": "Limits belong to a check: its profile sets them (docs/profiles.md).",
-    "PROFILE": "Of a profile there are SANDBOX_PROFILES_<NAME>_IMAGE and SANDBOX_PROFILES_<NAME>_RUNTIME.",
+    "REPOSITORIES_": "Set the checks of a repository in config.toml (docs/configuration.md).",
+    "LIMITS_": "Limits belong to a check; set them in its profile (docs/profiles.md).",
+    "PROFILE": "Profiles have SANDBOX_PROFILES_<NAME>_IMAGE and SANDBOX_PROFILES_<NAME>_RUNTIME.",
 }
 
 
@@ -47,12 +47,12 @@ class _Section(BaseModel):
 
 
 class RemoteSettings(_Section):
-    """Which remotes may be used. The command line may always use paths; agent tools follow `allow_file`.
+    """Which remotes are allowed. The command line may always use local paths; agent tools need `allow_file`.
 
-    `timeout_s`: of each git command; reached: it is killed, `timeout`.
-    `max_fetch_bytes`: of the one pack that a fetch brings; reached: it is killed, `quota_exceeded`.
+    `timeout_s`: of each git command; reached: git is killed, `timeout`.
+    `max_fetch_bytes`: of the pack that a fetch downloads; reached: git is killed, `quota_exceeded`.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
-    `api_urls`: by host name, where a forge's API is when it is not at the usual place; it gets the host's token.
+    `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
     """
 
     allow_file: bool = False
@@ -65,28 +65,28 @@ class RemoteSettings(_Section):
 
 
 class GitSettings(_Section):
-    """`executable`: git to run instead of the one on the fixed search path.
+    """`executable`: the git to run instead of the one on the fixed search path.
 
-    Its real, absolute path; refused at its first use unless only root or we can replace it.
+    Its real, absolute path. Refused at its first use unless only root or our own user can replace it.
     """
 
     executable: str = ""
 
 
 class EngineSettings(_Section):
-    """`host`: engine endpoint (`unix:///path`, `tcp://host:port`); empty: resolved like the docker command does."""
+    """`host`: engine endpoint (`unix:///path`, `tcp://host:port`); empty: resolved as the docker command does."""
 
     host: str = ""
     timeout_s: PositiveFloat = 60.0
 
 
 class ImageSettings(_Section):
-    """`base`: Debian image to build ours from; empty: present, then pulled, then bootstrapped.
+    """`base`: Debian image that ours are built from; empty: one that is present, else pulled, else bootstrapped.
 
     `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
-    `ca_bundle`: CA file trusted while an image build downloads something; nothing in an image trusts it.
+    `ca_bundle`: CA file trusted for downloads of an image build; the image itself does not trust it.
     `build_network`: network of image builds (never of checks).
-    `keep_days`: how long an image stays that no home of the engine uses any more.
+    `keep_days`: how long an image is kept after the last home of the engine stopped using it.
     """
 
     base: str = ""
@@ -97,7 +97,7 @@ class ImageSettings(_Section):
 
 
 class ProfileSettings(_Section):
-    """`image`: any local image, or the name of a folder under `images/`, instead of the profile's own.
+    """`image`: any local image, or the name of a folder under `images/`, instead of the profile's image.
 
     `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
     """
@@ -107,11 +107,11 @@ class ProfileSettings(_Section):
 
 
 class ContainerSettings(_Section):
-    """`runtime`: engine runtime for checks; one the engine lacks is an error, never a fallback.
+    """`runtime`: engine runtime for checks; a runtime that the engine lacks is an error, never a fallback.
 
-    `keep`: a task's container stays for its next check; false: each check has a new one, as in a clean room.
-    `idle_s`: how long a task's container stays without a check; then its supervisor ends it.
-    `parallel`: how many checks run at once in this home, in all its processes; the others wait. 0: two for each CPU.
+    `keep`: a task's container is kept for its next check; false: each check gets a new one, as in a clean room.
+    `idle_s`: how long a task's container is kept without a check; then its supervisor ends it.
+    `parallel`: how many checks of this home run in parallel, in all processes; others wait. 0: two for each CPU.
     """
 
     runtime: str = "runc"
@@ -121,9 +121,9 @@ class ContainerSettings(_Section):
 
 
 class WorkspaceSettings(_Section):
-    """`worktree`: how new worktrees lie on disk; `auto`: overlays where this host can, else plain checkouts.
+    """`worktree`: layout of new worktrees; `auto`: overlays where this host supports them, else plain checkouts.
 
-    `keep_unused_days`: how long a pristine checkout stays that no worktree lies above.
+    `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
     """
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
@@ -131,8 +131,8 @@ class WorkspaceSettings(_Section):
 
 
 class DiskSettings(_Section):
-    """What stays free for the host on the home's file system. Below it no task is made and no check starts
-    (`quota_exceeded`), and checks that run are stopped (`disk_limit`). 0: no such floor.
+    """Free space to reserve on the home's file system. Below it no task is created and no check starts
+    (`quota_exceeded`), and running checks are stopped (`disk_limit`). 0: no reserve.
     """
 
     min_free_bytes: NonNegativeInt = 2 * 1024**3
@@ -140,29 +140,29 @@ class DiskSettings(_Section):
 
 
 class GateSettings(_Section):
-    """`require`: what must be verified before it leaves this host."""
+    """`require`: which steps need a verified tree before it leaves this host."""
 
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
 
 
 class CredentialSettings(_Section):
-    """`store`: where `credentials set` puts secrets; `auto`: the system keyring when it takes them, else the file."""
+    """`store`: where `credentials set` stores secrets; `auto`: the system keyring if it is usable, else the file."""
 
     store: Literal["file", "keyring", "auto"] = "file"
 
 
 class PersonSettings(_Section):
-    """Who a commit names. Empty: as in the operator's own git configuration; not there either: the sandbox."""
+    """Name and email of commits. Empty: from the operator's git configuration, else those of the sandbox."""
 
     name: str = ""
     email: str = ""
 
 
 class CommitSettings(_Section):
-    """`max_file_bytes`: a larger new file is committed only when it is named.
+    """`max_file_bytes`: a larger new file is committed only if the caller names it.
 
-    `trailer`: the message ends with lines that say what made the commit, and for which task.
-    `sign_off`: it also ends with `Signed-off-by:` and the author, as `git commit --signoff` writes it.
+    `trailer`: end the message with lines that say what program made the commit, and for which task.
+    `sign_off`: also end it with `Signed-off-by:` and the author, as `git commit --signoff` does.
     """
 
     max_file_bytes: PositiveInt = 5 * 1024**2
@@ -171,12 +171,12 @@ class CommitSettings(_Section):
 
 
 class AgentSettings(_Section):
-    """`result_bytes`: of one result of a tool as JSON; reached: the longest fields are cut, and it says so.
+    """`result_bytes`: of one tool result as JSON; reached: the longest fields are cut, and the result says so.
 
-    `sessions`: that one HTTP server keeps for clients of protocols before 2026-07-28; reached: the one that was idle
-    for longest ends.
-    `on_disconnect`: what becomes of a check whose client gave up its call or went away: `keep` lets it go on to its
-    end or deadline, `stop` kills it.
+    `sessions`: that one HTTP server keeps for clients of protocols before 2026-07-28; reached: the session that was
+    idle longest ends.
+    `on_disconnect`: what happens to a running check when its client cancels the call or disconnects: `keep` lets it
+    run to its end or deadline, `stop` kills it.
     """
 
     result_bytes: int = Field(default=50 * 1024, ge=4096, le=16 * 1024**2)
@@ -185,7 +185,7 @@ class AgentSettings(_Section):
 
 
 class CheckSettings(_Section):
-    """What one check of a repository has instead of what its profile says. `limits`: those that are named."""
+    """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
     timeout_s: PositiveFloat | None = None
     jobs: Jobs | None = None
@@ -199,7 +199,7 @@ class CheckSettings(_Section):
 
 
 class RepositorySettings(_Section):
-    """`checks`: by name, for the checks of this repository alone."""
+    """`checks`: overrides by check id, for this repository only."""
 
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
 
@@ -227,7 +227,7 @@ class Settings(_Section):
 def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
     """Merge file, variables and flags (a nested mapping of the same shape).
 
-    Raises: `invalid_input` naming the file or variable and the offending key, or a variable that is nearly one of ours.
+    Raises: `invalid_input` naming the file or variable and the wrong key, or a variable that looks like a typo of ours.
     """
     path = home / "config.toml"
     data = _read_file(path)
@@ -248,7 +248,7 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
 def settings_in_force(
     home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[object, str]]:
-    """Every setting by its key, with its value and what sets it: a file or variable, `flags`, or '' for a default.
+    """All settings by key, with value and source: a file or variable, `flags`, or '' for a default.
 
     Raises: as `load_settings`.
     """
@@ -261,7 +261,7 @@ def settings_in_force(
 
 
 def _keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
-    """Nested tables as one, keys with dots."""
+    """Flatten nested tables: keys with dots."""
     found: dict[str, object] = {}
     for key, value in data.items():
         name = f"{prefix}{key}"
@@ -270,7 +270,7 @@ def _keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
 
 
 def _wrong(error: ErrorDetails, source: str) -> SandboxError:
-    """`source`: the file or variable that says it."""
+    """`source`: the file or variable that sets the value."""
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"Configuration key '{'.'.join(map(str, error['loc']))}': {reason(error)}",
@@ -291,7 +291,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """Which variable sets which key, whether there is such a key or not."""
+    """Map keys to the variables that set them, even if there is no such key."""
     found: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
         if not name.upper().startswith(_PREFIX) or name in _NO_SETTINGS:
@@ -305,14 +305,14 @@ def _from_environment(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
 
 
 def is_setting(variable: str) -> bool:
-    """Whether a variable of the environment sets a key, or what is logged; `SANDBOX_HOME` is no setting."""
+    """Whether an environment variable sets a key or the log level; `SANDBOX_HOME` is not a setting."""
     if variable in _NO_SETTINGS:
         return variable != "SANDBOX_HOME"
     return variable.upper().startswith(_PREFIX) and _key_of(variable) is not None
 
 
 def _key_of(name: str) -> tuple[str, ...] | None:
-    """None for a variable that is in no section of ours."""
+    """The key that a variable sets; None if it is in no section of ours."""
     section, *rest = name.lower().removeprefix(_PREFIX.lower()).split("_")
     if not rest or section == "repositories" or section not in Settings.model_fields:
         return None
@@ -322,16 +322,16 @@ def _key_of(name: str) -> tuple[str, ...] | None:
 
 
 def _require_foreign(name: str) -> None:
-    """Other programs have variables that begin like ours; one that is nearly ours is a slip of the pen."""
+    """Other programs have variables with our prefix; one that is similar to ours is a typo. Raises: `invalid_input`."""
     said = name.upper().removeprefix(_PREFIX)
     why = next((text for start, text in _ELSEWHERE.items() if said.startswith(start)), "")
     near = difflib.get_close_matches(said, _known_names(), n=3, cutoff=_NEAR)
     if why or near:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"The variable {name} sets nothing",
+            f"The variable {name} is not a setting",
             details=why or f"Did you mean: {', '.join(_PREFIX + meant for meant in near)}?",
-            hint=f"docs/configuration.md lists every key; or take {name} out of the environment.",
+            hint=f"docs/configuration.md lists every key; or remove {name} from the environment.",
         )
 
 
@@ -347,17 +347,17 @@ def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:
     for key, value in extra.items():
         if not isinstance(value, Mapping):
             target[key] = value
-        elif isinstance(target.setdefault(key, {}), dict):  # anything else is left for the validation to name
+        elif isinstance(target.setdefault(key, {}), dict):  # validation reports anything else
             _merge(target[key], value)
 
 
 def is_checkout() -> bool:
-    """Whether this is a checkout of the sources, where `make` works, and not an installed wheel."""
+    """Whether this is a source checkout, where `make` works, and not an installed wheel."""
     return not (Path(__file__).parent / "_resources").is_dir() and (Path(__file__).parent.parent / "Makefile").is_file()
 
 
 def resources(kind: Literal["images", "policies"]) -> Path:
-    """The shipped folder: inside the wheel, or beside the package in a checkout."""
+    """The shipped folder: inside the wheel, or next to the package in a checkout."""
     package = Path(__file__).parent
     packed = package / "_resources" / kind
     return packed if packed.is_dir() else package.parent / kind

@@ -1,8 +1,8 @@
-"""Which credential belongs to which host. Secrets are wrapped so that no repr, log or dump shows them.
+"""Find the credential for a host. Secrets are wrapped so that no repr, log or dump shows them.
 
 File: `$SANDBOX_HOME/credentials.toml`, mode 0600, a list of `[[credential]]` with `host` (shell-style pattern over
 `hostname` or `hostname:port`) and either `username` and `secret` (https) or `ssh_key`; `ca_file` for a private CA.
-With `keyring = true` the secret is in the system keyring instead.
+With `keyring = true` the secret is in the system keyring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringCon
 from sandbox.errors import ErrorCode, SandboxError
 
 FILE_NAME = "credentials.toml"
-_HINT = "docs/credentials.md says what an entry holds."
+_HINT = "docs/credentials.md describes the entries."
 _TOKENS = {
     "github.com": (("GH_TOKEN", "GITHUB_TOKEN"), "x-access-token"),
     "gitlab.com": (("GITLAB_TOKEN",), "oauth2"),
@@ -67,7 +67,7 @@ class _CredentialFile(BaseModel):
 
 
 def load_credentials(home: Path, environ: Mapping[str, str]) -> tuple[Credential, ...]:
-    """The file's entries, then tokens from the environment. Raises: `invalid_input`; never shows a value."""
+    """The file's entries, then tokens from the environment. Raises: `invalid_input`, without any value."""
     return (*file_entries(home), *_from_tokens(environ))
 
 
@@ -75,7 +75,7 @@ def _from_file(path: Path) -> tuple[Credential, ...]:
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise SandboxError(
-                ErrorCode.INVALID_INPUT, "credentials.toml can be read by others", hint=f"Run: chmod 600 {path}"
+                ErrorCode.INVALID_INPUT, "Other users can read credentials.toml", hint=f"Run: chmod 600 {path}"
             )
         return _CredentialFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).credential
     except FileNotFoundError:
@@ -101,12 +101,12 @@ def _from_tokens(environ: Mapping[str, str]) -> tuple[Credential, ...]:
 
 
 def file_entries(home: Path) -> tuple[Credential, ...]:
-    """What the file holds, in its order."""
+    """The entries of the file, in its order."""
     return _from_file(home / FILE_NAME)
 
 
 def render(entries: Sequence[Credential]) -> str:
-    """The file's text. Values hold no control characters, so their JSON strings are TOML strings."""
+    """Write entries as TOML. Values have no control characters, so their JSON strings are TOML strings."""
     lines = ["# Written by `sandbox credentials`; keep mode 0600. The first entry that matches a host is used."]
     for entry in entries:
         lines += ["", "[[credential]]"]
@@ -123,32 +123,32 @@ def render(entries: Sequence[Credential]) -> str:
 
 
 def make_credential(**fields: object) -> Credential:
-    """A checked entry. Raises: `invalid_input` naming the field, never its value."""
+    """Validate an entry. Raises: `invalid_input` naming the field, never its value."""
     try:
         return Credential.model_validate(fields)
     except ValidationError as error:
         where = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False) if e["loc"])
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"This credential is not usable: {where}", hint=_HINT) from None
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"This credential is not valid at: {where}", hint=_HINT) from None
 
 
 def credential_for(
     entries: Sequence[Credential], hostname: str, port: int | None, protocol: str = "https"
 ) -> Credential | None:
-    """The first entry whose pattern matches `hostname:port` or `hostname`, and that says something for the protocol."""
+    """The first entry that matches `hostname:port` or `hostname` and has a credential for the protocol."""
     names = [f"{hostname}:{port}", hostname] if port else [hostname]
     matching = (e for e in entries if any(fnmatchcase(n, e.host) for n in names))
     return next((e for e in matching if _serves(e, protocol)), None)
 
 
 def _serves(entry: Credential, protocol: str) -> bool:
-    """A key for every ssh host must not hide a token for https."""
+    """Whether an entry is for this protocol: a key for all ssh hosts must not hide a token for https."""
     if protocol == "ssh":
         return entry.ssh_key is not None
     return entry.keyring or bool(entry.secret.get_secret_value()) or entry.ca_file is not None
 
 
 def without_secret(text: str, credential: Credential | None) -> str:
-    """Words of a server that may repeat what we sent it, as we sent it."""
+    """Remove the secret, in all encodings we send, from a text of a server that may repeat it."""
     secret = credential.secret.get_secret_value() if credential else ""
     if credential is None or not secret:
         return text

@@ -1,4 +1,4 @@
-"""What is wrong with a document that somebody wrote, in words: the key, what it holds, what is expected. Pure."""
+"""Describe errors in a document that a user wrote: the key, its value, what is expected. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LENGTH = 2000
 
 
 def mistakes(error: Exception) -> str:
-    """A line for each of the first ten mistakes that made a file unusable: not there, no text, no TOML, wrong keys.
+    """One line for each of the first ten errors of a file: unreadable, not text, not TOML, wrong keys.
 
-    It shows what the file holds: not for files with secrets.
+    The text shows values of the file: do not use it for files with secrets.
     """
     if isinstance(error, ValidationError):
         return "\n".join(_lines(error.errors(include_url=False)))[:_LENGTH]
     if isinstance(error, tomllib.TOMLDecodeError):
-        return f"It is no TOML: {error}"
+        return f"It is not TOML: {error}"
     if isinstance(error, UnicodeDecodeError):
-        return f"It is no UTF-8 text: byte {error.start} of it"
+        return f"It is not UTF-8 text: see byte {error.start}"
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return str(error)[:_LENGTH]
@@ -41,7 +41,7 @@ def _lines(errors: Sequence[ErrorDetails]) -> Iterable[str]:
 
 
 def place(location: Sequence[int | str]) -> str:
-    """`limits.pids of check 2`: tables with dots, members of a list counted from 1, the innermost first."""
+    """Format a location: `limits.pids of check 2`. Tables with dots, list items counted from 1, innermost first."""
     groups: list[str] = []
     names: list[str] = []
     for part in location:
@@ -54,7 +54,7 @@ def place(location: Sequence[int | str]) -> str:
 
 
 def reason(error: ErrorDetails) -> str:
-    """What is expected of one value, and what it is instead."""
+    """Describe what is expected of a value, and what it is instead."""
     if error["type"] == "extra_forbidden":
         return "there is no such key"
     if error["type"] == "missing":

@@ -1,6 +1,6 @@
-"""The one exception of the product and its stable codes.
+"""The exception of the product and its stable codes.
 
-What the guest did is never an exception (see `sandbox.models.Verdict`); what we failed to do is.
+What the guest did is never an exception (see `sandbox.models.Verdict`); a failure of the controller is.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 
 class ErrorCode(StrEnum):
-    """Stable identifiers: callers branch on these, never on the text."""
+    """Stable identifiers. Callers branch on these, never on texts."""
 
     INVALID_INPUT = "invalid_input"
     UNSAFE_PATH = "unsafe_path"
@@ -42,11 +42,11 @@ class ErrorCode(StrEnum):
 
 
 class SandboxError(Exception):
-    """Something on our side failed; nothing can be said about the guest.
+    """Something on the controller's side failed; it says nothing about the guest.
 
-    `brief`: what failed and on which task, image or ref. `details`: evidence, scrubbed of credentials.
-    `hint`: what the reader can do next. `reason`, `data`: the same for programs, where there is more to say than the
-    code: a word, and JSON values.
+    `brief`: what failed and on which task, image or ref. `details`: evidence for people, without credentials.
+    `hint`: what the user can do next. `reason`, `data`: for programs, where the code does not say enough: a stable
+    word, and JSON values.
     """
 
     def __init__(
@@ -67,8 +67,26 @@ class SandboxError(Exception):
         self.reason = reason
         self.data = data
 
+    def with_hint(self, hint: str) -> Self:
+        """A copy with another hint."""
+        return self._copy(hint=hint)
+
+    def with_details(self, details: str) -> Self:
+        """A copy with other details."""
+        return self._copy(details=details)
+
+    def _copy(self, **changed: str) -> Self:
+        """A copy of the same class, with the attributes of a subclass, for a caller to raise `from` this error.
+
+        The constructors of subclasses take other arguments, so none is called.
+        """
+        copied = type(self).__new__(type(self), *self.args)
+        copied.__dict__.update(self.__dict__)
+        copied.__dict__.update(changed)
+        return copied
+
     def payload(self) -> dict[str, dict[str, Any]]:
-        """The JSON shape shared by every surface: `{"error": {code, brief, details, hint}}`, more where set."""
+        """The JSON of all surfaces: `{"error": {code, brief, details, hint}}`, with `reason` and `data` if set."""
         more = {"reason": self.reason, "data": self.data}
         return {
             "error": {
@@ -82,18 +100,18 @@ class SandboxError(Exception):
 
 
 FULL = "The disk is full"
-FULL_HINT = "Close tasks with --delete; `sandbox gc` removes what killed commands left."
+FULL_HINT = "Close tasks with --delete; run `sandbox gc` to remove what killed commands left behind."
 _SHORTAGES = {
     errno.ENOSPC: (ErrorCode.QUOTA_EXCEEDED, FULL, FULL_HINT),
-    errno.EDQUOT: (ErrorCode.QUOTA_EXCEEDED, "Your quota of disk space is used up", FULL_HINT),
-    errno.EROFS: (ErrorCode.INVALID_INPUT, "The file system is read-only", "Name a home elsewhere with --home."),
+    errno.EDQUOT: (ErrorCode.QUOTA_EXCEEDED, "Your disk quota is used up", FULL_HINT),
+    errno.EROFS: (ErrorCode.INVALID_INPUT, "The file system is read-only", "Choose another home with --home."),
     errno.EMFILE: (ErrorCode.QUOTA_EXCEEDED, "This process has too many open files", "Raise `ulimit -n`."),
     errno.ENFILE: (ErrorCode.QUOTA_EXCEEDED, "This host has too many open files", "Raise fs.file-max (sysctl)."),
-    errno.ENOMEM: (ErrorCode.QUOTA_EXCEEDED, "This host has no memory left", "Run less at once."),
+    errno.ENOMEM: (ErrorCode.QUOTA_EXCEEDED, "This host has no memory left", "Run fewer checks in parallel."),
 }
 
 
 def shortage(error: OSError) -> SandboxError | None:
-    """What this host is short of, if that is why: nobody's defect. None for any other failure. Pure."""
+    """Translate an error of a host that lacks space, files or memory; it is no bug. None for other errors. Pure."""
     found = _SHORTAGES.get(error.errno or 0)
     return SandboxError(found[0], found[1], details=str(error)[:500], hint=found[2]) if found else None

@@ -1,4 +1,4 @@
-"""The gate: what has to be verified before it leaves this host. Pure; what is verified is for others to find out."""
+"""The gate: which steps need a verified tree. Pure; the caller finds out what is verified."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Literal
 
 Require = Literal["none", "pr-ready", "push", "pr"]
-"""The setting `gate.require`: the least step that needs a verified tree."""
+"""The setting `gate.require`: the first step that needs a verified tree."""
 
 
 class Step(StrEnum):
-    """A way for a tree to leave this host, in the order they come after each other."""
+    """A step by which a tree leaves this host, in their order."""
 
     PUSH = "push"
     DRAFT_PR = "draft-pr"
@@ -25,7 +25,7 @@ _GUARDED: dict[Require, frozenset[Step]] = {
     "push": frozenset(Step),
 }
 
-_WORDS = {Step.PUSH: "a push", Step.DRAFT_PR: "a draft pull request", Step.READY_PR: "a pull request that is ready"}
+_WORDS = {Step.PUSH: "a push", Step.DRAFT_PR: "a draft pull request", Step.READY_PR: "a ready pull request"}
 
 
 def required(step: Step, require: Require) -> bool:
@@ -34,11 +34,11 @@ def required(step: Step, require: Require) -> bool:
 
 
 def refusal(step: Step, tree: str, missing: Sequence[str], profile: str) -> str:
-    """Why the gate is closed: which checks lack a passed verdict of a clean room on the tree; none means that the
+    """Say why the gate is closed. `missing`: the checks that have not passed in a clean room on the tree; empty: the
     profile has no checks.
     """
-    before = f"tree {tree[:12]} has to be verified before {_WORDS[step]}"
+    before = f"tree {tree[:12]} must be verified before {_WORDS[step]}"
     if not missing:
-        return f"The gate is closed: {before}, and the profile '{profile}' has no checks to verify it with"
+        return f"The gate is closed: {before}, but the profile '{profile}' has no checks"
     named = ", ".join(f"'{name}'" for name in missing)
-    return f"The gate is closed: {before}, and no clean room has passed {named} on it"
+    return f"The gate is closed: {before}, but it has not passed {named} in a clean room"

@@ -1,6 +1,6 @@
-"""Profiles: what we know of a kind of repository. TOML files under `policies/profiles/` and the operator's own.
+"""Profiles: what is known about a kind of repository. TOML files under `policies/profiles/` and those of the operator.
 
-Detection looks at files of the base commit only, never at a worktree that a guest may have changed.
+Detection reads files of the base commit only, never of a worktree, which a guest may have changed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sandbox.policy import untrusted_toml
 
 GENERIC = "generic"
 MARKER_BYTES = 256 * 1024
-"""How much of a marker file is looked at."""
+"""How much of a marker file is read."""
 
 SUGGESTIONS = ".sandbox/checks.toml"
-"""Where a repository suggests checks of its own: read from base commits only, and used only as far as trusted."""
+"""Where a repository suggests checks: read from base commits only, and used only if the operator trusts the file."""
 
 _HINT = "docs/profiles.md lists every key."
 
 ReadBase = Callable[[str], bytes | None]
-"""Content of a regular file of the base commit, or None."""
+"""Reads a regular file of the base commit; None if there is none."""
 
 
 class _Shape(BaseModel):
@@ -53,7 +53,7 @@ class Marker(_Shape):
 
 
 class Detect(_Shape):
-    """All of `all`, and at least one of `any` where there are some. Neither: never detected."""
+    """All of `all` and at least one of `any` must match; an empty list is ignored. Both empty: never detected."""
 
     all: tuple[Marker, ...] = ()
     any: tuple[Marker, ...] = ()
@@ -65,10 +65,10 @@ class Detect(_Shape):
 
 
 class Profile(_Shape):
-    """One kind of repository. `artifacts`: ignore patterns of untracked build output, never taken into a commit.
+    """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
 
-    `problem`: why its file, `source`, makes no profile. It keeps its place in detection, so that no other profile with
-    other checks is used silently in its stead.
+    `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
+    with other checks is used silently instead.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Profile(_Shape):
         return self.detect.markers
 
     def in_order(self, wanted: Iterable[str]) -> tuple[Check, ...]:
-        """The wanted checks and what they require, required ones first, else in file order.
+        """The checks with these ids and those they require, required ones first, else in file order.
 
         Raises: ValueError for an unknown id or a cycle.
         """
@@ -112,14 +112,14 @@ class Profile(_Shape):
                 TopologicalSorter({n: graph[n] for n in sorted(graph, key=position.__getitem__)}).static_order()
             )
         except CycleError as error:
-            raise ValueError("checks require each other in a circle") from error
+            raise ValueError("checks require each other in a cycle") from error
         return tuple(by_id[name] for name in order)
 
 
 def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str, Profile]:
-    """Profiles by name; a later folder replaces a name of an earlier one. `<worktree>` becomes `workspace`.
+    """Load profiles by name; a later folder overrides names of an earlier one. `<worktree>` becomes `workspace`.
 
-    A file with a mistake makes a profile with a `problem`; the others go on.
+    A file with an error becomes a profile with a `problem`; the others are not affected.
     """
     profiles: dict[str, Profile] = {}
     for folder in folders:
@@ -139,7 +139,7 @@ def _load(path: Path, workspace: PurePosixPath, replaced: Profile | None) -> Pro
 
 
 def _broken(path: Path, document: Mapping[str, Any], problem: str, replaced: Profile | None) -> Profile:
-    """What still can be read of where it stands in detection; else what it replaces; else it is never detected."""
+    """A profile with a `problem`. Detection: what can be read of it, else that of the replaced profile, else never."""
     try:
         place = _Place.model_validate(document)
     except ValidationError:
@@ -158,7 +158,7 @@ def _broken(path: Path, document: Mapping[str, Any], problem: str, replaced: Pro
 
 
 class _Place(BaseModel):
-    """Where a profile stands in detection; everything else of its file is passed over."""
+    """The keys of a profile that detection needs; all others are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -167,7 +167,7 @@ class _Place(BaseModel):
 
 
 def require_usable(profile: Profile) -> Profile:
-    """The profile itself. Raises: `invalid_input` naming the file and its mistakes."""
+    """Return the profile. Raises: `invalid_input` naming the file and its errors."""
     if profile.problem:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -183,16 +183,16 @@ class _Suggestions(_Shape):
 
 
 def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
-    """The profile and the checks that a repository suggests; these may require the profile's own.
+    """Add the checks that a repository suggests to the profile; they may require the profile's checks.
 
-    Raises: `invalid_input` for content that is no such file, or that has a check by a name the profile has.
+    Raises: `invalid_input` for invalid content, or for a check id that the profile has already.
     """
     try:
         text = content.decode("utf-8").replace("<worktree>", str(workspace))
         added = _Suggestions.model_validate(untrusted_toml.loads(text)).checks
         ids = [c.id for c in (*profile.checks, *added)]
         if taken := sorted({name for name in ids if ids.count(name) > 1}):
-            raise ValueError(f"with the profile '{profile.name}' there is {', '.join(taken)} already")
+            raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
         kept = {name: value for name, value in profile if name != "checks"}
         return Profile.model_validate({**kept, "check": (*profile.checks, *added)})
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
@@ -205,9 +205,9 @@ def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath)
 
 
 def detect(profiles: Mapping[str, Profile], read: ReadBase) -> Profile:
-    """The matching profile of the highest priority; `generic` when none matches.
+    """Find the matching profile with the highest priority; `generic` if none matches.
 
-    Raises: `invalid_input` when the file of that one has a mistake.
+    Raises: `invalid_input` if the file of that profile has an error.
     """
     for profile in sorted(profiles.values(), key=lambda p: (-p.priority, p.name)):
         if _matches(profile.detect, read):

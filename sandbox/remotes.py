@@ -1,13 +1,13 @@
 """Parse remote URLs: one identity for all spellings of a remote, and a URL that reaches it.
 
-Theory. Over https, and on hosts known as forges, one canonical URL serves all spellings. A plain ssh server is a file
-system: `host:p.git` is below the user's home and `ssh://host/p.git` below the root, `p` and `p.git` may both exist, and
-not every server takes `/~/`. So git is given an ssh path of an unknown host as it was written, and only the identity
-is canonical: `alice@host:p`, `ssh://alice@host/~/p` and `host:~alice/p.git` are `~alice/p`. For the user `git`, who
-serves repositories on forges that we do not know as such, below the home and below the root count as one.
+Theory. For https, and for hosts known as forges, one canonical URL serves all spellings. A plain ssh server is a file
+system: `host:p.git` is below the user's home and `ssh://host/p.git` is below the root, `p` and `p.git` may both exist,
+and not every server supports `/~/`. So git gets an ssh path of an unknown host as it was written, and only the identity
+is canonical: `alice@host:p`, `ssh://alice@host/~/p` and `host:~alice/p.git` are all `~alice/p`. The user `git` serves
+repositories on forges that we do not know; for this user a path below the home and below the root are the same.
 
-Nothing here touches the network or the disk. Grammar: URL forms of git-clone(1), "GIT URLS"; only https, http, ssh,
-git+ssh, scp-like and local paths are known.
+This module does not use the network or the disk. Grammar: URL forms of git-clone(1), "GIT URLS"; only https, http,
+ssh, git+ssh, scp-like and local paths are supported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:
 
 @dataclass(frozen=True)
 class Remote:
-    """A parsed remote. `url` is what git is given; `id` names it on disk and in commands. `owner`: all but the name."""
+    """A parsed remote. `url` is passed to git; `id` names it on disk and in commands. `owner`: path without name."""
 
     protocol: str
     hostname: str
@@ -51,7 +51,7 @@ class Remote:
 
     @property
     def id(self) -> str:
-        """`<host>-<owner>-<name>`, lower case, `[a-z0-9._-]` only; never one that a task could have."""
+        """`<host>-<owner>-<name>`, lower case, `[a-z0-9._-]` only; never a valid task id."""
         port = f"-{self.port}" if self.port else ""
         slug = _slug(f"{self.hostname}{port}-{self.owner}-{self.name}")
         return f"host-{slug}" if slug.startswith("task-") else slug
@@ -60,10 +60,9 @@ class Remote:
 def parse_remote(
     text: str, *, allow_file: bool = False, allow_http: bool = False, forges: Mapping[str, Host] = FORGES
 ) -> Remote:
-    """Parse any supported spelling of a remote. `forges`: which hosts are GitHub or GitLab, self-hosted ones too.
+    """Parse any supported spelling of a remote. `forges`: hosts that are GitHub or GitLab, including self-hosted ones.
 
-    Raises: `invalid_input` for everything that is not a remote we may use; the text is never echoed when it may
-    hold a secret.
+    Raises: `invalid_input` for a text that is not an allowed remote; a text that may hold a secret is not repeated.
     """
     _refuse_unprintable(text)
     if "://" in text:
@@ -78,7 +77,7 @@ def parse_remote(
 
 @dataclass(frozen=True)
 class _Spelling:
-    """A network remote as it was written. `scp`: its path is below the user's home unless it begins with a slash."""
+    """A network remote as it was written. `scp`: the path is below the user's home unless it starts with a slash."""
 
     protocol: str
     host: str
@@ -90,11 +89,11 @@ class _Spelling:
 
 def _refuse_unprintable(text: str) -> None:
     if not text or text.startswith("-"):
-        raise _invalid("A repository URL may not be empty or begin with '-'")
+        raise _invalid("A repository URL must not be empty or start with '-'")
     if len(text) > 2048:
         raise _invalid("This repository URL is longer than 2048 characters")
     if any(ord(c) < 0x21 or ord(c) == 0x7F or 0xD800 <= ord(c) <= 0xDFFF for c in text):
-        raise _invalid("A repository URL may not contain spaces, control characters or bytes that are no text")
+        raise _invalid("A repository URL must not contain spaces, control characters or bytes that are not text")
 
 
 def _looks_like_path(text: str) -> bool:
@@ -109,14 +108,14 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping[
     if parts.password is not None or (protocol in {"https", "http"} and parts.username is not None):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            "A repository URL may not carry a user name or password",
+            "A repository URL must not contain a user name or password",
             hint="Remove them from the URL and store the credential for this host instead; see docs/credentials.md.",
         )
     if "?" in text or "#" in text:
-        raise _invalid("A repository URL may not have a query or fragment")
+        raise _invalid("A repository URL must not have a query or fragment")
     if protocol == "file":
         if parts.netloc not in {"", "localhost"} or not parts.path:
-            raise _invalid("A file:// URL has a path and no host")
+            raise _invalid("A file:// URL must have a path and no host")
         path = unquote(parts.path, errors="surrogateescape")
         _refuse_unprintable(path)
         return _from_path(path, allow_file=allow_file)
@@ -124,7 +123,7 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping[
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             "Unencrypted http:// remotes are refused",
-            hint="Use https://, or set remotes.allow_http = true in the configuration of a trusted network.",
+            hint="Use https://, or set remotes.allow_http = true in the configuration if you trust the network.",
         )
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     return _network_remote(_Spelling(protocol, host, parts.port, parts.username, parts.path), forges)
@@ -143,7 +142,7 @@ def _split(text: str) -> SplitResult:
 def _network_remote(given: _Spelling, forges: Mapping[str, Host]) -> Remote:
     hostname = _hostname(given.host)
     if given.user is not None and not _USER.match(given.user):
-        raise _invalid("The user name in this repository URL is not usable")
+        raise _invalid("The user name in this repository URL is not valid")
     user = "git" if given.protocol == "ssh" and given.user is None else given.user
     port = None if given.port == _DEFAULT_PORTS[given.protocol] else given.port
     segments = _segments(given)
@@ -166,7 +165,7 @@ def _below_home(given: _Spelling) -> bool:
 
 
 def _whose(user: str, segments: list[str], *, below_home: bool) -> list[str]:
-    """The path that is the remote's identity on a plain ssh server; see the module."""
+    """The path segments that identify a remote on a plain ssh server; see the theory of the module."""
     if segments[0] in {"~", f"~{user}"}:
         segments, below_home = segments[1:], True
     if not segments:
@@ -175,7 +174,7 @@ def _whose(user: str, segments: list[str], *, below_home: bool) -> list[str]:
 
 
 def _hostname(host: str) -> str:
-    """The one spelling of a host: lower case, IPv6 compressed, international names in their ASCII form (RFC 5891)."""
+    """The canonical spelling of a host: lower case, IPv6 compressed, international names as ASCII (RFC 5891)."""
     bare = host.lower()
     try:
         if bare.startswith("[") and bare.endswith("]") and "%" not in bare:
@@ -191,9 +190,9 @@ def _hostname(host: str) -> str:
 
 def _segments(given: _Spelling) -> list[str]:
     path = given.path
-    if not given.scp:  # git decodes URLs, and nothing else
+    if not given.scp:  # git decodes URLs only
         if re.search("%(2[fF]|00)", path):
-            raise _invalid("The path in this repository URL may not encode a separator")
+            raise _invalid("The path in this repository URL must not encode a separator")
         path = unquote(path, errors="surrogateescape")
     segments = path.strip("/").removesuffix(".git").split("/")
     if not all(_SEGMENT.match(s) and s not in {".", ".."} for s in segments) or len(segments) > 20:
@@ -211,7 +210,7 @@ def _from_path(text: str, *, allow_file: bool) -> Remote:
     try:
         path = Path(text).expanduser().absolute()
     except RuntimeError as error:  # no HOME, and no such user
-        raise _invalid("`~` leads nowhere here: name the whole path") from error
+        raise _invalid("`~` cannot be resolved: give the absolute path") from error
     resolved = Path(*_collapse(path.parts))
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     name = resolved.name.removesuffix(".git") or "root"
@@ -237,8 +236,8 @@ def _unsupported(scheme: str) -> SandboxError:
     if scheme == "git":
         return SandboxError(
             ErrorCode.INVALID_INPUT,
-            "git:// remotes are refused: nothing protects what they send, and nobody can push to them",
-            hint="Most servers have the same repository under https://; use that URL.",
+            "git:// remotes are refused: the protocol is not encrypted and does not support pushes",
+            hint="Most servers offer the same repository over https://; use that URL.",
         )
     return _invalid("This URL's scheme is not supported")
 

@@ -1,4 +1,4 @@
-"""Make guest bytes safe to show. They stay data: never interpreted, never trusted."""
+"""Make guest bytes safe to show. They remain data: never interpreted, never trusted."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ import re
 import unicodedata
 
 # CSI, OSC (ended by BEL or ST), DCS/SOS/PM/APC strings, and two-character escapes: ECMA-48. The parameters of a CSI are
-# bounded, so that whoever shows a stream piece by piece knows how much may still be one.
+# bounded, so that a stream shown in chunks has a bound on how much may belong to an unfinished sequence.
 _CSI = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
 _OSC = r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*"
 _STRING = r"(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*"
 _TWO = r"\x1b[ -/]{0,8}"
 _SEQUENCES = re.compile(rf"{_CSI}[@-~]|{_OSC}(?:\x07|\x1b\\|\x9c)?|{_STRING}(?:\x1b\\|\x9c)?|{_TWO}[0-~]?")
-# The same where the end of a piece is reached before that of a sequence.
+# The same, for a chunk that ends before a sequence does.
 _PIECE = re.compile(
     rf"(?P<undecided>(?:{_CSI}|{_TWO})\Z)|(?P<osc>{_OSC}\Z)|(?P<string>{_STRING}\Z)|{_SEQUENCES.pattern}"
 )
 _ENDS = {"osc": re.compile("[\x07\x1b\x9c]"), "string": re.compile("[\x1b\x9c]")}
-# Bidirectional controls and zero-width or tag characters can make text read other than it is.
+# Bidirectional controls and zero-width or tag characters can make text look different from what it is.
 _INVISIBLE = re.compile("[\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
 
 
 def shown(raw: bytes) -> str:
-    """UTF-8 with replacement, without terminal sequences, other control characters as U+FFFD."""
+    """Decode UTF-8 with replacement, remove terminal sequences, replace other control characters by U+FFFD."""
     return neutral(raw.decode("utf-8", errors="replace"))
 
 
 def neutral(text: str) -> str:
-    """The same for text."""
+    """Like `decode_for_display`, for text."""
     return _visible(_SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
 def one_line(text: str) -> str:
-    """The same for what is shown as part of a line: a name must not begin another one."""
+    """Like `neutralise`, for text within a line: a name must not start a new line."""
     return neutral(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
 
 
 def spelled_out(text: str) -> str:
-    """Text for a person who decides about it, on one line: nothing is left out, and what cannot be seen is written.
+    """Text on one line for a user who decides about it: it is complete, and invisible characters are escaped.
 
-    Unlike `neutral`, whose reader loses nothing by what it drops.
+    `neutralise` drops characters instead, which does no harm where no decision depends on the text.
     """
     return "".join(c if _is_seen(c) else f"\\u{{{ord(c):x}}}" for c in text.replace("\\", "\\\\"))
 
 
 def _is_seen(character: str) -> bool:
-    """ASCII, and letters, digits, marks and symbols of other scripts that take up room of their own."""
+    """Whether a character is visible: printable ASCII, and characters of other scripts that have a width."""
     if character.isascii():
         return character.isprintable()
     return character.isprintable() and unicodedata.category(character) not in {"Mn", "Me"} and character not in _BLANK
 
 
-_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols that look like nothing
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols that look blank
 
 
 def _visible(text: str) -> str:
@@ -62,26 +62,27 @@ def _visible(text: str) -> str:
 
 
 class Shower:
-    """`shown` for a stream: whatever the pieces, together they give what `shown` gives for the whole.
+    """`decode_for_display` for a stream: the concatenated results are the same as for the whole stream, however it is
+    chunked.
 
-    What a later piece decides (part of a character, of a sequence, a carriage return) is held back, at most 80
-    characters of it.
+    Text that a later chunk decides about (part of a character or sequence, a carriage return) is held back, at most 80
+    characters.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
-        self._until: re.Pattern[str] | None = None  # the end of an OSC or string, whose content is shown to nobody
+        self._until: re.Pattern[str] | None = None  # the end of an OSC or string, which is not shown
 
     def feed(self, piece: bytes) -> str:
-        """What may be shown now."""
+        """Take a chunk and return the text that can be shown now."""
         text = self._held + self._decoder.decode(piece)
         self._held = "\r" if text.endswith("\r") else ""
         text = text.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
         return self._take(self._past_skipped(text))
 
     def finish(self) -> str:
-        """The rest, when there is no more."""
+        """Return the rest at the end of the stream."""
         text = self._held + self._decoder.decode(b"", final=True)
         self._held = ""
         return neutral(self._past_skipped(text))
@@ -98,7 +99,7 @@ class Shower:
         return _visible("".join([*kept, text[at:]]))
 
     def _past_skipped(self, text: str) -> str:
-        """Without what belongs to a sequence that began before; an escape ends it, and begins what follows."""
+        """Remove the rest of a sequence that began in an earlier chunk. An escape ends it and starts the next one."""
         if self._until is None:
             return text
         end = self._until.search(text)

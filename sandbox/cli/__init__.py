@@ -1,4 +1,4 @@
-"""The `sandbox` command: parse input, call one use-case, print. Nothing heavy is imported before it is needed."""
+"""The `sandbox` command: parse input, call one use-case, print. Slow imports happen only when needed."""
 
 from __future__ import annotations
 

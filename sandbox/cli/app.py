@@ -1,4 +1,4 @@
-"""The command tree, global options, errors to exit codes, signals."""
+"""The command tree, global options, exit codes of errors, signals."""
 
 from __future__ import annotations
 
@@ -41,34 +41,34 @@ _EXIT_CODES = {
     ErrorCode.PUSH_REJECTED: _CONFLICT,
 }
 
-# One row a command: adding one is a module and a row here.
+# One row per command. To add a command, add a module and a row.
 _COMMANDS = {
-    "run": ("sandbox.cli.run:run", "Clone URL and verify it in a clean room: the main job."),
+    "run": ("sandbox.cli.run:run", "Clone a repository and run its checks in clean rooms."),
     "repo": ("sandbox.cli.repo:repo", "Clone, list, show and remove repositories."),
     "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
-    "file": ("sandbox.cli.file:file", "Read and edit files of a task."),
-    "check": ("sandbox.cli.check:check", "List, run and stop a task's checks."),
-    "verify": ("sandbox.cli.verify:verify", "Verify a task's last commit in clean rooms."),
+    "file": ("sandbox.cli.file:file", "Read, search and edit the files of a task."),
+    "check": ("sandbox.cli.check:check", "List, run and stop a task's checks, and read their output."),
+    "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
     "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),
     "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
-    "pr": ("sandbox.cli.pr:pr", "Open and follow pull requests."),
+    "pr": ("sandbox.cli.pr:pr", "Open and watch pull requests."),
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
     "profiles": ("sandbox.cli.profiles:profiles", "List and show profiles."),
-    "policy": ("sandbox.cli.policy:policy", "Show the rules in force, and where each comes from."),
-    "trust": ("sandbox.cli.trust:trust", "Use the checks that a repository suggests."),
-    "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove credentials by host."),
-    "gc": ("sandbox.cli.gc:gc", "Do away with what killed controllers left."),
-    "approvals": ("sandbox.cli.approvals:approvals", "List and answer what agents ask to do."),
-    "audit": ("sandbox.cli.audit:audit", "Verify and export the journals."),
+    "policy": ("sandbox.cli.policy:policy", "Show the policy rules in force and where each is set."),
+    "trust": ("sandbox.cli.trust:trust", "Show or trust the checks that a repository suggests."),
+    "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove the credentials of hosts."),
+    "gc": ("sandbox.cli.gc:gc", "Remove what killed controllers left behind."),
+    "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
+    "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
     "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
-    "doctor": ("sandbox.cli.doctor:doctor", "Check what this host offers and lacks."),
+    "doctor": ("sandbox.cli.doctor:doctor", "Check whether this host has what the sandbox needs."),
 }
 
 
 class LazyGroup(click.Group):
-    """Loads a command's module when the command is used; help texts come from the table above."""
+    """Imports a command's module when the command is used; help texts come from the table above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -105,11 +105,11 @@ def _unknown_command(name: str) -> click.UsageError:
 @global_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Edit, build, test and turn untrusted code into pull requests, safely."""
+    """Edit, build and test untrusted code safely, and turn it into pull requests."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code. Errors are for people, or one JSON document with --json."""
+    """Run one command line and return its exit code. With --json an error is one JSON document, else text."""
     if argv is not None:
         return _run(list(argv))
     status = StatusLine()
@@ -117,13 +117,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     status.live = is_interactive(sys.stderr)
     code = _run(sys.argv[1:], status)
     status.clear()
-    _listen(signal.SIG_DFL)  # nothing is left to tidy: a late signal just ends the process
+    _listen(signal.SIG_DFL)  # cleanup is done: a late signal may end the process
     sys.stdout.flush()
     return code if output.lost is None else _fail(_unwritten(output.lost), Invocation())
 
 
 def _run(arguments: list[str], status: StatusLine | None = None) -> int:
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no foreign code in here
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # plugins are foreign code
     invocation = Invocation(json="--json" in arguments, status=status or StatusLine())
     try:
         _listen(signal.default_int_handler)
@@ -133,7 +133,7 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     except click.ClickException as error:
         return _misused(error, invocation)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted; nothing is left running.", err=True)
+        click.echo("Interrupted; no process is left running.", err=True)
         return INTERRUPTED
     except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
@@ -143,25 +143,23 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
 
 
 def _listen(handler: Any) -> None:
-    """Choose what SIGTERM, Ctrl-C and a closed terminal do; one of those two that is ignored (by a shell, by `nohup`)
-    stays ignored.
-    """
+    """Set the handler of SIGTERM, SIGINT and SIGHUP. SIGINT or SIGHUP that a shell or `nohup` ignores stays ignored."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def _color() -> bool | None:
-    """None: on terminals. click does not know NO_COLOR (https://no-color.org); rich does."""
+    """None: color on terminals only. click does not know NO_COLOR (https://no-color.org); rich does."""
     return None if uses_color() else False
 
 
 def _misused(error: click.ClickException, invocation: Invocation) -> int:
-    """Wrong words are an error; no words at all are a wish for help."""
+    """Wrong arguments are an error. No arguments at all print the help."""
     if not isinstance(error, click.exceptions.NoArgsIsHelpError):
         return _fail(_usage_error(error, error.format_message()), invocation)
     if invocation.json:
-        return _fail(_usage_error(error, "Missing command."), invocation)
+        return _fail(_usage_error(error, "A command is missing"), invocation)
     click.echo(error.format_message(), err=True)
     return _USAGE
 
@@ -180,27 +178,26 @@ def _unexpected(error: Exception) -> SandboxError:
 def _defect(error: Exception) -> SandboxError:
     return SandboxError(
         ErrorCode.INTERNAL,
-        f"Unexpected {type(error).__name__}; this is a defect of the sandbox",
+        f"Unexpected {type(error).__name__}; this is a bug in the sandbox",
         details=str(error)[:500],
-        hint="Run again with SANDBOX_DEBUG=1 for a trace to report.",
+        hint="Run again with SANDBOX_DEBUG=1 and report the traceback.",
     )
 
 
 def _unwritten(error: OSError) -> SandboxError:
     return SandboxError(
-        ErrorCode.INTERNAL, "The command has ended, but its output could not be written", details=error.strerror or ""
+        ErrorCode.INTERNAL, "The command finished, but its output could not be written", details=error.strerror or ""
     )
 
 
 def _fail(error: SandboxError, invocation: Invocation) -> int:
-    hint = invocation.copyable(error.hint)
+    error = error.with_hint(invocation.copyable(error.hint))
     if invocation.json:
-        document = {"error": {**error.payload()["error"], "hint": hint}}
-        click.echo(json.dumps(document, ensure_ascii=True))
+        click.echo(json.dumps(error.payload(), ensure_ascii=True))
     else:
         click.echo(f"{click.style('error', fg='red')} [{error.code}] {one_line(error.brief)}", err=True, color=_color())
-        for line in neutral(error.details).splitlines()[-40:]:  # names and bytes of a guest may be among it
+        for line in neutral(error.details).splitlines()[-40:]:  # may hold file names and output of a guest
             click.echo(f"  {line}", err=True)
-        if hint:
-            click.echo(f"{click.style('hint', fg='cyan')}  {hint}", err=True, color=_color())
+        if error.hint:
+            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True, color=_color())
     return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

@@ -1,4 +1,4 @@
-"""`sandbox approvals`: the person's side of what agents ask for."""
+"""`sandbox approvals`: the user's answers to the approval requests of agents."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from sandbox.text import one_line
 
 
 def one_or_all(command: Callable[..., None]) -> Callable[..., None]:
-    """Either ID, or --all with --tool or without: the command gets `approval_id` (None for all) and `tool`."""
+    """Take either ID, or --all with an optional --tool. The command gets `approval_id` (None: all) and `tool`."""
 
     @wraps(command)
     def checked(*args: Any, approval_id: str | None, everything: bool, tool: str | None) -> None:
         if (approval_id is None) != everything or (tool is not None and not everything):
-            raise click.UsageError("Give either one ID, or --all, which --tool narrows.")
+            raise click.UsageError("Give either one ID or --all; --tool needs --all.")
         command(*args, approval_id=approval_id, tool=tool)
 
     named = click.argument("approval_id", metavar="[ID]", required=False)
-    every = click.option("--all", "everything", is_flag=True, help="All at once, instead of ID.")
-    return named(every(click.option("--tool", help="With --all: only those of this tool.")(checked)))
+    every = click.option("--all", "everything", is_flag=True, help="Answer all of them, instead of one ID.")
+    return named(every(click.option("--tool", help="With --all: only the requests for this tool.")(checked)))
 
 
 @click.group()
 def approvals() -> None:
-    """List and answer what agents ask to do."""
+    """List and answer the approval requests of agents."""
 
 
 @approvals.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what is over.")
+@click.option("--all", "everything", is_flag=True, help="Also list used, revoked and expired ones.")
 @global_options
 @click.pass_obj
 def list_(invocation: Invocation, everything: bool) -> None:
-    """List open questions, and approvals in force."""
+    """List open requests and approvals in force."""
     with invocation.workbench() as workbench:
         found = workbench.approvals(everything=everything)
     _emit_all(invocation, found)
@@ -50,7 +50,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 @global_options
 @click.pass_obj
 def show(invocation: Invocation, approval_id: str) -> None:
-    """Show the whole question; who asked, with which exact arguments; who decided, when and on which surface."""
+    """Show a request: the question, who asked, the exact arguments; who decided, when and on which surface."""
     with invocation.workbench() as workbench:
         found = workbench.approval(approval_id)
     _emit(invocation, found)
@@ -60,12 +60,12 @@ def show(invocation: Invocation, approval_id: str) -> None:
 @click.argument("approval_id", metavar="ID")
 @click.option(
     "--for", "scope", type=click.Choice([s.value for s in ApprovalScope]), default="once",
-    help="task, repository: the tool may be called again there with any arguments, until this expires.",
+    help="task, repository: allow the tool there with any arguments, until the approval expires.",
 )  # fmt: skip
 @global_options
 @click.pass_obj
 def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
-    """Let the agent make the call that ID asks about: exactly that one, unless --for says more."""
+    """Approve request ID. The agent may make exactly that call, or more calls with --for."""
     with invocation.workbench() as workbench:
         found = workbench.answer_approval(approval_id, approved=True, by=person(), scope=ApprovalScope(scope))
     _emit(invocation, found)
@@ -76,7 +76,7 @@ def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
 @global_options
 @click.pass_obj
 def deny(invocation: Invocation, approval_id: str | None, tool: str | None) -> None:
-    """Refuse the call that ID asks about; with --all every open question."""
+    """Deny request ID, or every open request with --all."""
     with invocation.workbench() as workbench:
         if approval_id is None:
             _emit_all(invocation, workbench.deny_approvals(by=person(), tool=tool))
@@ -89,7 +89,7 @@ def deny(invocation: Invocation, approval_id: str | None, tool: str | None) -> N
 @global_options
 @click.pass_obj
 def revoke(invocation: Invocation, approval_id: str | None, tool: str | None) -> None:
-    """Take the approval ID back; with --all every approval in force, and every open question."""
+    """Revoke approval ID, or every approval in force and every open request with --all."""
     with invocation.workbench() as workbench:
         if approval_id is None:
             _emit_all(invocation, workbench.revoke_approvals(by=person(), tool=tool))
@@ -121,7 +121,7 @@ def _show(found: Approval) -> None:
     click.echo(f"asked at {format_local(found.created_at)}{_caller(found.asked_by)}")
     if found.decided_at is not None:
         surface = f" ({_SURFACES[found.surface]}){_caller(found.decider)}" if found.surface else ""
-        word = "taken back" if found.state is ApprovalState.REVOKED else "decided"
+        word = "revoked" if found.state is ApprovalState.REVOKED else "decided"
         click.echo(f"{word} at {format_local(found.decided_at)} by {one_line(found.decided_by)}{surface}")
     if found.used_at is not None:
         click.echo(f"used at {format_local(found.used_at)}")
@@ -129,7 +129,7 @@ def _show(found: Approval) -> None:
     click.echo(f"{found.state.value}, for {found.scope.value}, until {until}  {found.id}")
 
 
-_SURFACES = {"cli": "on the command line", "python": "by a program", "elicitation": "in a form of the agent's client"}
+_SURFACES = {"cli": "on the command line", "python": "by a program", "elicitation": "in a dialog of the agent's client"}
 
 
 def _caller(caller: Caller | None) -> str:

@@ -1,4 +1,4 @@
-"""`sandbox doctor --attack`: results as they come on stderr, then the table and one line that sums them up."""
+"""`sandbox doctor --attack`: each result on stderr when it is there, then a table and a summary on stdout."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ _WORDS = {AttackOutcome.GOT_THROUGH: "GOT THROUGH"}
 
 
 def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
-    """The exit code: 1 unless everything that could be tried held."""
+    """Run the attacks and return the exit code: 0 if every attack that could be tried was stopped, else 1."""
     from sandbox.attack import attack  # noqa: PLC0415 - lazy: the plain `doctor` does not load the suite
 
-    note(
-        "Attacking this host with a scratch home; your repositories are not touched. Soft containers are its controls."
-    )
+    note("Attacking this host from a temporary home; your repositories are not touched.")
+    note("Controls show that an attack works where protection is off: they run unhardened containers.")
     report = attack(invocation.home, only, told=_Teller())
     _record(invocation, report)
     invocation.emit(report, lambda: show(report))
@@ -36,7 +35,7 @@ def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
 
 
 def explain_attacks(invocation: Invocation, only: Sequence[str]) -> int:
-    """The list of threats, without running any: no engine is needed. The exit code is 0."""
+    """Print the list of threats and return 0. No attack runs, so no engine is needed."""
     from sandbox.attack import explain  # noqa: PLC0415 - as above
 
     threats = explain(only)
@@ -57,20 +56,20 @@ def _show_threats(threats: Sequence[Threat]) -> None:
 
 
 def _about(threat: Threat) -> Iterator[tuple[str, str]]:
-    yield "stops", threat.stops or "nothing yet"
+    yield "stops", threat.stops or "no protection yet"
     yield "control", threat.control or "not part of `sandbox doctor --attack`"
     yield "state", f"{threat.state.value}{f': {threat.remark}' if threat.remark else ''}"
     yield "tests", threat.tests or "none"
 
 
 def _line(label: str, text: str, width: int) -> None:
-    """One text behind its label; links of Markdown become paths."""
+    """Print a wrapped text after its label; Markdown links become paths."""
     plain = _LINK.sub(r"\1 (docs/\2)", text)
     click.echo(click.wrap_text(plain, width, click.style(label, bold=True), " " * len(label)))
 
 
 def _record(invocation: Invocation, report: AttackReport) -> None:
-    """In the home's journal, where there is a home: none is made for it. The report matters more than its record."""
+    """Record the report in the home's journal if the home exists. The report matters more, so a failure is ignored."""
     home = home_at(invocation.home or default_home(os.environ))
     if Home(home).journal_head.parent.is_dir():
         with suppress(SandboxError), invocation.workbench() as workbench:
@@ -78,7 +77,7 @@ def _record(invocation: Invocation, report: AttackReport) -> None:
 
 
 class _Teller:
-    """One line an entry."""
+    """Prints one line for each result."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -90,7 +89,7 @@ class _Teller:
 
 
 def show(report: AttackReport) -> None:
-    """The table, what did not hold in full, and the sum."""
+    """Print the table, what is known of each attack that was not stopped, and the summary."""
     table(
         ["id", "attack", "tried", "control", "outcome"],
         [[r.id, r.title, _short(r.tried), _short(r.control), _word(r)] for r in report.results],
@@ -102,7 +101,7 @@ def show(report: AttackReport) -> None:
 
 
 def summary(report: AttackReport) -> str:
-    """The last line."""
+    """The last line of the output."""
     verdict = "safe" if report.safe else "NOT SAFE" if report.got_through else "not proven"
     counts = [f"{report.held} held", f"{report.got_through} got through", f"{report.void} void"]
     counts += [f"{report.skipped} skipped"] * bool(report.skipped) + [f"{report.errors} errors"] * bool(report.errors)

@@ -1,4 +1,4 @@
-"""`sandbox audit`: are the journals what was written, and all of them as JSON lines."""
+"""`sandbox audit`: verify that the journals are unchanged, and export them as JSON lines."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @click.group()
 def audit() -> None:
-    """Verify and export the journals: what was done, by whom, and who allowed it."""
+    """Verify and export the journals: what was done, who did it, and who allowed it."""
 
 
 @audit.command()
 @global_options
 @click.pass_obj
 def verify(invocation: Invocation) -> int:
-    """Check that no journal was edited, cut or reordered. Exits 1 when one was, and names the first such entry.
+    """Check that no journal was edited, cut or reordered. If one was, name the first such entry and exit with 1.
 
-    Somebody who can write in the home can write all of it anew. Compare the heads with an export kept elsewhere.
+    A user who can write to the home can rewrite all of it. Compare the heads with an export that is kept elsewhere.
     """
     with invocation.workbench() as workbench:
         report = workbench.audit_verify()
@@ -55,12 +55,12 @@ def _state(journal: JournalState) -> str:
 
 
 @audit.command()
-@click.option("--since", metavar="TIME", help="From then on: 2026-01-31, 2026-01-31T08:00:00Z, or 90m, 12h, 7d ago.")
-@click.option("--task", "task_id", metavar="TASK", help="Only this task's journal and approvals.")
+@click.option("--since", metavar="TIME", help="Start: 2026-01-31, 2026-01-31T08:00:00Z, or an age as 90m, 12h, 7d.")
+@click.option("--task", "task_id", metavar="TASK", help="Export only this task's journal and approvals.")
 @global_options
 @click.pass_obj
 def export(invocation: Invocation, since: str | None, task_id: str | None) -> None:
-    """Print every entry of every journal and every decided approval: one JSON object a line, oldest first."""
+    """Print all journal entries and decided approvals, oldest first: one JSON object per line."""
     start = _time(since) if since is not None else None
     with invocation.workbench() as workbench:
         for record in workbench.audit_export(since=start, task_id=task_id):
@@ -73,5 +73,5 @@ def _time(text: str) -> datetime:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError as error:
-        raise click.UsageError(f"--since: {text[:50]!r} is no time; for example 2026-01-31 or 7d.") from error
+        raise click.UsageError(f"--since: {text[:50]!r} is not a time; use for example 2026-01-31 or 7d.") from error
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

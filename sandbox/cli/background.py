@@ -1,4 +1,4 @@
-"""Runs of checks in the background: `check run --detach`, `verify --detach`, `check wait`."""
+"""Background runs of checks: `check run --detach`, `verify --detach`, `check wait`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from sandbox.workbench import Workbench
 
 STILL_RUNNING = 5
-"""Exit code of a wait that ended before the run."""
+"""Exit code of `check wait` when its timeout ends before the run."""
 
 _LOOK_S, _LIVE_S, _SAY_S = 0.05, 1.0, 60.0
 
 
 def start_detached(invocation: Invocation, start: Callable[[Workbench], BackgroundRun]) -> int:
-    """Start a run in a process of its own and print it; the exit code says whether it could be started."""
+    """Start a run in a second process and print it. The exit code says whether the run could be started."""
     role = fork()
     if isinstance(role, Starter):
         message = role.wait_for_message()
@@ -34,7 +34,7 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
         started = BackgroundRun.model_validate_json(message)
         invocation.emit(started, lambda: show_background_run(started))
         return 0
-    role.end_with_starter()  # until it has told the run id
+    role.end_with_starter()  # until it has reported the run id
     with invocation.workbench() as workbench:
         started = _wait_until_it_begins(workbench, start(workbench))
         role.report(started.model_dump_json().encode())
@@ -43,7 +43,7 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
 
 
 def _wait_until_it_begins(workbench: Workbench, found: BackgroundRun) -> BackgroundRun:
-    """An unknown check, or a task that is busy, is an error of the command that names it."""
+    """Wait, so that the starting command reports an unknown check or a busy task as its own error."""
     while found.state == "running" and found.check_id is None:
         found = workbench.wait_run(found.run_id, _LOOK_S)
     return found
@@ -52,14 +52,14 @@ def _wait_until_it_begins(workbench: Workbench, found: BackgroundRun) -> Backgro
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Maximum time to wait; default: no limit."
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Maximum time to wait. Default: no limit."
 )
 @global_options
 @click.pass_obj
 def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
-    """Wait for a background RUN, and print its result.
+    """Wait for a background RUN and print its result.
 
-    Exits 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
+    Exits with 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
     """
     with invocation.workbench() as workbench:
         found = _wait(workbench, run_id, timeout, invocation.status)
@@ -68,7 +68,7 @@ def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
 
 
 def _wait(workbench: Workbench, run_id: str, timeout_s: float | None, status: StatusLine) -> BackgroundRun:
-    """On a terminal a line shows how far the run is; elsewhere it is said each minute."""
+    """On a terminal a status line shows the progress; elsewhere a line is printed each minute."""
     ends_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
     while True:
         left_s = max(0.0, ends_at - time.monotonic())
@@ -83,7 +83,7 @@ def _wait(workbench: Workbench, run_id: str, timeout_s: float | None, status: St
 
 
 def exit_code(found: BackgroundRun) -> int:
-    """0: everything passed."""
+    """0: all checks passed; 1: one did not; `STILL_RUNNING`."""
     if found.state == "running":
         return STILL_RUNNING
     runs = found.verification.runs if found.verification else found.runs
@@ -92,12 +92,12 @@ def exit_code(found: BackgroundRun) -> int:
 
 
 def show_background_run(found: BackgroundRun) -> None:
-    """How far it is, or its result."""
+    """Print the progress of a run, or its result."""
     if found.state == "running":
         click.echo(f"{found.run_id}  {_progress(found)}")
         for line in found.last_lines:
             click.echo(f"      {line}")
-        note(f"The run goes on in the background. Wait for it: sandbox check wait {found.run_id}")
+        note(f"The run continues in the background. Wait for it: sandbox check wait {found.run_id}")
         return
     show_runs(found.verification.runs if found.verification else found.runs, found.task_id)
     if found.verification:

@@ -1,4 +1,4 @@
-"""Show image builds to a person: a line for each step, and all of the output when a build fails.
+"""Show the progress of image builds: one line per step, and the whole output when a build fails.
 
 The engine's builder prints `Step 3/9 : RUN ...`, what the step prints, and `Successfully tagged ...` at the end.
 """
@@ -20,7 +20,7 @@ _KEPT_LINES = 20_000
 
 
 class BuildProgress:
-    """Hears every line. `verbose`: shows every line; else steps, on a terminal in one line that is rewritten."""
+    """Gets every line. `verbose` prints each; else only steps are shown, on a terminal in the status line."""
 
     def __init__(self, status: StatusLine, *, verbose: bool = False) -> None:
         self._status, self._verbose = status, verbose
@@ -29,7 +29,7 @@ class BuildProgress:
         self._log: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def hear(self, line: str) -> None:
-        """A line of ours or of the build."""
+        """Take one line, of the product or of the build."""
         line = one_line(line)
         if self._verbose:
             note(line)
@@ -43,7 +43,7 @@ class BuildProgress:
             self._hear_output(line)
 
     def show_log(self) -> None:
-        """After a failure: the output of the build that did not end."""
+        """After a failure: print the output of the build that did not finish."""
         for line in self._log:
             note(line)
 

@@ -14,7 +14,7 @@ from sandbox.models import Check, Limits, Stopped, Verdict
 
 @click.group()
 def check() -> None:
-    """List, run and stop a task's checks."""
+    """List, run and stop a task's checks, and read their output."""
 
 
 @check.command("list")
@@ -22,7 +22,7 @@ def check() -> None:
 @global_options
 @click.pass_obj
 def list_(invocation: Invocation, owner_id: str) -> None:
-    """List the checks of TASK, or of a repository."""
+    """List the checks of TASK or of a repository."""
     with invocation.workbench() as workbench:
         found = workbench.checks(owner_id)
     rows = [[c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", _limits(c), c.label] for c in found]
@@ -30,7 +30,7 @@ def list_(invocation: Invocation, owner_id: str) -> None:
 
 
 def _limits(check: Check) -> str:
-    """What it has beside the defaults."""
+    """The limits of a check that differ from the defaults."""
     usual = Limits()
     own = {name: value for name, value in check.limits if value != getattr(usual, name)}
     said = [f"{name}={amount(value) if name.endswith('_bytes') else f'{value:g}'}" for name, value in own.items()]
@@ -40,20 +40,20 @@ def _limits(check: Check) -> str:
 @check.command("run")
 @click.argument("task_id", metavar="TASK")
 @click.argument("check_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--follow", is_flag=True, help="Show the output while it runs.")
-@click.option("--detach", is_flag=True, help="Return at once; the checks go on in the background (see check wait).")
+@click.option("--follow", is_flag=True, help="Show the output of the checks while they run.")
+@click.option("--detach", is_flag=True, help="Return at once; the checks run in the background (see check wait).")
 @runtime_option
 @global_options
 @click.pass_obj
 def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow: bool, detach: bool) -> int:
-    """Run checks in TASK's own worktree, with what they require before them.
+    """Run checks in TASK's own worktree. Checks that they require run first.
 
-    With --json, one ID prints the run of that check, or of the required one that stopped it; several print
-    {"runs": [...]}. With --detach the run is printed as `check wait` prints one that is still running.
+    With --json, one ID prints the run of that check, or of the required check that did not pass; several IDs print
+    {"runs": [...]}. With --detach the output is that of `check wait` for a run that is still running.
     """
     if detach:
         if follow:
-            raise click.UsageError("--follow shows output while the command waits; --detach does not wait.")
+            raise click.UsageError("Give either --follow or --detach: a detached command does not wait for output.")
         return start_detached(
             invocation, lambda workbench: workbench.start_checks(task_id, check_ids, runtime=invocation.runtime)
         )
@@ -68,7 +68,10 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
 @global_options
 @click.pass_obj
 def stop(invocation: Invocation, owner_id: str) -> None:
-    """Stop what runs or waits in TASK, or one background RUN; recorded as killed. Nothing running is fine."""
+    """Stop all checks that run or wait in TASK, or one background RUN. They are recorded as killed.
+
+    Succeeds if no check is running.
+    """
     if owner_id.startswith("run-"):
         with invocation.workbench() as workbench:
             ended = workbench.stop_run(owner_id)
@@ -81,9 +84,9 @@ def stop(invocation: Invocation, owner_id: str) -> None:
 
 def _show_stopped(found: Stopped) -> None:
     for check in found.stopped:
-        click.echo(f"  {check.check_id:<10} {check.verdict or 'ended: the process that ran it had died'}")
+        click.echo(f"  {check.check_id:<10} {check.verdict or 'stopped: its process had died'}")
     if not found.stopped:
-        click.echo(f"  nothing runs in {found.task_id}")
+        click.echo(f"  no check is running in {found.task_id}")
 
 
 check.add_command(wait)

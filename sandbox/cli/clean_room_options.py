@@ -1,4 +1,4 @@
-"""Options of the commands that check in clean rooms, and how they tell about it."""
+"""Options of the commands that run checks in clean rooms, and how progress is shown."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from sandbox.workbench import VerifyOptions, Watch
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--no-cache", is_flag=True, help="Run everything, also what is known already."),
+    click.option("--no-cache", is_flag=True, help="Run every check, even if a verdict for the same tree is cached."),
     click.option(
         "--jobs",
         type=click.IntRange(min=1),
         default=1,
         metavar="N",
-        help="Run so many chains of checks at once that do not require each other; default: 1.",
+        help="Run up to N independent check chains in parallel. Default: 1.",
     ),
-    click.option("--keep-going", is_flag=True, help="After a failure also run the checks that do not require it."),
-    click.option("--follow", is_flag=True, help="Show the checks' output while they run."),
+    click.option("--keep-going", is_flag=True, help="After a failure, still run the checks that do not depend on it."),
+    click.option("--follow", is_flag=True, help="Show the output of the checks while they run."),
 )
 
 
 @dataclass(frozen=True)
 class Rooms:
-    """What the options of a command say."""
+    """What the options of a command ask for."""
 
     options: VerifyOptions
     watch: Watch
 
 
 def room_options(command: _CommandT) -> _CommandT:
-    """`--no-cache`, `--jobs`, `--keep-going`, `--follow` and what `--runtime` said, as one parameter `rooms`."""
+    """`--no-cache`, `--jobs`, `--keep-going`, `--follow` and the value of `--runtime`, as one parameter `rooms`."""
 
     @functools.wraps(command)
     def with_rooms(*arguments: Any, no_cache: bool, jobs: int, keep_going: bool, follow: bool, **others: Any) -> Any:
@@ -49,13 +49,13 @@ def room_options(command: _CommandT) -> _CommandT:
     found: Any = with_rooms
     for option in reversed(_OPTIONS):
         found = option(found)
-    return found  # type: ignore[no-any-return]  # click's decorators forget what they decorate
+    return found  # type: ignore[no-any-return]  # click's decorators lose the type
 
 
 def _watch(jobs: int, *, follow: bool) -> Watch:
-    """Raises: UsageError when the output of several checks would be one."""
+    """Raises: UsageError when the output of several checks would be mixed."""
     if jobs == 1:
         return Progress(follow=follow).watch()
     if follow:
-        raise click.UsageError("--follow shows one check at a time: leave out --jobs.")
+        raise click.UsageError("--follow shows one check at a time: remove --jobs.")
     return Progress(parallel=True).watch()

@@ -1,4 +1,4 @@
-"""`sandbox credentials`: how to authenticate to hosts."""
+"""`sandbox credentials`: the credentials for hosts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ _File = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Pat
 
 @click.group()
 def credentials() -> None:
-    """Store, list and remove credentials by host."""
+    """Store, list and remove the credentials of hosts."""
 
 
 @credentials.command("set")
 @click.argument("host")
-@click.option("--username", help="User name for https; with a token often 'x-access-token' or 'oauth2'.")
-@click.option("--ssh-key", type=_File, help="Private key for ssh instead of a secret.")
-@click.option("--ca-file", type=_File, help="CA certificates of the host, when it has a private CA.")
+@click.option("--username", help="User name for https; for a token often 'x-access-token' or 'oauth2'.")
+@click.option("--ssh-key", type=_File, help="Private key for ssh, instead of a secret.")
+@click.option("--ca-file", type=_File, help="CA certificates, for a host with a private CA.")
 @global_options
 @click.pass_obj
 def set_(invocation: Invocation, host: str, username: str | None, ssh_key: Path | None, ca_file: Path | None) -> None:
-    """Store the credential for HOST, a name or pattern such as *.example.com, with :PORT where it matters.
+    """Store the credential for HOST: a name or a pattern such as *.example.com, optionally with :PORT.
 
-    The secret is asked for, or read from standard input when that is not a terminal; it is never an argument.
+    The command prompts for the secret, or reads it from standard input if that is not a terminal. It is never an
+    argument.
     """
     secret = "" if ssh_key else _secret()
     with invocation.workbench() as workbench:
@@ -43,7 +44,7 @@ def _secret() -> str:
         return str(click.prompt("Secret", hide_input=True, default="", show_default=False, err=True))
     secret = sys.stdin.read(_SECRET_CHARS + 1)
     if len(secret) > _SECRET_CHARS:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A secret has at most {_SECRET_CHARS} characters")
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"The secret is longer than {_SECRET_CHARS} characters")
     return secret.removesuffix("\n")
 
 
@@ -51,7 +52,7 @@ def _secret() -> str:
 @global_options
 @click.pass_obj
 def list_(invocation: Invocation) -> None:
-    """List stored credentials; secrets are not shown."""
+    """List stored credentials without their secrets."""
     with invocation.workbench() as workbench:
         found = workbench.credentials()
     invocation.emit({"credentials": found}, lambda: _show(found))
@@ -62,7 +63,7 @@ def list_(invocation: Invocation) -> None:
 @global_options
 @click.pass_obj
 def remove(invocation: Invocation, host: str) -> None:
-    """Forget the credential for HOST."""
+    """Remove the credential for HOST."""
     with invocation.workbench() as workbench:
         removed = workbench.remove_credential(host)
     invocation.emit({"credential": removed}, lambda: click.echo(f"removed {removed.host}"))

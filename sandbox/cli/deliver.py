@@ -8,21 +8,23 @@ from sandbox.cli.invocation import Invocation, copyable, global_options, note
 from sandbox.models import CommitResult, Host, PushResult
 from sandbox.text import one_line
 
-_FORCED = "yes: the branch was at an earlier commit of this task, which this one does not continue"
+_FORCED = "yes: it replaced an earlier commit of this task that is not its ancestor"
 
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option("-m", "--message", required=True, help="The commit message.")
 @click.option(
-    "--allow", multiple=True, metavar="PATH", help="Take in this new file or folder though it looks built; `.`: all."
-)
+    "--allow", multiple=True, metavar="PATH",
+    help="Commit this new file or folder although it looks built; `.` means all. Repeatable.",
+)  # fmt: skip
 @global_options
 @click.pass_obj
 def commit(invocation: Invocation, task_id: str, message: str, allow: tuple[str, ...]) -> None:
-    """Commit everything TASK changed on its branch.
+    """Commit all changes of TASK to its branch.
 
-    New files that look built (objects, archives, core dumps, caches) or are large are refused unless allowed.
+    New files that look built (objects, archives, core dumps, caches) or are large are refused unless --allow names
+    them.
     """
     with invocation.workbench() as workbench:
         result = workbench.commit(task_id, message, allow)
@@ -45,9 +47,9 @@ def _show(result: CommitResult) -> None:
 @global_options
 @click.pass_obj
 def push(invocation: Invocation, task_id: str) -> None:
-    """Push TASK's commit to its own branch on the remote, and verify that it arrived.
+    """Push TASK's commit to its own branch on the remote and verify that it arrived.
 
-    What is there from somebody else is never overwritten; a rejected push says why (docs/push.md).
+    Commits of other people are never overwritten. A rejected push says why (docs/push.md).
     """
     note("Pushing")
     with invocation.workbench() as workbench:

@@ -1,6 +1,6 @@
-"""Go on in a second process that outlives the command: in a session of its own, with a message for the first one.
+"""Continue in a second process that outlives the command. It has its own session and sends the first a message.
 
-The command forks before it has opened anything: no thread, engine connection or lock is duplicated.
+The command forks before it opens any resource: no thread, engine connection or lock is duplicated.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Starter:
-    """In the process that was started from outside: the other one does the work."""
+    """The original process, which the user started. The worker process does the work."""
 
     pid: int
     _reads: int
 
     def wait_for_message(self) -> bytes:
-        """What the worker reports; empty when it ends without a report. Signals are passed on to it meanwhile."""
+        """Wait for the worker's report; empty if it ends without one. Signals are forwarded to it meanwhile."""
         with _passed_on(self.pid), os.fdopen(self._reads, "rb") as stream:
             return stream.read(_MESSAGE_BYTES)
 
     def wait_for_end(self) -> int:
-        """The worker's exit code; 128 and the signal when one ended it."""
+        """Wait for the worker's exit code: 128 plus the signal number if a signal ended it."""
         with _passed_on(self.pid):
             code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return code if code >= 0 else 128 - code
@@ -41,33 +41,33 @@ class Starter:
 
 @dataclass(frozen=True)
 class Worker:
-    """In the process that does the work."""
+    """The forked process, which does the work."""
 
     starter_pid: int
     _writes: int
 
     def report(self, message: bytes) -> None:
-        """Send the starter its message, on which it ends, and let go of the standard streams that are its."""
+        """Send the starter the message that it ends on, and release the standard streams."""
         _end_with_parent(_NO_SIGNAL)
         let_go_of_streams()
-        with suppress(BrokenPipeError):  # it was killed
+        with suppress(BrokenPipeError):  # the starter was killed
             os.write(self._writes, message)
         os.close(self._writes)
 
     def end_with_starter(self) -> None:
-        """Be sent SIGTERM when the starter is killed before it had our report."""
+        """Receive SIGTERM if the starter is killed before it has our report."""
         _end_with_parent(signal.SIGTERM)
-        if os.getppid() != self.starter_pid:  # it died before that
+        if os.getppid() != self.starter_pid:  # the starter died before prctl
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_with_parent(number: int) -> None:
-    """Be sent this signal when the parent dies; 0: none."""
+    """Receive this signal when the parent dies; 0: none."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def fork() -> Starter | Worker:
-    """Split this process in two. The caller has started no thread."""
+    """Fork this process. The caller must not have started a thread."""
     reads, writes = os.pipe()
     starter_pid = os.getpid()
     sys.stdout.flush()
@@ -81,12 +81,12 @@ def fork() -> Starter | Worker:
 
 
 def let_go_of_streams() -> None:
-    """Nobody reads or writes our standard streams any more: their pipes close at the other end."""
+    """Replace the standard streams by `/dev/null`, so that the other ends of their pipes see them closed."""
     sys.stdout.flush()
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
-    os.close(nothing)
+        os.dup2(null, descriptor)
+    os.close(null)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`sandbox doctor`: what this host offers and lacks."""
+"""`sandbox doctor`: whether this host has what the sandbox needs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ _COLORS = {ProbeLevel.OK: "green", ProbeLevel.WARN: "yellow", ProbeLevel.FAIL: "
 
 
 @click.command()
-@click.option("--attack", is_flag=True, help="Run the known attacks against this very host and say how each ended.")
-@click.option("--only", multiple=True, metavar="SECTION|ID", help="With --attack: only these, e.g. K or A01.")
-@click.option("--explain", is_flag=True, help="With --attack: run nothing; say what each attack is and what stops it.")
+@click.option("--attack", is_flag=True, help="Run the known attacks against this host and report each result.")
+@click.option("--only", multiple=True, metavar="SECTION|ID", help="With --attack: only this, e.g. K, A01. Repeatable.")
+@click.option("--explain", is_flag=True, help="With --attack: describe each attack and what stops it; run none.")
 @global_options
 @click.pass_obj
 def doctor(invocation: Invocation, attack: bool, only: tuple[str, ...], explain: bool) -> int:
-    """Check the engine, the kernel, the images and git. Exits 5 when a line fails; with --attack 1 when one is hit."""
+    """Check the engine, the kernel, the images and git.
+
+    Exits with 5 when a line fails; with --attack, exits with 1 unless every attack that ran was stopped.
+    """
     if (only or explain) and not attack:
-        raise click.UsageError(f"{'--only' if only else '--explain'} goes with --attack.")
+        raise click.UsageError(f"{'--only' if only else '--explain'} needs --attack.")
     if explain:
         from sandbox.cli.attacks import explain_attacks  # noqa: PLC0415 - as below
 

@@ -1,4 +1,4 @@
-"""`sandbox file`: read and edit files of a task."""
+"""`sandbox file`: read and edit the files of a task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sandbox.models import FileContent, PatchResult
 from sandbox.text import neutral, one_line
 
 ABSENT = "absent"
-_MOST_BYTES = 11 * 1024**2  # more than an edit may have: the workbench says so
+_MOST_BYTES = 11 * 1024**2  # more than the limit of an edit, which the workbench enforces
 
 
 @click.group()
 def file() -> None:
-    """Read and edit files of a task."""
+    """Read, search and edit the files of a task."""
 
 
 file.add_command(search)
@@ -28,12 +28,12 @@ file.add_command(search)
 @file.command()
 @click.argument("task_id", metavar="TASK")
 @click.argument("path")
-@click.option("--start-line", type=click.IntRange(min=1), help="First line, from 1.")
-@click.option("--end-line", type=click.IntRange(min=1), help="Last line, inclusive.")
+@click.option("--start-line", type=click.IntRange(min=1), help="First line to read; lines are counted from 1.")
+@click.option("--end-line", type=click.IntRange(min=1), help="Last line to read, inclusive.")
 @global_options
 @click.pass_obj
 def read(invocation: Invocation, task_id: str, path: str, start_line: int | None, end_line: int | None) -> None:
-    """Print PATH of TASK; its hash goes to stderr, for `file patch --expect`."""
+    """Print the file PATH of TASK. Its hash, which edits need for --expect, goes to stderr."""
     with invocation.workbench() as workbench:
         content = workbench.read_file(task_id, path, start_line, end_line)
     invocation.emit(content, lambda: _show_content(content))
@@ -52,14 +52,14 @@ def _show_content(content: FileContent) -> None:
     "expected",
     multiple=True,
     metavar="PATH=HASH",
-    help=f"The sha256:... PATH was read with, or '{ABSENT}' for a new file; repeatable.",
+    help=f"Hash (sha256:...) of PATH when you read it, or '{ABSENT}' for a new file. Repeatable.",
 )
 @global_options
 @click.pass_obj
 def patch(invocation: Invocation, task_id: str, patch_file: IO[bytes], expected: tuple[str, ...]) -> None:
-    """Apply the unified diff in FILE (default: stdin) to TASK, all files or none.
+    """Apply the unified diff in FILE (default: stdin) to the files of TASK: to all of them or to none.
 
-    Every existing file that the patch touches needs its hash, so that no edit lands on content you have not seen.
+    Each existing file that the patch changes needs its hash, so that you never change content you have not seen.
     """
     hashes = dict(_expectation(item) for item in expected)
     text = patch_file.read(_MOST_BYTES)
@@ -72,14 +72,15 @@ def patch(invocation: Invocation, task_id: str, patch_file: IO[bytes], expected:
 @click.argument("task_id", metavar="TASK")
 @click.argument("path")
 @click.argument("content_file", metavar="[FILE]", type=click.File("rb"), default="-")
-@click.option("--expect", "expected", required=True, metavar="HASH", help=f"As for `edit`; '{ABSENT}' for a new file.")
-@click.option("--executable/--not-executable", default=None, help="Default: as the file was; a new one is not.")
+@click.option("--expect", "expected", required=True, metavar="HASH",
+              help=f"Hash (sha256:...) of PATH when you read it, or '{ABSENT}' for a new file.")  # fmt: skip
+@click.option("--executable/--not-executable", default=None, help="Default: unchanged; a new file is not executable.")
 @global_options
 @click.pass_obj
 def write(
     invocation: Invocation, task_id: str, path: str, content_file: IO[bytes], expected: str, executable: bool | None
 ) -> None:
-    """Replace PATH of TASK by FILE (default: stdin), or make it."""
+    """Replace or create PATH in TASK with the content of FILE (default: stdin)."""
     known = _hash(expected, expected)
     content = content_file.read(_MOST_BYTES)
     with invocation.workbench() as workbench:
@@ -90,15 +91,15 @@ def write(
 @file.command()
 @click.argument("task_id", metavar="TASK")
 @click.argument("path")
-@click.option("--old", help="The text to replace; it has to be in the file exactly once.")
-@click.option("--old-file", type=click.File("rb"), help="A file with that text.")
-@click.option("--new", help="The text to put there.")
-@click.option("--new-file", type=click.File("rb"), help="A file with that text.")
-@click.option("--expect", "expected", required=True, metavar="HASH", help="The sha256:... PATH was read with.")
+@click.option("--old", help="Text to replace; it must occur exactly once.")
+@click.option("--old-file", type=click.File("rb"), help="File with the text to replace.")
+@click.option("--new", help="Replacement text.")
+@click.option("--new-file", type=click.File("rb"), help="File with the replacement text.")
+@click.option("--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it.")
 @global_options
 @click.pass_obj
 def edit(invocation: Invocation, /, task_id: str, path: str, expected: str, **texts: Any) -> None:
-    """Replace one piece of text in PATH of TASK."""
+    """Replace a text that occurs exactly once in PATH of TASK."""
     known = _hash(expected, expected)
     if known is None:
         raise _wrong_hash(expected)
@@ -109,9 +110,9 @@ def edit(invocation: Invocation, /, task_id: str, path: str, expected: str, **te
 
 
 def _text(name: str, given: str | None, stream: IO[bytes] | None) -> bytes:
-    """The bytes of an argument as the shell gave them, or of a file."""
+    """Bytes of an argument as the shell passed them, or of a file."""
     if (given is None) == (stream is None):
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"Give one of --{name} and --{name}-file")
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"Give either --{name} or --{name}-file")
     return stream.read(_MOST_BYTES) if stream is not None else os.fsencode(given or "")
 
 
@@ -133,9 +134,9 @@ def _hash(value: str, item: str) -> str | None:
 def _wrong_hash(item: str) -> SandboxError:
     return SandboxError(
         ErrorCode.INVALID_INPUT,
-        f"A hash is sha256:<64 hex digits> or, for a new file, {ABSENT}; `file patch` takes PATH=HASH",
+        f"--expect takes sha256:<64 hex digits>, or {ABSENT} for a new file; `file patch` takes PATH=HASH",
         details=neutral(item[:200]),
-        hint="`sandbox file read TASK PATH --json` prints the hash.",
+        hint="Run `sandbox file read TASK PATH --json` to get the hash.",
     )
 
 
@@ -146,4 +147,4 @@ def _show_result(result: PatchResult) -> None:
         name = f"{changed.old_path} -> {changed.path}" if changed.old_path else changed.path
         click.echo(f"{changed.kind.value:<9} {one_line(name)}  {changed.sha256_after or ''}".rstrip())
     if not result.files:
-        note("The file has this content already.")
+        note("The file already has this content.")

@@ -1,4 +1,4 @@
-"""`sandbox gc`: do away with what killed controllers left."""
+"""`sandbox gc`: remove what killed controllers left behind."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _STAYS = {Tidying.KEPT, Tidying.BUSY, Tidying.FAILED}
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option(
     "--forget", "refs", multiple=True, metavar="REF",
-    help="Lose this rescued work or snapshot for good, and do nothing else; repeatable.",
+    help="Permanently delete this rescued work or snapshot; skip all other actions. Repeatable.",
 )  # fmt: skip
 @global_options
 @click.pass_obj
 def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:
-    """Remove containers, clean rooms, worktrees, mounts and files that killed controllers left.
+    """Remove containers, clean rooms, worktrees, mounts and files that killed controllers left behind.
 
-    Work that is nowhere else is kept under a ref first, or stays and is named. Exits 5 when something failed.
+    Work that exists only here is saved to a ref first, or is kept and named. Exits with 5 when an action failed.
     """
     if dry_run and refs:
         raise click.UsageError("Give either --dry-run or --forget.")
@@ -38,9 +38,9 @@ def _show(found: Reconciliation) -> None:
         click.echo(_line(left, dry_run=found.dry_run))
     actions = {left.action for left in found.leftovers}
     if Tidying.BUSY in actions:
-        click.echo("Somebody works there: run it again later for what is busy.")
+        click.echo("Some of it is in use: run `sandbox gc` again later.")
     elif actions <= {Tidying.KEPT}:
-        click.echo("Nothing else to do." if actions else "Nothing to do.")
+        click.echo("No other leftovers were found." if actions else "No leftovers were found.")
 
 
 def _line(left: Leftover, *, dry_run: bool) -> str:

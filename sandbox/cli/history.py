@@ -16,11 +16,12 @@ from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName
 
 @click.command()
 @click.argument("owner_id", metavar="TASK")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True,
+              help="Maximum number of runs to list.")  # fmt: skip
 @global_options
 @click.pass_obj
 def runs(invocation: Invocation, owner_id: str, limit: int) -> None:
-    """List past runs of TASK's checks, or of a repository's (`sandbox run`); newest first."""
+    """List past check runs of TASK, or of a repository (`sandbox run`), newest first."""
     with invocation.workbench() as workbench:
         found = workbench.runs(owner_id, limit)
     headers = ["RUN", "CHECK", "VERDICT", "STARTED", "TOOK", "WHERE"]
@@ -40,12 +41,12 @@ def _row(run: CheckRun) -> list[str]:
 
 
 def _line_range(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
-    """`A:B`, `A:`, `:B` or `A` as first and last line; None where the range is open."""
+    """Parse `A:B`, `A:`, `:B` or `A` to first and last line; None where the range is open."""
     if value is None:
         return None
     found = re.fullmatch(r"([0-9]{1,15})?(:)?([0-9]{1,15})?", value)
     if found is None or not (found[1] or found[3]):
-        raise click.BadParameter(f"{value!r} is no range of lines: A:B, A: or :B", param=param)
+        raise click.BadParameter(f"{value!r} is not a range of lines: use A:B, A: or :B", param=param)
     first, last = (int(part) if part else None for part in (found[1], found[3]))
     return first, last if found[2] else first
 
@@ -53,19 +54,20 @@ def _line_range(_ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.command()
 @click.argument("owner_id", metavar="TASK")
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True)
-@click.option("--pattern", metavar="REGEX", help="Only lines that match this Perl-compatible regular expression.")
-@click.option("--lines", metavar="A:B", callback=_line_range, help="Only these lines, counted from 1: A:B, A: or :B.")
-@click.option("--raw", is_flag=True, help="Exact bytes, terminal sequences and all; with --json as base64.")
+@click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True,
+              help="Output stream to print.")  # fmt: skip
+@click.option("--pattern", metavar="REGEX", help="Print only lines that match this Perl-compatible regular expression.")
+@click.option("--lines", metavar="A:B", callback=_line_range, help="Print only these lines, from 1: A:B, A: or :B.")
+@click.option("--raw", is_flag=True, help="Print the exact bytes, with terminal sequences; with --json as base64.")
 @global_options
 @click.pass_obj
 def log(
     invocation: Invocation, /, owner_id: str, run_id: str | None, stream: StreamName, raw: bool, **part: Any
 ) -> None:
-    """Print what a run of TASK's checks, or of a repository's, wrote; without RUN the newest one.
+    """Print the output of a check run of TASK or of a repository. Default: the newest run.
 
-    The id of a run may stand in place of TASK. Terminal sequences and control characters are taken out unless --raw
-    is given. With --pattern each line has its number, for --lines.
+    A run id can be given instead of TASK. Terminal sequences and control characters are removed unless --raw is given.
+    With --pattern each line has its number, to be used with --lines.
     """
     if part["pattern"] is not None or part["lines"] is not None:
         _print_lines(invocation, (owner_id, run_id), stream, raw, part)
@@ -75,14 +77,14 @@ def log(
     invocation.emit(found, lambda: _show(found))
     if found.stream == "stdout" and not found.total_bytes:
         other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"
-        note(f"It wrote nothing to stdout; the other stream: {invocation.copyable(other)}")
+        note(f"The run wrote no output to stdout. For stderr: {invocation.copyable(other)}")
 
 
 def _print_lines(
     invocation: Invocation, run: tuple[str, str | None], stream: StreamName, raw: bool, part: dict[str, Any]
 ) -> None:
     if raw:
-        raise click.UsageError("--raw prints the whole log: leave out --pattern and --lines.")
+        raise click.UsageError("--raw prints the whole log: remove --pattern and --lines.")
     first, last = part["lines"] or (None, None)
     limits = {"max_bytes": _MOST_BYTES, "max_results": _MOST_MATCHES}
     query = LogQuery(stream=stream, pattern=part["pattern"], start_line=first, end_line=last, **limits)
@@ -99,18 +101,18 @@ def _show_lines(found: LogLines) -> None:
         number = len(found.matches)
         note(f"{number:,} of {found.total_lines:,} lines match{_STOPPED.get(found.stopped_by or '', '')}")
     if found.truncated and found.content is not None:
-        note(f"Lines {found.start_line} to {found.end_line} of {found.total_lines:,}; not all that was asked for.")
+        note(f"Lines {found.start_line} to {found.end_line} of {found.total_lines:,}; the result is incomplete.")
     if found.dropped_bytes:
-        note(f"The run wrote {found.total_bytes:,} bytes; {found.dropped_bytes:,} in the middle were not kept.")
+        note(f"The run wrote {found.total_bytes:,} bytes; {found.dropped_bytes:,} in the middle were dropped.")
     if not found.finished:
-        note("The check has not ended: there may be more.")
+        note("The check has not finished: there may be more output.")
 
 
 _MOST_BYTES, _MOST_MATCHES = 8 * 1024**2, 10_000
 _STOPPED = {
-    "max_results": "; there are more: search in a part of the log with --lines",
-    "time": "; the time was up before all lines were searched",
-    "pattern": "; the pattern takes too many steps on a line, so the rest was not searched",
+    "max_results": "; there are more matches: search part of the log with --lines",
+    "time": "; the search timed out before it had read all lines",
+    "pattern": "; the pattern takes too many steps on a line, so the search stopped there",
 }
 
 
@@ -122,4 +124,4 @@ def _show(found: RunLog) -> None:
     else:
         click.echo(found.content, nl=not found.content.endswith("\n") and bool(found.content))
     if found.truncated:
-        note(f"The run wrote {found.total_bytes:,} bytes; the middle of them was not kept.")
+        note(f"The run wrote {found.total_bytes:,} bytes; the middle was dropped.")

@@ -1,4 +1,4 @@
-"""`sandbox images`: the images checks run in."""
+"""`sandbox images`: the images that checks run in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def images() -> None:
 @global_options
 @click.pass_obj
 def list_(invocation: Invocation) -> None:
-    """List images, and whether the engine has them."""
+    """List the images and whether the engine has them."""
     with invocation.workbench() as workbench:
         found = workbench.images()
     invocation.emit({"images": found}, lambda: _show(found))
@@ -47,14 +47,14 @@ def _state(image: ImageInfo) -> str:
 
 @images.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--no-cache", is_flag=True, help="Build from scratch.")
+@click.option("--no-cache", is_flag=True, help="Build every layer again.")
 @click.option(
     "--wheelhouse",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With --as: a requirements file whose wheels the new image holds, too.",
+    help="With --as: requirements file; the new image also contains these wheels.",
 )
 @click.option("--as", "name_as", help="With --wheelhouse: name of the new image.")
-@click.option("-v", "--verbose", is_flag=True, help="Show all output of the builds, not only their steps.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all output of the builds, not only the steps.")
 @global_options
 @click.pass_obj
 def build(
@@ -65,7 +65,7 @@ def build(
     name_as: str | None,
     verbose: bool,
 ) -> None:
-    """Build images, their parents first. What is up to date is left alone."""
+    """Build images, parents first. Images that are up to date are not built again."""
     progress = BuildProgress(invocation.status, verbose=verbose)
     try:
         with invocation.workbench() as workbench:

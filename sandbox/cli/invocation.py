@@ -1,4 +1,4 @@
-"""What the global options say, and how a command opens the workbench and prints."""
+"""The global options, and how a command opens the workbench and prints its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 @dataclass
 class Invocation:
-    """State of one command line."""
+    """Options and state of one command."""
 
     json: bool = False
     home: Path | None = None
@@ -34,9 +34,9 @@ class Invocation:
     status: StatusLine = field(default_factory=StatusLine)
 
     def copyable(self, text: str) -> str:
-        """The text, whose `sandbox ...` commands meet the same home when they are copied.
+        """Add `--home` to the `sandbox ...` commands in a text, so that they use the same home when copied.
 
-        A command is one at the start of a line, behind a backtick, or behind a colon.
+        A command is recognised at the start of a line, after a backtick, or after a colon.
         """
         if self.home is None or not text:
             return text
@@ -45,7 +45,7 @@ class Invocation:
 
     @contextmanager
     def workbench(self) -> Iterator[Workbench]:
-        """The workbench of this command; the command line may use local paths as remotes."""
+        """Open the workbench of this command. The command line may use local paths as remotes."""
         from sandbox.cli.logs import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
@@ -56,7 +56,7 @@ class Invocation:
 
     @contextmanager
     def agent_workbench(self) -> Iterator[Workbench]:
-        """The workbench of a server for agents, who may use local paths as remotes only where the settings say so."""
+        """Open the workbench of a server for agents: the settings say whether local paths may be remotes."""
         from sandbox.cli.logs import configure_logs  # noqa: PLC0415 - as above
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
@@ -66,7 +66,7 @@ class Invocation:
             yield workbench
 
     def _progress(self) -> Callable[[str], None] | None:
-        """Lines of git's progress overwrite each other on a terminal; elsewhere there are none."""
+        """Show git's progress in the status line of a terminal; None elsewhere."""
         if not self.status.live:
             return None
         from sandbox.text import one_line  # noqa: PLC0415 - lazy, as above
@@ -77,7 +77,7 @@ class Invocation:
         return show
 
     def emit(self, document: BaseModel | dict[str, Any], human: Callable[[], None]) -> None:
-        """Print one JSON document, or the human text."""
+        """Print one JSON document with --json, else call `human`, which prints text."""
         if self.json:
             click.echo(to_json(document))
         else:
@@ -100,13 +100,13 @@ def _plain(value: Any) -> Any:
 
 
 def global_options(command: _CommandT) -> _CommandT:
-    """`--home` and `--json`, accepted before and after the command's name."""
+    """Add `--home` and `--json`, accepted before and after the command's name."""
     home = click.option(
         "--home",
         type=click.Path(file_okay=False, path_type=Path),
         expose_value=False,
         callback=_set_home,
-        help="Directory of the sandbox's state; default: $SANDBOX_HOME.",
+        help="Directory of the sandbox's state. Default: $SANDBOX_HOME.",
     )
     as_json = click.option(
         "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print exactly one JSON document."
@@ -115,13 +115,13 @@ def global_options(command: _CommandT) -> _CommandT:
 
 
 def runtime_option(command: _CommandT) -> _CommandT:
-    """`--runtime`, of commands that run checks: found in `Invocation.runtime`."""
+    """Add `--runtime` to a command that runs checks; its value is `Invocation.runtime`."""
     return click.option(
         "--runtime",
         metavar="NAME",
         expose_value=False,
         callback=_set_runtime,
-        help="Run under this runtime of the engine, e.g. runsc, instead of the configured one.",
+        help="Container runtime of the engine, e.g. runsc, instead of the configured one.",
     )(command)
 
 
@@ -141,19 +141,19 @@ def _set_runtime(ctx: click.Context, _param: click.Parameter, value: str | None)
 
 
 def copyable(text: str) -> str:
-    """`Invocation.copyable` of the command that runs."""
+    """Call `Invocation.add_home` of the current command."""
     return click.get_current_context().ensure_object(Invocation).copyable(text)
 
 
 def note(text: str) -> None:
-    """Progress and remarks go to stderr."""
+    """Print progress or a remark to stderr."""
     click.echo(text, err=True)
 
 
 def table(headers: list[str], rows: list[list[str]]) -> None:
-    """A table on stdout: no wider than a terminal; elsewhere plain, aligned and whole.
+    """Print a table on stdout: on a terminal no wider than it; elsewhere plain, aligned and complete.
 
-    Guest text must be neutralised before.
+    The caller neutralises guest text.
     """
     if is_interactive(sys.stdout):
         from sandbox.cli.tables import print_table  # noqa: PLC0415 - lazy, see above

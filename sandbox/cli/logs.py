@@ -1,6 +1,6 @@
-"""Logs go to stderr: for people on a terminal, one JSON object a line elsewhere. `SANDBOX_LOG` sets the level.
+"""Logs go to stderr: as text on a terminal, as one JSON object per line elsewhere. `SANDBOX_LOG` sets the level.
 
-The package logs through the standard library, so a program that imports it decides for itself.
+The package uses the standard library's logging, so a program that imports it configures logs itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LEVELS = {"debug", "info", "warning", "error"}
 
 
 def configure_logs(shown: Callable[[str], str]) -> None:
-    """Once a command; an unknown level means `warning`. `shown`: what becomes of a text that people read."""
+    """Configure logs, once per command. An unknown level means `warning`. `rewrite`: is applied to each message."""
 
     def show(record: logging.LogRecord) -> bool:
         record.msg, record.args = shown(record.getMessage()), ()
@@ -31,7 +31,7 @@ def configure_logs(shown: Callable[[str], str]) -> None:
 
 
 class _Formatter(logging.Formatter):
-    """structlog's, made for the first record: most commands log nothing, and it takes longer to load than they run."""
+    """structlog's formatter, built at the first record: it loads slowly, and most commands log no record."""
 
     _inner: logging.Formatter | None = None
 

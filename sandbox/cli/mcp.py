@@ -1,4 +1,4 @@
-"""`sandbox mcp`: serve agents, and tell how to configure their clients."""
+"""`sandbox mcp`: serve agents, and print the configuration of their clients."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--http", "address", metavar="HOST:PORT", help="Serve over streamable HTTP; default: standard input and output."
+    "--http", "address", metavar="HOST:PORT", help="Serve over streamable HTTP. Default: standard input and output."
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with the bearer token for --http; default: one of our own in the home.",
+    help="File with the bearer token for --http. Default: a generated token in the home.",
 )
-@click.option("--tools", type=click.Choice(["presets", "all"]), default="presets", help="all: listed from the start.")
+@click.option("--tools", type=click.Choice(["presets", "all"]), default="presets", help="all: list every tool at once.")
 @click.option(
     "--approvals",
     type=click.Choice(["policy", "auto"]),
     default="policy",
-    help="auto: nobody is asked; for trusted automation.",
+    help="auto: allow every call without asking, for trusted automation.",
 )
 @global_options
 @click.pass_context
 def mcp(
     ctx: click.Context, address: str | None, token_file: Path | None, tools: str, approvals: Literal["policy", "auto"]
 ) -> int:
-    """Serve agents over the Model Context Protocol, until the client goes.
+    """Serve agents over the Model Context Protocol until the client disconnects.
 
-    A check that runs when the client goes is not lost: it runs on to its end (agent.on_disconnect).
+    A check that is running then continues to its end, unless agent.on_disconnect is "stop".
     """
     if ctx.invoked_subcommand is not None:
         return 0
@@ -54,10 +54,10 @@ def mcp(
 @global_options
 @click.pass_obj
 def config(invocation: Invocation, client: str) -> None:
-    """Print what CLIENT needs in its configuration to start this sandbox.
+    """Print the configuration snippet that makes CLIENT start this sandbox.
 
-    The snippet starts this installation with this home and these settings from whatever directory the client is in.
-    Settings of the environment go along; secrets and what changes with each login do not, and are named on stderr.
+    The snippet works from any directory and starts this installation with this home and these settings. Settings from
+    environment variables are included. Secrets and variables that change with each login are not; stderr names them.
     """
     from sandbox.agent.clients import CLIENTS  # noqa: PLC0415 - lazy: the command starts fast
     from sandbox.agent.launch import launch  # noqa: PLC0415 - as above
@@ -65,17 +65,17 @@ def config(invocation: Invocation, client: str) -> None:
     found = CLIENTS[client]
     start = launch(_other_home(invocation.home), sys.executable, sys.argv[0], os.environ)
     snippet = found.snippet(start)
-    note(f"goes into {found.where}")
+    note(f"add this to {found.where}")
     for name, reason in start.left_out.items():
         note(f"without {name}: {reason}")
     if _ENVIRONMENT_OF_UVX.search(start.command):
-        note("this environment lies in the cache of uv, which may be emptied: better from `uv tool install`")
+        note("this environment is in the cache of uv, which may be deleted: use `uv tool install` instead")
     document = {"client": client, "where": found.where, "snippet": snippet, "left_out": dict(start.left_out)}
     invocation.emit(document, lambda: click.echo(snippet))
 
 
 def _other_home(named: Path | None) -> Path | None:
-    """The home of this command, if a client that keeps nothing but `HOME` would find another one."""
+    """The home of this command, if a client that passes on only `HOME` would use another one."""
     from sandbox.store.home import default_home, home_at  # noqa: PLC0415 - as above
 
     if named is not None:

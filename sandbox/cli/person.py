@@ -1,4 +1,4 @@
-"""Who sits at this command line, for records of decisions."""
+"""The user of this command line, for records of decisions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 
 
 def person() -> str:
-    """The user of this process by the system's accounts, not by the environment; and who they were before sudo."""
-    from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
+    """Name the user of this process, from the system's accounts and not the environment, and the user before sudo."""
+    from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - lazy: `--help` stays fast
 
     found = system_user(os.environ)
     return f"{found.user}{f' (sudo by {found.sudo_user})' if found.sudo_user else ''} at the command line"

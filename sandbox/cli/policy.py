@@ -1,4 +1,4 @@
-"""`sandbox policy`: the rules in force, and where each comes from."""
+"""`sandbox policy`: the policy rules in force and where each is set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def policy() -> None:
-    """Show the rules in force, and where each comes from."""
+    """Show the policy rules in force and where each is set."""
 
 
 @policy.command()
@@ -23,7 +23,7 @@ def policy() -> None:
 @global_options
 @click.pass_obj
 def show(invocation: Invocation, name: str | None) -> None:
-    """Show every rule in force, or those of NAME: container, commit, paths, approvals or settings.
+    """Show all rules in force, or those of NAME: container, commit, paths, approvals or settings.
 
     ORIGIN is built-in, operator (a file in the home's policies/), config (config.toml), environment or program.
     """

@@ -14,33 +14,35 @@ from sandbox.text import one_line
 
 _COLORS = {CiState.PASS: "green", CiState.FAIL: "red", CiState.PENDING: "yellow"}
 _FAILED, _CONFLICT = 1, 4
-_BODY_CHARS = 64 * 1024  # more than fits: the workbench says how much does
+_BODY_CHARS = 64 * 1024  # more than the limit, which the workbench enforces
 
 
 @click.group()
 def pr() -> None:
-    """Open and follow pull requests."""
+    """Open and watch pull requests."""
 
 
 @pr.command("open")
 @click.argument("task_id", metavar="TASK")
-@click.option("--title", default="", help="Default: the first line of the task's first commit.")
-@click.option("--body", help="What to say before the record of the task, in Markdown.")
+@click.option("--title", default="", help="Title. Default: first line of the task's first commit message.")
+@click.option("--body", help="Description in Markdown; the record of the task is added below it.")
 @click.option(
-    "--body-file", type=click.Path(path_type=Path, allow_dash=True), help="Read it from a file; -: standard input."
+    "--body-file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="File with the description; `-`: standard input.",
 )
-@click.option("--ready", is_flag=True, help="Ready for review, no draft; one that is a draft becomes ready.")
+@click.option("--ready", is_flag=True, help="Open it as ready for review, or mark an existing draft as ready.")
 @global_options
 @click.pass_obj
 def open_(
     invocation: Invocation, task_id: str, title: str, body: str | None, body_file: Path | None, ready: bool
 ) -> None:
-    """Push TASK's commit and open a pull request for its branch.
+    """Push TASK's commit and open a draft pull request for its branch.
 
-    A draft, unless --ready is given. One that is there is kept and brought up to date.
+    An existing pull request is updated.
     """
     text = _body(body, body_file)
-    note("Pushing and opening")
+    note("Pushing and opening the pull request")
     with invocation.workbench() as workbench:
         pull = workbench.open_pull_request(task_id, title, text, draft=not ready)
     invocation.emit(pull, lambda: _show_opened(pull, task_id))
@@ -59,7 +61,7 @@ def _text_in(source: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"Cannot read {source} as text: {error}") from error
     if len(text) > _BODY_CHARS:
-        raise click.UsageError(f"{source} has more than {_BODY_CHARS} characters.")
+        raise click.UsageError(f"{source} is longer than {_BODY_CHARS} characters.")
     return text
 
 
@@ -72,15 +74,16 @@ def _show_opened(pull: PullRequest, task_id: str) -> None:
 
 @pr.command()
 @click.argument("task_id", metavar="TASK")
-@click.option("--watch", is_flag=True, help="Follow it until there is a verdict.")
+@click.option("--watch", is_flag=True, help="Wait until there is a verdict.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=3600.0, show_default=True,
-              help="With --watch: seconds to follow it at most.")  # fmt: skip
+              help="With --watch: maximum seconds to wait.")  # fmt: skip
 @global_options
 @click.pass_obj
 def status(invocation: Invocation, task_id: str, watch: bool, timeout_s: float) -> int:
-    """Show TASK's pull request and the verdict of its checks upstream.
+    """Show TASK's pull request and the verdict of its checks at the forge.
 
-    Exits with 1 when they failed or it was closed unmerged, with 4 when its head is not the task's commit.
+    Exits with 1 when a check failed or the pull request was closed without a merge, and with 4 when its head is not the
+    task's last commit.
     """
     with invocation.workbench() as workbench:
         if watch:
@@ -110,7 +113,7 @@ def _show(found: PullRequestStatus) -> None:
     click.echo(f"{found.url}  {found.state.value}{', draft' if found.draft else ''}")
     click.echo(f"  verdict {found.verdict.value}, of {found.head_commit[:12]}")
     if not found.current:
-        click.echo("  its head is not the task's last commit: push again, or wait for the forge")
+        click.echo("  its head is not the task's last commit: push again, or wait until the forge shows the push")
     for check in found.checks:
         _show_check(check)
     if found.unseen:

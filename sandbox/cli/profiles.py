@@ -12,7 +12,7 @@ from sandbox.profiles import Profile
 
 @click.group()
 def profiles() -> None:
-    """List and show profiles."""
+    """List and show profiles of repositories."""
 
 
 @profiles.command("list")
@@ -38,7 +38,7 @@ def _show_all(found: tuple[Profile, ...]) -> None:
 @global_options
 @click.pass_obj
 def show(invocation: Invocation, name: str) -> None:
-    """Show one profile."""
+    """Show a profile with its image and checks."""
     with invocation.workbench() as workbench:
         found = workbench.profile(name)
     invocation.emit({"profile": found}, lambda: _show(found))
@@ -48,6 +48,6 @@ def _show(found: Profile) -> None:
     click.echo(f"{found.name}: {found.label}")
     click.echo(f"  image  {found.image}")
     for check in found.checks:
-        click.echo(f"  check  {check.id}: {shlex.join(check.argv)}  (at most {check.timeout_s:g} s)")
+        click.echo(f"  check  {check.id}: {shlex.join(check.argv)}  (timeout {check.timeout_s:g} s)")
         for name, value in check.env.items():
             click.echo(f"         {name}={value}")

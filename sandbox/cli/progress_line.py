@@ -1,5 +1,5 @@
-"""How long checks have been running, for a person who waits: on a terminal a line that is rewritten every second, with
-the last line of output; elsewhere a line after 30 s and then one each minute.
+"""Show how long checks have been running. On a terminal a status line with the last line of output is rewritten every
+second; elsewhere a line is printed after 30 s and then each minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TAIL_BYTES = 4096
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds: between two looks, until the first line, and between further ones."""
+    """Seconds between two refreshes, until the first printed line, and between further lines."""
 
     tick_s: float = 1.0
     first_s: float = 30.0
@@ -39,7 +39,7 @@ class _Running:
 
 
 class Clock:
-    """Checks that run at the moment. A thread of its own shows them, from the start of the first one."""
+    """The checks that are running. A thread shows them from the start of the first one."""
 
     def __init__(self, status: StatusLine, say: Callable[[str], None], pace: Pace | None = None) -> None:
         self._status, self._say, self._pace = status, say, pace or Pace()
@@ -51,7 +51,7 @@ class Clock:
         self._thread: threading.Thread | None = None
 
     def begin(self, name: str, deadline_s: float) -> None:
-        """A check starts, or waits for its turn."""
+        """Show a check that starts or waits for its turn."""
         with self._lock:
             self._running[name] = _Running(name, deadline_s)
             self._queued, self._tail = "", b""
@@ -61,7 +61,7 @@ class Clock:
             self._thread.start()
 
     def queue(self, text: str) -> None:
-        """It waits; empty: its turn has come, and its time begins."""
+        """Show `text` while the check waits. Empty: its turn has come, and its time starts."""
         with self._lock:
             self._queued = text
             for running in self._running.values():
@@ -69,18 +69,18 @@ class Clock:
         self._refresh()
 
     def hear(self, chunk: bytes) -> None:
-        """Output of the check."""
+        """Take output of the check."""
         self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
 
     def end(self, name: str) -> None:
-        """A check is over."""
+        """Remove a check that has ended."""
         with self._lock:
             self._running.pop(name, None)
             self._tail = b""
         self._status.clear()
 
     def stop(self) -> None:
-        """Show no more lines, and erase the last one."""
+        """Stop the thread and erase the status line."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * self._pace.tick_s)
@@ -112,6 +112,6 @@ class Clock:
 
 
 def find_last_line(output: bytes) -> str:
-    """The last line with something on it, safe to show, on one line."""
+    """Find the last line that is not blank, neutralised and with single spaces."""
     lines = neutral(output.decode("utf-8", errors="replace")).split("\n")
     return next((text for line in reversed(lines) if (text := " ".join(line.split()))), "")

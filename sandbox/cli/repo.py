@@ -1,4 +1,4 @@
-"""`sandbox repo`: repositories."""
+"""`sandbox repo`: clone, show and remove repositories."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def repo() -> None:
 
 @repo.command()
 @click.argument("url")
-@click.option("--partial", is_flag=True, help="Leave out file contents until a task, fetch or run needs them.")
+@click.option("--partial", is_flag=True, help="Download file contents only when a task, fetch or run needs them.")
 @global_options
 @click.pass_obj
 def clone(invocation: Invocation, url: str, partial: bool) -> None:
-    """Clone URL into the cache, or fetch what is new when it is there."""
+    """Clone URL into the cache, or update an existing clone."""
     note("Cloning")
     with invocation.workbench() as workbench:
         result = workbench.clone(locate(workbench, url), partial=partial)
@@ -45,12 +45,12 @@ def _show(repository: Repository) -> None:
 
 @repo.command()
 @click.argument("url")
-@click.option("--ref", default="HEAD", help="Branch, tag or full commit id; default: the remote's default branch.")
-@click.option("--subpath", help="Only this directory.")
+@click.option("--ref", default="HEAD", help="Branch, tag or full commit id. Default: the remote's default branch.")
+@click.option("--subpath", help="Check out only this directory.")
 @global_options
 @click.pass_obj
 def fetch(invocation: Invocation, url: str, ref: str, subpath: str | None) -> None:
-    """Give the files of a ref of URL as an immutable checkout on this host."""
+    """Make an immutable checkout of a ref of URL on this host and print its path."""
     note("Fetching")
     with invocation.workbench() as workbench:
         result = workbench.fetch(locate(workbench, url), ref, subpath)
@@ -62,13 +62,13 @@ def fetch(invocation: Invocation, url: str, ref: str, subpath: str | None) -> No
 @repo.command("map")
 @click.argument("owner_id", metavar="REPO|TASK")
 @click.option(
-    "--token-budget", type=int, default=1500, show_default=True, help="Most tokens (of 4 characters) to print."
+    "--token-budget", type=int, default=1500, show_default=True, help="Maximum tokens (of 4 characters) to print."
 )
-@click.option("--include", "globs", multiple=True, metavar="GLOB", help="Only files that match; repeatable.")
+@click.option("--include", "globs", multiple=True, metavar="GLOB", help="Only files that match this glob. Repeatable.")
 @global_options
 @click.pass_obj
 def map_(invocation: Invocation, owner_id: str, token_budget: int, globs: tuple[str, ...]) -> None:
-    """Print the symbols that matter most, found by ctags in a container."""
+    """Print the most important symbols of the code, found by ctags in a container."""
     with invocation.workbench() as workbench:
         found = workbench.map(owner_id, token_budget, globs)
     invocation.emit(found, lambda: click.echo(neutral(found.map), nl=False))
@@ -79,8 +79,8 @@ def map_(invocation: Invocation, owner_id: str, token_budget: int, globs: tuple[
 @global_options
 @click.pass_obj
 def materialize(invocation: Invocation, repo_id: str) -> None:
-    """Bring everything that a partial clone left out."""
-    note("Fetching what is missing")
+    """Download everything that a partial clone left out."""
+    note("Fetching the missing objects")
     with invocation.workbench() as workbench:
         found = workbench.materialize(repo_id)
     invocation.emit({"repository": found}, lambda: _show(found))
@@ -102,7 +102,7 @@ def list_(invocation: Invocation) -> None:
 @global_options
 @click.pass_obj
 def show(invocation: Invocation, repo_id: str) -> None:
-    """Show one repository."""
+    """Show a repository."""
     with invocation.workbench() as workbench:
         found = workbench.repository(repo_id)
     invocation.emit({"repository": found}, lambda: _show(found))
@@ -110,11 +110,11 @@ def show(invocation: Invocation, repo_id: str) -> None:
 
 @repo.command()
 @click.argument("repo_id", metavar="REPO")
-@click.option("--discard", is_flag=True, help="Lose commits that were never pushed and uncommitted changes.")
+@click.option("--discard", is_flag=True, help="Delete unpushed commits and uncommitted changes, too.")
 @global_options
 @click.pass_obj
 def remove(invocation: Invocation, repo_id: str, discard: bool) -> None:
-    """Forget REPO and delete its cache clone; records of its closed tasks stay. The remote is not touched."""
+    """Unregister REPO and delete its cache clone. Records of its closed tasks are kept. The remote is not changed."""
     with invocation.workbench() as workbench:
         removed = workbench.remove_repository(repo_id, discard=discard)
     invocation.emit(removed, lambda: _show_removal(removed))

@@ -1,4 +1,4 @@
-"""Which repository a person means who names a directory."""
+"""Find the repository of a directory that the user names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def locate(workbench: Workbench, url: str) -> str:
-    """The URL to use: of the repository that a directory lies in, which is then named."""
+    """Find the URL to use. If `url` is a directory inside a repository, use the repository and print a note."""
     found = workbench.locate(url)
     if found != url:
         note(f"note: {one_line(url)} is inside {one_line(unquote(found.removeprefix('file://')))}")

@@ -1,4 +1,4 @@
-"""`sandbox run`: the main job."""
+"""`sandbox run`: verify a remote or local repository."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sandbox.text import one_line
 
 @click.command()
 @click.argument("url")
-@click.option("--ref", default="HEAD", help="Branch, tag or full commit id; default: the remote's default branch.")
+@click.option("--ref", default="HEAD", help="Branch, tag or full commit id. Default: the remote's default branch.")
 @click.option(
-    "--check", "checks", multiple=True, metavar="ID", help="Only this check and what it requires; repeatable."
+    "--check", "checks", multiple=True, metavar="ID", help="Run only this check and the checks it requires. Repeatable."
 )
 @click.option("--profile", help="Use this profile instead of the detected one.")
 @room_options
@@ -26,10 +26,10 @@ from sandbox.text import one_line
 @global_options
 @click.pass_obj
 def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, rooms: Rooms) -> int:
-    """Clone URL, check its tree out afresh, run the profile's checks there without network, and print the verdicts.
+    """Clone URL, run the profile's checks on a fresh checkout without network, and print the verdicts.
 
-    Of a local repository (or a directory in one) the commit is verified; uncommitted changes are named and left out.
-    Exits 0 when every check passed, else 1.
+    For a local repository (or a directory in one) the checked-out commit is verified; uncommitted changes are listed
+    but not verified. Exits with 0 when every check passed, else with 1.
     """
     started = time.monotonic()
     note(f"Cloning and verifying {ref}")
@@ -50,7 +50,7 @@ def _show(summary: RunSummary, took: str) -> None:
 
 
 def _warn(found: Uncommitted) -> None:
-    """The verdict is about the commit; the directory may be what was meant."""
+    """Warn that the verdict is about the commit only: the user may have meant the directory."""
     if found.count:
         least = "" if found.complete else "at least "
         changes = "1 uncommitted change" if found.count == 1 else f"{found.count} uncommitted changes"

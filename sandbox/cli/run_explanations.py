@@ -1,7 +1,7 @@
-"""What ended a check, and what to do about it, in words. Pure: a run in, lines out.
+"""Explain to users what ended a check and what to do about it. Pure: a run in, lines out.
 
-Facts come from the kernel, the engine and our own counting. Only the notes that begin with "its output says" are taken
-from what the guest printed, which may be anything: they are hints, and decide nothing.
+Facts come from the kernel, the engine and our own counters. Only the notes that begin with "its output says" come from
+what the guest printed, which may be anything: they are hints and never decide a verdict.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from sandbox.text import one_line
 
 _SHELL = 128  # a shell reports a program that a signal ended as 128 and its number: POSIX, XCU 2.8.2
 _SIGNALS = {
-    "SIGABRT": "it aborted itself, as after a failed assertion",
-    "SIGBUS": "it used memory behind which there was nothing, as of a file on a full /tmp or /dev/shm",
-    "SIGFPE": "an arithmetic error, as a division by zero",
+    "SIGABRT": "it aborted itself, for example after a failed assertion",
+    "SIGBUS": "it used mapped memory without a page behind it, for example of a file on a full /tmp or /dev/shm",
+    "SIGFPE": "an arithmetic error, for example a division by zero",
     "SIGHUP": "sent by one of its own processes",
-    "SIGILL": "an instruction that this CPU does not have, or a compiler's trap",
+    "SIGILL": "an instruction that this CPU does not have, or a trap that the compiler inserted",
     "SIGINT": "sent by one of its own processes",
     "SIGKILL": "sent by one of its own processes",
     "SIGPIPE": "it wrote to a program that had ended",
     "SIGSEGV": "it used memory that is not its own",
-    "SIGSYS": "a system call that no guest may make; docs/hardening.md lists them",
+    "SIGSYS": "a system call that guests may not make; docs/hardening.md lists them",
     "SIGTERM": "sent by one of its own processes",
-    "SIGTRAP": "a debugger's trap, or a failed assertion",
+    "SIGTRAP": "a debugger breakpoint, or a failed assertion",
     "SIGXCPU": "it set itself a limit of CPU time",
 }
 _SHELLS = {
-    126: "what a shell says when a file cannot be executed",
-    127: "what a shell says when there is no such command: it may be missing in the profile's image",
+    126: "the shell reports that a file cannot be executed",
+    127: "the shell reports that a command was not found: it may be missing in the profile's image",
 }
 
 
 def explain(run: CheckRun) -> tuple[str, ...]:
-    """One line for what ended it, unless it passed; then a line for each limit it met and each thing worth knowing."""
+    """One line for what ended the run, unless it passed; then one line for each limit it reached and each remark."""
     return (*_ENDINGS[run.verdict](run), *_cause(run), *_notes(run))
 
 
 def blame_of(run: CheckRun) -> str:
-    """What a failure is put down to beside the code: shown where a verdict is; empty for the code, or nothing known."""
+    """The likely cause of a failure if it is not the code; shown beside the verdict. Empty: the code, or unknown."""
     if run.cause is None or run.verdict is not Verdict.FAILED:
         return ""
     kinds = {CauseKind.ENVIRONMENT: "environment", CauseKind.GUEST_INFRASTRUCTURE: "a limit of the guest"}
@@ -49,7 +49,7 @@ def blame_of(run: CheckRun) -> str:
 
 
 def _cause(run: CheckRun) -> Iterator[str]:
-    """Of a failure; what else ended a check has a line already."""
+    """The cause of a failure. Other verdicts have their line already."""
     if run.verdict is Verdict.FAILED and run.cause is not None and run.cause.sentence != EXIT_STATUS_ONLY:
         yield f"cause: {run.cause.kind}: {one_line(run.cause.sentence)}"
 
@@ -62,18 +62,18 @@ def _failed(run: CheckRun) -> Iterator[str]:
     if run.signal is not None:
         yield f"ended by {_named(run.signal)}: {_meaning(run, run.signal)}"
     elif run.exit_code is None:
-        yield "could not be started: its command is not there, or cannot be executed"
+        yield "could not be started: its command does not exist or cannot be executed"
     elif run.exit_code in _SHELLS:
         yield f"exit code {run.exit_code}: {_SHELLS[run.exit_code]}"
     elif (name := _name(run.exit_code - _SHELL)) is not None:
         number = run.exit_code - _SHELL
-        yield f"exit code {run.exit_code}: a program that it ran was ended by {name}: {_meaning(run, number)}"
+        yield f"exit code {run.exit_code}: a program it ran was ended by {name}: {_meaning(run, number)}"
     else:
-        yield f"it ended by itself, with exit code {run.exit_code}"
+        yield f"it ended with exit code {run.exit_code}"
 
 
 def _timed_out(run: CheckRun) -> Iterator[str]:
-    yield f"stopped at its deadline, after {run.wall_time_s:.1f} s: timeout_s of the check (profile, config.toml)"
+    yield f"stopped at its deadline after {run.wall_time_s:.1f} s: timeout_s of the check (profile or config.toml)"
 
 
 def _oom_killed(run: CheckRun) -> Iterator[str]:
@@ -81,16 +81,16 @@ def _oom_killed(run: CheckRun) -> Iterator[str]:
     peak = f"its peak was {amount(usage.memory_peak_bytes)}, " if usage.memory_peak_bytes is not None else ""
     limit = amount(usage.limits.memory_bytes)
     yield f"the kernel killed it at its memory limit: {peak}the limit is {limit} (limits.memory_bytes)"
-    yield "files in /tmp, its home and /dev/shm count as memory; fewer jobs at once (make -j) need less of it"
+    yield "files in /tmp, its home and /dev/shm count as memory; fewer parallel jobs (make -j) need less memory"
 
 
 def _killed(run: CheckRun) -> Iterator[str]:
     if run.exit_code is not None:
-        yield "stopped on request: by `check stop`, or an interrupted or cancelled command"
+        yield "stopped on request: by `check stop`, or because its command was interrupted or cancelled"
     elif run.wall_time_s:
-        yield "its guest ended without a report: somebody ended the container or the engine, or gVisor met a limit"
+        yield "its guest ended without a report: the container or the engine was stopped, or gVisor reached a limit"
     else:
-        yield "stopped on request before it began"
+        yield "stopped on request before it started"
 
 
 def _output_limit(run: CheckRun) -> Iterator[str]:
@@ -107,10 +107,10 @@ def _disk_limit(run: CheckRun) -> Iterator[str]:
     elif (usage.disk_used_files or 0) > limits.disk_files:
         yield f"stopped at its disk limit: more than {limits.disk_files:,} files (limits.disk_files)"
     else:
-        yield "stopped because the host's disk is nearly full: see disk.min_free_bytes in docs/configuration.md"
+        yield "stopped because the host's disk is almost full: see disk.min_free_bytes in docs/configuration.md"
     if not run.clean_room:
-        yield "what it wrote is still among the task's files; until it is removed, checks are stopped again:"
-        yield f"`sandbox task clean {run.task_id or 'TASK'}` takes away what no commit would hold"
+        yield "the files it wrote are still in the task; until they are removed, its checks are stopped again:"
+        yield f"`sandbox task clean {run.task_id or 'TASK'}` removes all files that a commit would not contain"
 
 
 _ENDINGS = {
@@ -141,7 +141,7 @@ def _meaning(run: CheckRun, number: int) -> str:
     if name == "SIGXFSZ":
         return f"a file grew past {amount(run.usage.limits.file_bytes)} (limits.file_bytes)"
     if name == "SIGKILL" and run.usage.oom_kills is None:
-        return "sent by one of its own processes, or by the kernel for memory, which this host does not count"
+        return "sent by one of its own processes, or by the kernel for lack of memory, which this host does not count"
     return _SIGNALS.get(name, "sent by one of its own processes")
 
 
@@ -150,19 +150,19 @@ def _notes(run: CheckRun) -> Iterator[str]:
     limits = usage.limits
     if usage.forks_refused:
         times = "once" if usage.forks_refused == 1 else f"{usage.forks_refused:,} times"
-        yield f"it may have {limits.pids:,} processes and threads: starting one more failed {times} (limits.pids)"
+        yield f"it may have {limits.pids:,} processes and threads: starting another one failed {times} (limits.pids)"
     elif usage.forks_refused is None and usage.pids_peak is not None and usage.pids_peak >= limits.pids:
-        yield f"it had all {limits.pids:,} processes and threads that it may have (limits.pids)"
+        yield f"it reached its limit of {limits.pids:,} processes and threads (limits.pids)"
     used = usage.disk_used_bytes or 0, usage.disk_used_files or 0
     if run.verdict is not Verdict.DISK_LIMIT and (used[0] > limits.disk_bytes or used[1] > limits.disk_files):
-        yield f"its files take {amount(used[0])} in {used[1]:,} names, more than they may: longer checks are stopped"
+        yield f"its files take {amount(used[0])} in {used[1]:,} files, more than its limit: longer checks are stopped"
     if usage.leftover_processes:
         processes = "1 process was" if usage.leftover_processes == 1 else f"{usage.leftover_processes} processes were"
-        yield f"{processes} still running when it had ended, and killed"
+        yield f"{processes} still running when it ended, and killed"
     for stream, total in (("stdout", run.stdout_bytes), ("stderr", run.stderr_bytes)):
         if total > limits.output_bytes:
             dropped = amount(total - limits.output_bytes)
-            yield f"{stream}: {amount(total)}, of which {dropped} in the middle were not kept (limits.output_bytes)"
+            yield f"{stream}: {amount(total)}, of which {dropped} in the middle were dropped (limits.output_bytes)"
     if run.verdict is Verdict.FAILED and not blame_of(run):
         yield from _said(run)
 
@@ -170,9 +170,9 @@ def _notes(run: CheckRun) -> Iterator[str]:
 def _said(run: CheckRun) -> Iterator[str]:
     limits = run.usage.limits
     hints = {
-        "No space left on device": f"there is room for {amount(limits.tmp_bytes)} in /tmp (limits.tmp_bytes) and for "
-        f"{amount(limits.home_bytes)} in its home directory (limits.home_bytes)",
-        "Too many open files": f"each process may have {limits.open_files:,} (limits.open_files)",
+        "No space left on device": f"it may write {amount(limits.tmp_bytes)} to /tmp (limits.tmp_bytes) and "
+        f"{amount(limits.home_bytes)} to its home directory (limits.home_bytes)",
+        "Too many open files": f"each process may have {limits.open_files:,} open files (limits.open_files)",
         "Read-only file system": "a check may write to its worktree, /tmp, its home directory and /report",
         "Temporary failure in name resolution": "a check has no network",
         "Network is unreachable": "a check has no network",
@@ -183,7 +183,7 @@ def _said(run: CheckRun) -> Iterator[str]:
 
 
 def amount(size: int | None) -> str:
-    """Bytes for people: `512 MiB`, `1.5 GiB`."""
+    """Format bytes: `512 MiB`, `1.5 GiB`."""
     value = float(size or 0)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024 or unit == "GiB":

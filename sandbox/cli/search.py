@@ -1,4 +1,4 @@
-"""`sandbox file search`: find lines and paths in a task's files."""
+"""`sandbox file search`: find lines and paths in the files of a task."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from sandbox.models import SearchQuery, SearchResult
 from sandbox.text import one_line
 
 _STOPPED = {
-    "max_results": "there is more: raise --max-results",
-    "time": "the time was up before all files were searched: raise --timeout",
-    "pattern": "the pattern takes too many steps on a line, so the rest was not searched",
+    "max_results": "there are more results: raise --max-results",
+    "time": "the search timed out before it had read all files: raise --timeout",
+    "pattern": "the pattern takes too many steps on a line, so the search stopped there",
 }
 
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.argument("pattern", required=False)
-@click.option("--glob", help="Only paths that match, as in .gitignore, with {a,b}; without PATTERN: list them.")
-@click.option("--regex", is_flag=True, help="PATTERN is a Perl-compatible regular expression, not text.")
-@click.option("--ignore-case", is_flag=True, help="Upper and lower case are the same.")
-@click.option("--include-ignored", is_flag=True, help="Also untracked files that .gitignore leaves out.")
-@click.option("--max-results", type=int, default=200, show_default=True, help="Most lines (or paths) to print.")
-@click.option("--timeout", "timeout_s", type=float, default=10.0, show_default=True, help="Most seconds to search.")
+@click.option("--glob", help="Only paths that match, as in .gitignore, with {a,b}. Without PATTERN, list them.")
+@click.option("--regex", is_flag=True, help="Treat PATTERN as a Perl-compatible regular expression.")
+@click.option("--ignore-case", is_flag=True, help="Ignore upper and lower case.")
+@click.option("--include-ignored", is_flag=True, help="Also search untracked files that .gitignore excludes.")
+@click.option("--max-results", type=int, default=200, show_default=True, help="Maximum lines (or paths) to print.")
+@click.option("--timeout", "timeout_s", type=float, default=10.0, show_default=True, help="Maximum seconds to search.")
 @global_options
 @click.pass_obj
 def search(invocation: Invocation, /, task_id: str, **query: Any) -> None:
-    """Find PATTERN in TASK's files as they are now; a pattern that begins with '-' goes after '--'."""
+    """Find PATTERN in the current files of TASK. Put a pattern that starts with '-' after '--'."""
     with invocation.workbench() as workbench:
         result = workbench.search(task_id, SearchQuery(**query))
     invocation.emit(result, lambda: _show(result))
@@ -53,7 +53,7 @@ def _summary(result: SearchResult) -> str:
     if result.skipped.too_large:
         parts.append(f"{result.skipped.too_large} too large to search")
     if result.skipped.ignored:
-        parts.append(f"{result.skipped.ignored} ignored ones left out")
+        parts.append(f"{result.skipped.ignored} ignored files not searched")
     if result.stopped_by is not None:
         parts.append(_STOPPED[result.stopped_by])
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""Serve agents: over a client's pipes, or at an address."""
+"""Serve agents over standard streams or HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What the options of `sandbox mcp` say of either transport."""
+    """Options of `sandbox mcp` for both transports."""
 
     approvals: Literal["policy", "auto"]
     every_tool: bool
@@ -25,14 +25,14 @@ class ServerOptions:
 def serve_client(invocation: Invocation, options: ServerOptions) -> int:
     """Serve the client at our standard streams, in a second process.
 
-    Clients end what they have started with a signal, after seconds. So the process that they know ends with the
-    session, and the other one stays until the last check of that session has ended, at its deadline at the latest.
+    Clients kill the process that they started after a few seconds. So that process ends with the session, and the
+    second process lives until the last check of the session has ended, at its deadline at the latest.
     """
     role = fork()
     if isinstance(role, Starter):
         message = role.wait_for_message()
         return message[0] if message else role.wait_for_end()
-    from sandbox.agent.transports.stdio import serve_stdio  # noqa: PLC0415 - lazy: the SDK takes most of a second to load
+    from sandbox.agent.transports.stdio import serve_stdio  # noqa: PLC0415 - lazy: the SDK loads for most of a second
 
     role.end_with_starter()
     with invocation.agent_workbench() as workbench:
@@ -45,7 +45,7 @@ def serve_client(invocation: Invocation, options: ServerOptions) -> int:
 
 
 def serve_address(invocation: Invocation, options: ServerOptions, address: str, token_file: Path | None) -> int:
-    """Serve clients over HTTP until a signal; checks that run then are stopped."""
+    """Serve clients over HTTP until a signal. Checks that are running then are stopped."""
     from sandbox.agent.transports.http import serve_http  # noqa: PLC0415 - as above
 
     with invocation.agent_workbench() as workbench:

@@ -1,4 +1,4 @@
-"""`sandbox task snapshot|snapshots|restore|clean|fork|log`: kept states of a task, and what was done to it."""
+"""`sandbox task snapshot|snapshots|restore|clean|fork|log`: the saved states of a task, and its journal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
-@click.option("--label", default="", help="A name for people.")
+@click.option("--label", default="", help="Label of the snapshot.")
 @global_options
 @click.pass_obj
 def snapshot(invocation: Invocation, task_id: str, label: str) -> None:
-    """Keep the working state of TASK, to restore it or to fork from it."""
+    """Save the working state of TASK, to restore it later or to fork from it."""
     with invocation.workbench() as workbench:
         taken = workbench.snapshot(task_id, label)
     invocation.emit(taken, lambda: _show_taken(taken))
@@ -51,9 +51,9 @@ def snapshots(invocation: Invocation, task_id: str) -> None:
 @global_options
 @click.pass_obj
 def restore(invocation: Invocation, task_id: str, snapshot_id: str) -> None:
-    """Make the files of TASK equal to a snapshot of it, or to its head or base commit.
+    """Set the files of TASK to one of its snapshots, or to its head or base commit.
 
-    The state before is kept as a snapshot; ignored files stay; the branch does not move.
+    The current state is saved as a snapshot first. Ignored files are kept. The branch does not move.
     """
     with invocation.workbench() as workbench:
         restored = workbench.restore(task_id, snapshot_id)
@@ -67,14 +67,14 @@ def _show_restored(restored: Restored) -> None:
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
-@click.option("--without", multiple=True, metavar="PATH", help="Lose this new file or folder as well; repeatable.")
-@click.option("--discard", is_flag=True, help="Lose all uncommitted changes.")
+@click.option("--without", multiple=True, metavar="PATH", help="Also delete this new file or folder. Repeatable.")
+@click.option("--discard", is_flag=True, help="Delete all uncommitted changes, too.")
 @global_options
 @click.pass_obj
 def clean(invocation: Invocation, task_id: str, without: tuple[str, ...], discard: bool) -> None:
-    """Take away from the files of TASK all that no commit would hold: build output, ignored files, special ones.
+    """Delete the files of TASK that a commit would not contain: build output, ignored files, special files.
 
-    Uncommitted changes stay, and are kept as a snapshot first. The task's container goes, too.
+    Uncommitted changes are kept, and saved as a snapshot first. The task's container is removed, too.
     """
     with invocation.workbench() as workbench:
         cleaned = workbench.clean_task(task_id, without, discard=discard)
@@ -84,17 +84,17 @@ def clean(invocation: Invocation, task_id: str, without: tuple[str, ...], discar
 def _show_cleaned(cleaned: Cleaned) -> None:
     click.echo(f"clean at tree {cleaned.tree[:12]}: {len(cleaned.changes)} uncommitted change(s)")
     if cleaned.previous is not None:
-        click.echo(f"  kept as    {cleaned.previous.id}")
+        click.echo(f"  saved as   {cleaned.previous.id}")
 
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
-@click.option("--snapshot", "snapshot_id", help="Start from this snapshot; default: the working state of now.")
-@click.option("--prompt", help="What the new task is for; default: the same.")
+@click.option("--snapshot", "snapshot_id", help="Snapshot to start from. Default: the current working state.")
+@click.option("--prompt", help="Purpose of the new task. Default: that of TASK.")
 @global_options
 @click.pass_obj
 def fork(invocation: Invocation, task_id: str, snapshot_id: str | None, prompt: str | None) -> None:
-    """Create a task that goes on from a state of TASK, on a branch of its own."""
+    """Create a task that continues from a state of TASK on its own branch."""
     with invocation.workbench() as workbench:
         made = workbench.fork_task(task_id, snapshot_id, prompt)
     invocation.emit({"task": made}, lambda: show_task(made))
@@ -105,7 +105,7 @@ def fork(invocation: Invocation, task_id: str, snapshot_id: str | None, prompt: 
 @global_options
 @click.pass_obj
 def log(invocation: Invocation, task_id: str) -> None:
-    """Show what was done to TASK, oldest first, refused operations too."""
+    """Show all operations on TASK, oldest first, including refused ones."""
     with invocation.workbench() as workbench:
         entries = workbench.log(task_id)
     head = ["AT", "ACTOR", "WHO", "OPERATION", "ALLOWED", "RESULT", "SECONDS", "ABOUT"]
@@ -127,14 +127,14 @@ def _row(entry: JournalEntry) -> list[str]:
 
 
 def _who(entry: JournalEntry) -> str:
-    """The user of the system, and the client that spoke for them."""
+    """The system user, and the client that acted for this user."""
     if entry.by is None:
         return "-"
     return one_line(f"{entry.by.user}{f' by {entry.by.client}' if entry.by.client else ''}")[:40]
 
 
 def _allowed(entry: JournalEntry) -> str:
-    """How an agent's call was allowed: by the policy, unasked (auto), or by which approval."""
+    """How an agent's call was allowed: by the policy, by `--approvals auto`, or by which approval."""
     if entry.allowed is None:
         return "-"
     return f"{entry.allowed.how} {entry.allowed.approval_id}".rstrip()

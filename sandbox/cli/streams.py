@@ -1,9 +1,9 @@
-"""The standard streams of the command. Whether anybody reads them decides neither what is done nor the exit code.
+"""The standard streams of the command. Whether they are read changes neither what a command does nor its exit code.
 
-- A closed descriptor is opened on `/dev/null`: else the next file opened takes its number, and children write into it.
-- What a reader who went away (`| head`) does not take is dropped: a run that passed has passed, also when its summary
-  found nobody. click would end the process with 1, which says that a check did not pass.
-- A result that cannot be written (a full disk) is an error, at the end; progress is never worth failing for.
+- A closed descriptor is opened on `/dev/null`. Else the next file opened gets its number, and children write to it.
+- Output is dropped after its reader has ended (`| head`): a run that passed has passed even if its summary was not
+  read. click would end the process with 1, which means that a check did not pass.
+- A result that cannot be written (a full disk) is an error at the end. Progress that cannot be written is not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
 class Output(io.FileIO):
-    """Writes to a descriptor and never fails: `lost` says what kept it from writing, other than a reader who left."""
+    """Writes to a descriptor and never fails. `last_error`: other than a reader that ended."""
 
     lost: OSError | None = None
 
@@ -42,13 +42,13 @@ class Output(io.FileIO):
 
 
 def guard_streams(status: StatusLine) -> Output:
-    """Guard the streams of a process that runs this command only; returns what standard output ends in.
+    """Guard the streams of a process that runs only this command. Returns the guarded standard output.
 
-    What is written takes the place of the status line.
+    Each write erases the status line first.
     """
     for descriptor in (_INPUT, _OUTPUT, _ERRORS):
         _occupy(descriptor)
-    sys.stdin = sys.stdin or open(_INPUT, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stdin = sys.stdin or open(_INPUT, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the process ends
     output = Output(_OUTPUT, status)
     sys.stdout = _text(output, sys.stdout)
     sys.stderr = _text(Output(_ERRORS, status), sys.stderr)
@@ -56,7 +56,7 @@ def guard_streams(status: StatusLine) -> Output:
 
 
 def _occupy(descriptor: int) -> None:
-    """In ascending order the lowest free number is the one that is missing."""
+    """Open `/dev/null` on a closed descriptor: called in ascending order, so the lowest free number is this one."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -64,7 +64,7 @@ def _occupy(descriptor: int) -> None:
 
 
 def _text(output: Output, replaced: TextIO | None) -> TextIO:
-    """As the interpreter made it; it was None when its descriptor was closed."""
+    """A text stream like the interpreter's, which is None if its descriptor was closed."""
     return io.TextIOWrapper(
         io.BufferedWriter(output),
         encoding=replaced.encoding if replaced else "utf-8",

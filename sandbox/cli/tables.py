@@ -1,4 +1,4 @@
-"""Tables on a terminal: no wider than it, with colors for what is good and bad. Loaded for them only: rich is slow."""
+"""Tables on a terminal: no wider than it, with colored states. Imported only when needed: rich loads slowly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OTHERS = {"VERDICT": "yellow", "STATE": "yellow"}
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """One line a row: what has no room is cut, but for the first column, which people copy."""
+    """Print one line per row. Cells that do not fit are cut, except the first column, which users copy."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, header in enumerate(headers):
         kept = number == 0 or header in _JUDGED

@@ -1,4 +1,4 @@
-"""`sandbox task`, and `diff` and `status`, which are also commands of their own."""
+"""`sandbox task`, and `diff` and `status`, which are also top-level commands."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def task() -> None:
 
 @task.command()
 @click.argument("repo_id", metavar="REPO")
-@click.option("--prompt", default="", help="What the task is for; part of its branch name.")
-@click.option("--base", "base_branch", help="Branch, tag or commit to start from; default: the default branch.")
+@click.option("--prompt", default="", help="Purpose of the task; part of its branch name.")
+@click.option("--base", "base_branch", help="Branch, tag or commit to start from. Default: the default branch.")
 @click.option("--kind", type=click.Choice(["worktree"]), default="worktree", help="How the task keeps its files.")
-@click.option("--from-snapshot", help="Go on from this snapshot of any task of REPO; instead of --base.")
+@click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
 @global_options
 @click.pass_obj
 def create(
@@ -39,11 +39,11 @@ def create(
 
 @task.command("list")
 @click.argument("repo_id", metavar="[REPO]", required=False)
-@click.option("--all", "everything", is_flag=True, help="Also closed tasks; with --json they are there anyway.")
+@click.option("--all", "everything", is_flag=True, help="Also list closed tasks; --json always does.")
 @global_options
 @click.pass_obj
 def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None:
-    """List open tasks, of one REPO if named; newest first."""
+    """List open tasks, newest first: all of them, or those of REPO."""
     with invocation.workbench() as workbench:
         if invocation.json:
             invocation.emit({"tasks": workbench.tasks(repo_id)}, lambda: None)
@@ -56,7 +56,7 @@ def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None
 @global_options
 @click.pass_obj
 def show(invocation: Invocation, task_id: str) -> None:
-    """Show one task."""
+    """Show a task."""
     with invocation.workbench() as workbench:
         found = workbench.task(task_id)
     invocation.emit({"task": found}, lambda: show_task(found))
@@ -64,12 +64,12 @@ def show(invocation: Invocation, task_id: str) -> None:
 
 @task.command()
 @click.argument("task_id", metavar="TASK")
-@click.option("--delete", is_flag=True, help="Remove the worktree too; refused while it has uncommitted changes.")
-@click.option("--discard", is_flag=True, help="With --delete: lose uncommitted changes.")
+@click.option("--delete", is_flag=True, help="Also delete the worktree; refused if it has uncommitted changes.")
+@click.option("--discard", is_flag=True, help="With --delete: delete uncommitted changes, too.")
 @global_options
 @click.pass_obj
 def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> None:
-    """End TASK. Its branch on the remote is kept."""
+    """Close TASK. Its branch on the remote is kept."""
     with invocation.workbench() as workbench:
         closed = workbench.close_task(task_id, delete_worktree=delete, discard=discard)
     invocation.emit({"task": closed}, lambda: show_task(closed))
@@ -97,14 +97,14 @@ def _show_status(found: Status) -> None:
 
 
 def _named(change: Change | DiffFile) -> str:
-    """The path of a change; of a rename both."""
+    """The path of a change; both paths of a rename."""
     return f"{one_line(change.old_path)} -> {one_line(change.path)}" if change.old_path else one_line(change.path)
 
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option(
-    "--against", type=click.Choice(["base", "head"]), default="base", help="Compare with base or last commit."
+    "--against", type=click.Choice(["base", "head"]), default="base", help="Compare with the base or last commit."
 )
 @global_options
 @click.pass_obj
@@ -118,7 +118,7 @@ def diff(invocation: Invocation, task_id: str, against: str) -> None:
 def _show_diff(found: Diff) -> None:
     click.echo(neutral(found.text), nl=False)
     if found.truncated:
-        note("... the diff is longer than what is shown; all its files:")
+        note("... the diff was cut; all its files:")
         for file in found.files:
             note(f"  {file.kind.value:<12} {_named(file)}")
 

@@ -1,4 +1,4 @@
-"""How tasks are shown."""
+"""Print tasks: one with its details, or a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show_task(found: Task) -> None:
-    """A few lines on stdout."""
+    """Print the details of a task on stdout."""
     click.echo(found.id)
     click.echo(f"  created   {format_local(found.created_at)} ({format_relative(found.created_at)})")
     click.echo(f"  branch    {found.branch}")
@@ -33,10 +33,10 @@ def show_task(found: Task) -> None:
 
 
 def show_tasks(found: Sequence[TaskLine], *, everything: bool) -> None:
-    """A table, newest first; closed ones only when `everything` is asked for, else their number."""
+    """Print a table, newest first. Closed tasks are listed only with `everything`, else counted."""
     shown = [line for line in reversed(found) if everything or line.status is not TaskStatus.CLOSED]
     rows = [[t.id, t.status, format_for_listing(t.created_at), one_line(t.repo_id), one_line(t.prompt)] for t in shown]
     table(["TASK", "STATUS", "CREATED", "REPOSITORY", "PROMPT"], rows)
     hidden = len(found) - len(shown)
     if hidden:
-        note(f"{hidden} closed, --all shows {'it' if hidden == 1 else 'them'}")
+        note(f"{hidden} closed task{'' if hidden == 1 else 's'} not shown: use --all")

@@ -1,8 +1,8 @@
-"""What the command knows of the terminal: whether there is one, how wide it is, and the one line that is rewritten.
+"""The terminal: whether there is one, how wide it is, and its status line.
 
-A status line is the last line of a terminal, for what changes while the command works. Whatever is printed takes its
-place, also on the other stream: `streams.Output` erases it before each write. So progress is never glued to a result.
-Where there is no terminal, on a dumb one and under CI no line is rewritten.
+The status line is the last line of a terminal; it shows progress and is rewritten in place. `streams.GuardedStream`
+erases it before each write to stdout or stderr, so that progress is never mixed with a result. There is no status line
+without a terminal, on a dumb terminal, and under CI.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _USUAL = 80
 
 
 def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a person looks at this stream on a terminal that can move its cursor."""
+    """Whether this stream is a terminal that can move its cursor, outside CI."""
     try:
         return stream.isatty() and environ.get("TERM") != "dumb" and not environ.get("CI")
     except ValueError:  # closed
@@ -29,12 +29,12 @@ def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> b
 
 
 def uses_color(environ: Mapping[str, str] = os.environ) -> bool:
-    """https://no-color.org: set and not empty."""
+    """Whether colors are on: not if NO_COLOR is set and not empty (https://no-color.org)."""
     return not environ.get("NO_COLOR")
 
 
 def count_cells(text: str) -> int:
-    """Columns that a text takes on a terminal: two for wide characters, none for combining ones."""
+    """Columns of a text on a terminal: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
@@ -47,7 +47,7 @@ def _width(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """At most so many columns of a text, with an ellipsis where text is left out."""
+    """Cut a text to `width` columns; an ellipsis marks the cut."""
     if count_cells(text) <= width:
         return text
     kept, left = "", width - 1
@@ -60,7 +60,7 @@ def cut(text: str, width: int) -> str:
 
 
 class StatusLine:
-    """The line. Safe to use from several threads. `live` False: there is no such line, and no call writes one."""
+    """The status line; thread-safe. With `live` False there is none, and no method writes."""
 
     def __init__(self, *, live: bool = False) -> None:
         self.live = live
@@ -68,14 +68,14 @@ class StatusLine:
         self._lock = threading.Lock()
 
     def show(self, text: str) -> None:
-        """Write it anew; the text has no control characters."""
+        """Replace the line. The text must have no control characters."""
         if self.live:
             with self._lock:
                 self._shown = True
                 _write(_ERASE + cut(text, max(_columns() - 1, _NARROWEST)))
 
     def clear(self) -> None:
-        """Erase it, if it is there."""
+        """Erase the line if it is shown."""
         if self._shown:
             with self._lock:
                 self._shown = False
@@ -83,7 +83,7 @@ class StatusLine:
 
 
 def _columns() -> int:
-    """Of the terminal behind stderr: stdout may be a pipe."""
+    """Width of the terminal at stderr: stdout may be a pipe."""
     try:
         return os.get_terminal_size(_ERRORS).columns or _USUAL
     except OSError:
@@ -91,6 +91,6 @@ def _columns() -> int:
 
 
 def _write(text: str) -> None:
-    """Past the stream, whose writes erase the line."""
+    """Write to the descriptor directly: a write to the stream would erase the line."""
     with suppress(OSError):
         os.write(_ERRORS, text.encode("utf-8", errors="replace"))

@@ -1,4 +1,4 @@
-"""Times for people: local, with their offset; in a listing on a terminal how long ago. JSON has UTC."""
+"""Times for users: local with their offset; in a listing on a terminal relative. JSON has UTC."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def format_local(at: datetime) -> str:
 
 
 def format_for_listing(at: datetime) -> str:
-    """For a column: `3 min ago` on a terminal, the local time elsewhere."""
+    """For a table column: `3 min ago` on a terminal, the local time elsewhere."""
     return format_relative(at) if is_interactive(sys.stdout) else format_local(at)
 
 
 def format_relative(at: datetime, now: datetime | None = None) -> str:
-    """`3 min ago`, `in 2 h`; the date when it is more than 30 days away."""
+    """`3 min ago`, `in 2 h`; the date if it is more than 30 days away."""
     away = at - (now or datetime.now(UTC))
     if abs(away) > _LONG:
         return at.astimezone().date().isoformat()

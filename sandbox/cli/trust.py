@@ -1,4 +1,4 @@
-"""`sandbox trust`: checks that a repository suggests."""
+"""`sandbox trust`: the checks that a repository suggests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sandbox.text import one_line
 
 @click.command()
 @click.argument("repo_id", metavar="REPO")
-@click.option("--hash", "sha256", metavar="HASH", help="Use the checks whose file has this hash.")
-@click.option("--revoke", is_flag=True, help="Use nothing that REPO suggests any more.")
+@click.option("--hash", "sha256", metavar="HASH", help="Trust the suggested checks if their file has this hash.")
+@click.option("--revoke", is_flag=True, help="Stop trusting all suggested checks of REPO.")
 @global_options
 @click.pass_obj
 def trust(invocation: Invocation, repo_id: str, sha256: str | None, revoke: bool) -> None:
-    """Show the checks that REPO suggests in .sandbox/checks.toml, or use them: only those you have looked at."""
+    """Show the checks that REPO suggests in .sandbox/checks.toml, or trust them after you have reviewed them."""
     if revoke and sha256:
         raise SandboxError(ErrorCode.INVALID_INPUT, "Give either --hash or --revoke")
     with invocation.workbench() as workbench:

@@ -1,4 +1,4 @@
-"""Show check runs to a person while they happen and afterwards."""
+"""Show check runs to the user, while they run and afterwards."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TAIL_LINES = 15
 
 
 class Progress:
-    """Announces checks on stderr, and says how long they have been running; with `follow` shows their output instead.
+    """Announces checks on stderr and shows how long they have been running, or their output with `follow`.
 
-    `parallel`: several run at once.
+    `parallel`: several checks run at once.
     """
 
     def __init__(self, *, follow: bool = False, parallel: bool = False) -> None:
@@ -36,7 +36,7 @@ class Progress:
         self._status = StatusLine()
 
     def watch(self) -> Watch:
-        """Callbacks for the workbench. The clock ends with the command, also when that fails."""
+        """Callbacks for the workbench. The clock stops with the command, even if the command fails."""
         context = click.get_current_context()
         if self._follow:
             return Watch(announce=self._announce, follow=self._echo, queued=self._queued)
@@ -68,7 +68,7 @@ class Progress:
         for shower in self._showers.values():
             sys.stderr.write(shower.finish())
         self._showers.clear()
-        known = ", known already" if run.cached else ""
+        known = ", cached" if run.cached else ""
         note(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s{known}")
 
     def _echo(self, stream: str, chunk: bytes) -> None:
@@ -83,15 +83,15 @@ def ordinal(number: int) -> str:
 
 
 def verdict_text(run: CheckRun) -> str:
-    """The verdict in color, and what a failure is put down to where that is not the code."""
+    """The verdict in color, with the likely cause of a failure if that is not the code."""
     verdict = click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
     return f"{verdict} ({found})" if (found := blame_of(run)) else verdict
 
 
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
-    """One line a run; what ended it in words; for what did not pass the failing tests, or the end of its output.
+    """Print one line per run and what ended it; if it did not pass, the failing tests or the end of its output.
 
-    `owner_id`: whose runs they are, where it is no task.
+    `owner_id`: the repository, for runs that belong to no task.
     """
     for run in runs:
         click.echo(f"  {run.check_id:<10} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
@@ -103,7 +103,7 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
 
 
 def _facts(run: CheckRun) -> str:
-    facts = ["known already"] if run.cached else []
+    facts = ["cached"] if run.cached else []
     if run.report is not None:
         bad = run.report.failures + run.report.errors
         counted = f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests"
@@ -116,7 +116,7 @@ def _facts(run: CheckRun) -> str:
 
 
 def _show_failure(run: CheckRun) -> None:
-    """A crash hides behind no report: its own words come first, and then the tests that failed before."""
+    """Print the failing tests of the report, after a crash the end of the output first: the report may miss it."""
     tests = run.report is not None and bool(run.report.failed)
     if not tests or crash_of(run) is not None:
         _show_tails(run)
@@ -140,11 +140,11 @@ def _location(failure: TestFailure) -> str:
 
 
 def _show_where(run: CheckRun, owner_id: str | None) -> None:
-    """An answer that was known already has no log of its own."""
+    """Print the command that shows the whole log. A cached verdict has no log of its own."""
     if owner_id is not None and not run.cached:
-        click.echo(copyable(f"      all of it: sandbox check log {owner_id} {run.run_id}"))
+        click.echo(copyable(f"      full log: sandbox check log {owner_id} {run.run_id}"))
 
 
 def elapsed(started: float) -> str:
-    """Seconds since a monotonic time, for people."""
+    """Format the seconds since a monotonic time."""
     return f"{time.monotonic() - started:.1f} s"

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
-@click.option("--detach", is_flag=True, help="Return at once; the checks go on in the background (see check wait).")
+@click.option("--detach", is_flag=True, help="Return at once; the checks run in the background (see check wait).")
 @room_options
 @runtime_option
 @global_options
 @click.pass_obj
 def verify(invocation: Invocation, task_id: str, rooms: Rooms, detach: bool) -> int:
-    """Run all checks over TASK's last commit in clean rooms: fresh checkout, fresh containers.
+    """Run all checks on TASK's last commit in clean rooms: a fresh checkout in fresh containers.
 
-    What clean rooms said of the same tree, image and checks before is answered at once, unless --no-cache.
-    Exits 0 when every check passed, else 1.
+    Verdicts of earlier clean rooms for the same tree, image and checks are reused unless --no-cache is given.
+    Exits with 0 when every check passed, else with 1.
     """
     if detach:
         return start_detached(invocation, lambda workbench: workbench.start_verify(task_id, options=rooms.options))
@@ -38,13 +38,13 @@ def verify(invocation: Invocation, task_id: str, rooms: Rooms, detach: bool) -> 
         repo_id = workbench.task(task_id).repo_id
         left_out = 0 if invocation.json else _uncommitted(workbench, task_id)
     if left_out:
-        note(f"It says nothing about {left_out} uncommitted change(s) of the task: commit, and verify again.")
+        note(f"{left_out} uncommitted change(s) of the task are not verified: commit them and verify again.")
     invocation.emit(result, lambda: _show(result, repo_id))
     return 0 if result.verified else 1
 
 
 def _uncommitted(workbench: Workbench, task_id: str) -> int:
-    """0 also when nobody can tell: the verdict is about the commit, and there already."""
+    """Count uncommitted changes; 0 if they cannot be read: the verdict on the commit is there already."""
     try:
         return len(workbench.status(task_id).changes)
     except SandboxError:
@@ -52,7 +52,7 @@ def _uncommitted(workbench: Workbench, task_id: str) -> int:
 
 
 def _show(result: Verification, repo_id: str) -> None:
-    show_runs(result.runs, repo_id)  # one that is known may be of `sandbox run`
+    show_runs(result.runs, repo_id)  # a cached run may be of `sandbox run`
     for line in result.differences:
         click.echo(f"  {neutral(line)}")
     word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")

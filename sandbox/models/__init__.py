@@ -1,7 +1,7 @@
 """Public data shapes: what the workbench takes and returns, what is stored, what `--json` prints.
 
-Field names are the JSON contract. Every model is frozen and refuses unknown fields. A module of them is loaded when one
-of its names is first asked for: a command pays for the shapes it uses (docs/adr/0003).
+Field names are the JSON contract. Every model is frozen and refuses unknown fields. A module is imported when one of
+its names is first used, so that a command loads only the models it needs (docs/adr/0003).
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    """Load the module that has the name, and keep it here."""
+    """Import the module that defines the name, and cache the name here."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
@@ -196,5 +196,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """For help and completion: names that were not asked for yet are there too."""
+    """All names, for help and completion, including those not imported yet."""
     return [*globals(), *_MODULE_OF.keys() - globals().keys()]

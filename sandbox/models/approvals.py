@@ -1,4 +1,4 @@
-"""Questions to a person, and their answers."""
+"""Approval requests of agents, and the answers of users."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sandbox.models.words import ApprovalScope, ApprovalState
 
 
 class Approval(Model):
-    """A question to a person about one call of an agent, and its answer.
+    """A question to the user about one call of an agent, and the answer.
 
-    `fingerprint`: over tool, canonical arguments, the state of the task and the policy. `arguments`: canonical JSON.
-    `question`: what the person needs to know, whole; guest text among it is neutralised. `decided_by`: who, and how.
-    `policy`: version of the approval policy it was asked under. `asked_by`: for whom the agent spoke, `decider`: the
-    user who decided, and `surface`: where; None or '' in records of older versions and before the decision.
+    `fingerprint`: digest of tool, canonical arguments, the state of the task and the policy. `arguments`: canonical
+    JSON. `question`: everything the user needs to know; guest text in it is neutralised. `decided_by`: who decided, and
+    how. `policy`: version of the approval policy at the request. `asked_by`: the user that the agent acts for.
+    `decider`: the user who decided. `surface`: where; None or '' in records of older versions and before the decision.
     """
 
     id: Annotated[str, StringConstraints(pattern=r"^apr-[a-z2-7]{26}$")]

@@ -8,7 +8,7 @@ from sandbox.models.model import Model
 
 
 class AttackOutcome(StrEnum):
-    """How an attack on this host ended. `void`: its control was not hit, so nothing is proven; `error`: we failed."""
+    """How an attack on this host ended. `void`: its control was not hit, so it has no meaning. `error`: we failed."""
 
     HELD = "held"
     GOT_THROUGH = "got_through"
@@ -18,9 +18,10 @@ class AttackOutcome(StrEnum):
 
 
 class AttackResult(Model):
-    """One entry of `sandbox doctor --attack`. `tried`: what the product did on hostile ground.
+    """One entry of `sandbox doctor --attack`. `tried`: what the product did with the hostile input.
 
-    `control`: what the careless command suffered there; `seen`: what happened to the product, or why it was skipped.
+    `control`: what happened to an unprotected command with it. `seen`: what happened to the product, or why the attack
+    was skipped.
     """
 
     id: str
@@ -34,7 +35,7 @@ class AttackResult(Model):
 
 
 class ThreatState(StrEnum):
-    """What is known of a threat. `by_design`: what would be attacked is not there. `later`: not in this version."""
+    """How a threat is covered. `by_design`: the attacked feature does not exist. `later`: not in this version."""
 
     TESTED = "tested"
     PARTLY = "partly"
@@ -45,9 +46,9 @@ class ThreatState(StrEnum):
 class Threat(Model):
     """One entry of the list of threats, as `sandbox doctor --attack --explain` shows it.
 
-    `attack`: one sentence. `stops`: the wall, empty where there is none yet. `control`: what a careless command
-    suffers, empty unless the entry `ships`, that is, `sandbox doctor --attack` runs it on this host. `tests`: where it
-    is tested, empty if nowhere. `remark`: what else is to say about the state.
+    `attack`: one sentence. `stops`: what stops it; empty: no protection yet. `control`: what happens to an unprotected
+    command; empty unless the entry `ships`, that is, `sandbox doctor --attack` runs it on this host. `tests`: where it
+    is tested, or empty. `remark`: a note on the state.
     """
 
     id: str
@@ -62,9 +63,9 @@ class Threat(Model):
 
 
 class AttackReport(Model):
-    """The answer of `sandbox doctor --attack`. `safe`: nothing got through, and nothing is void or an error.
+    """The answer of `sandbox doctor --attack`. `safe`: no attack got through, and none is void or an error.
 
-    `skipped` entries need what this host lacks and say so. `engine` is empty where no entry needed one.
+    `skipped`: entries that need something this host lacks; they say what. `engine`: empty if no entry needed one.
     """
 
     results: tuple[AttackResult, ...]

@@ -1,4 +1,4 @@
-"""What an audit of the journals finds, and what it exports."""
+"""Results of an audit of the journals, and the records it exports."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sandbox.models.model import Model
 
 
 class Damage(StrEnum):
-    """What happened to a journal, as far as its chain tells.
+    """What happened to a journal, as far as its chain shows.
 
-    `truncated`: entries at the end are missing that the home's journal or its head file knows of. `missing`: so is the
-    whole file. `inserted`: a line without a place in the chain, after the chain began.
+    `truncated`: entries at the end are missing that the home's journal or its head file refers to. `missing`: the whole
+    file is. `inserted`: a line without a place in the chain, after the chain began.
     """
 
     EDITED = "edited"
@@ -28,9 +28,9 @@ class Damage(StrEnum):
 
 
 class BrokenEntry(Model):
-    """The first place where a journal is not what was written. `seq`: of the entry concerned, where it has one.
+    """The first place where a journal differs from what was written. `seq`: of that entry, if it has one.
 
-    `line`: in the file, counted from 1; 0 when there is no such line.
+    `line`: in the file, counted from 1; 0 if there is no such line.
     """
 
     damage: Damage
@@ -42,9 +42,9 @@ class BrokenEntry(Model):
 class JournalState(Model):
     """One journal as an audit found it. `name`: a task's id, or `home`.
 
-    `entries`: in the chain. `unchained`: older ones, from before journals were chained: from then on they cannot be
-    changed unseen either. `unreadable`: lines that an interrupted write left. `seq`, `head`: number and sha256 of the
-    last entry's line, to compare with an export that is kept elsewhere.
+    `entries`: number of entries in the chain. `unchained`: number of older ones, from before journals were chained;
+    since then they cannot be changed unnoticed either. `unreadable`: number of lines that an interrupted write left.
+    `seq`, `head`: number and sha256 of the last entry's line, to compare with an export that is kept elsewhere.
     """
 
     name: str
@@ -57,17 +57,17 @@ class JournalState(Model):
 
 
 class AuditReport(Model):
-    """The answer of `audit verify`: every journal of the home, and whether all are intact."""
+    """The answer of `audit verify`: all journals of the home, and whether all are intact."""
 
     intact: bool
     journals: tuple[JournalState, ...]
 
 
 class AuditRecord(Model):
-    """One line of `audit export`: an entry of a journal, or an approval that was decided.
+    """One line of `audit export`: an entry of a journal, or a decided approval.
 
-    `at`: when the operation began, or the decision. `journal`, `line`, `sha256`: where an entry is and the digest of
-    its line as it is in the file; '' and 0 for approvals.
+    `at`: start of the operation, or time of the decision. `journal`, `line`: where the entry is. `sha256`: digest of
+    its line in the file. '' and 0 for approvals.
     """
 
     kind: Literal["entry", "approval"]

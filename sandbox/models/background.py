@@ -1,4 +1,4 @@
-"""Runs of checks that go on while the call that started them has returned."""
+"""Background runs of checks: they continue after the call that started them has returned."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BackgroundOperation = Literal["check", "verify"]
 class BackgroundRun(Model):
     """One request to run checks, started in the background. `run_id` names the request.
 
-    For `check` it is also the id of the run of the last check in `check_ids`, unless a required check stopped it.
-    While `state` is `running`: `check_id` is the check at work and `check_run_id` its run, whose log can be read;
-    `deadline_s` is when that check is ended at the latest and `elapsed_s` how long the request has taken, both in
-    seconds since `started_at`; `queue_position` is its place among waiting checks, and then there is no deadline yet.
-    When `state` is `finished`: `runs` has the runs of a `check`, required ones first, `verification` the result of a
-    `verify`. Lines in `last_lines` are guest text.
+    For `check` it is also the id of the run of the last check in `check_ids`, unless a required check did not pass.
+    While `state` is `running`: `check_id` is the current check and `check_run_id` its run; its log can be read.
+    `deadline_s` is the deadline of that check and `elapsed_s` the duration of the request, both in seconds since
+    `started_at`. `queue_position` is the place among waiting checks; a waiting check has no deadline yet.
+    When `state` is `finished`: `runs` has the runs of a `check`, required ones first, and `verification` the result of
+    a `verify`. `last_lines` is guest text.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""Who asked for an operation, and how it came to be allowed."""
+"""Who called an operation, and why it was allowed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sandbox.models.model import Model
 
 
 class Caller(Model):
-    """The user of the system who asked, and the program or agent that spoke for them.
+    """The system user who called, and the program or agent that acted for this user.
 
-    `user`: by the system's accounts, not by the environment; `sudo_user`: who `sudo` says they were before.
-    `program`: what a Python program was started as. `client`, `client_version`: what an MCP client says it is, which
-    nothing proves. `session`: tells connections apart: over HTTP a digest of the session's id, else one for each server
-    process.
+    `user`: from the system's accounts, not from the environment. `sudo_user`: the user before `sudo`, as `sudo` says.
+    `program`: the name a Python program was started with. `client`, `client_version`: what an MCP client claims to be,
+    not verified. `session`: identifies the connection: over HTTP a digest of the session's id, else one value for each
+    server process.
     """
 
     uid: int
@@ -27,10 +27,10 @@ class Caller(Model):
 
 
 class Permission(Model):
-    """How an agent's call came to be allowed.
+    """Why an agent's call was allowed.
 
-    `how`: the policy allows the tool (`policy`); the server was started with `--approvals auto` and nobody was asked
-    (`auto`); an approval of the tool for a task or repository (`standing`), or of exactly this call (`person`).
+    `how`: the policy allows the tool (`policy`); the server runs with `--approvals auto`, which does not ask (`auto`);
+    an approval of the tool for a task or repository (`standing`), or of exactly this call (`person`).
     `decided_by`: as in the approval.
     """
 

@@ -1,4 +1,4 @@
-"""How trees differ, and what became of it: status, diff, commit, push."""
+"""Differences of trees, and the results of status, diff, commit and push."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Change(Model):
 
 
 class Status(Model):
-    """The task's working state against its head (`changes`, `dirty`) and base (`ahead`: commits)."""
+    """The task's working state compared with its head (`changes`, `dirty`) and base (`ahead`: number of commits)."""
 
     branch: str
     head_commit: ObjectId
@@ -51,7 +51,7 @@ class DiffFile(Model):
 
 
 class Diff(Model):
-    """A unified diff and its files. `truncated`: lines are missing; `files` is complete in any case."""
+    """A unified diff and its files. `truncated`: `text` is cut; `files` is always complete."""
 
     text: str
     files: tuple[DiffFile, ...]
@@ -59,7 +59,7 @@ class Diff(Model):
 
 
 class CommitResult(Model):
-    """A new commit on the task's branch. `note`: what is unusual about its author."""
+    """A new commit on the task's branch. `note`: a remark if its author is unusual."""
 
     commit: ObjectId
     tree: ObjectId
@@ -69,7 +69,7 @@ class CommitResult(Model):
 
 
 class PushResult(Model):
-    """What the remote now holds. `forced`: the branch moved with a lease."""
+    """What the remote has now. `forced`: the branch was moved with a lease (`--force-with-lease`)."""
 
     branch: str
     commit: ObjectId

@@ -1,4 +1,4 @@
-"""Checks: what may be run, and what it may use."""
+"""Checks: the commands that may be run, and their limits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Limits(Model):
     tmp_bytes: PositiveInt = 512 * 1024**2  # writes to /tmp fail (ENOSPC)
     home_bytes: PositiveInt = 128 * 1024**2  # writes to the home directory fail (ENOSPC)
     output_bytes: PositiveInt = 10 * 1024**2  # per stream: the middle is dropped, truncated=True
-    output_total_bytes: PositiveInt = 1024**3  # of both streams: it is stopped, Verdict.OUTPUT_LIMIT
-    disk_bytes: PositiveInt = 10 * 1024**3  # of its files: it is stopped, Verdict.DISK_LIMIT
+    output_total_bytes: PositiveInt = 1024**3  # of both streams: the check is stopped, Verdict.OUTPUT_LIMIT
+    disk_bytes: PositiveInt = 10 * 1024**3  # of its files: the check is stopped, Verdict.DISK_LIMIT
     disk_files: PositiveInt = 500_000  # as above
 
 
@@ -36,13 +36,13 @@ class Risk(StrEnum):
 
 
 Jobs = Literal["auto"] | PositiveInt
-"""How many jobs build tools run at once; `auto`: as many as there are CPUs for, and memory."""
+"""How many parallel jobs build tools run; `auto`: as many as the limits on CPUs and memory allow."""
 
 
 class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
-    `jobs`: given to make, cmake, ctest and cargo by variables, where `env` has not set them. None: the tools decide.
+    `jobs`: passed to make, cmake, ctest and cargo in variables that `env` does not set. None: the tools decide.
     """
 
     id: CheckId
@@ -58,9 +58,9 @@ class Check(Model):
 
 
 class Suggestion(Model):
-    """The checks that a repository suggests at its default branch. `sha256`: of the file, None when there is none.
+    """The checks that a repository suggests at its default branch. `sha256`: of the file, None if there is none.
 
-    `trusted`: they are used, in every base commit whose file has this hash. `profile`: what they add to.
+    `trusted`: the checks are used, for every base commit with a file of this hash. `profile`: it gets the checks.
     """
 
     repo_id: RepoId

@@ -1,4 +1,4 @@
-"""Orientation in a repository. All of it is the repository's text: untrusted."""
+"""Overview of a repository. All texts are the repository's and untrusted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Readme(Model):
 
 
 class Entrypoint(Model):
-    """A file that tells how a repository is built, run or contributed to."""
+    """A file that says how to build, run or contribute to a repository."""
 
     path: str
     kind: str
 
 
 class Signals(Model):
-    """Cheap facts about what a repository holds."""
+    """Facts about the content of a repository that are cheap to find."""
 
     has_readme: bool
     has_docs_dir: bool
@@ -33,7 +33,7 @@ class Signals(Model):
 
 
 class Context(Model):
-    """Orientation envelope: about 8 KB at most. Repository text: untrusted."""
+    """Overview of a repository, about 8 KB at most. Repository text: untrusted."""
 
     tree: tuple[str, ...]
     tree_total: int
@@ -45,7 +45,7 @@ class Context(Model):
 
 
 class FetchResult(Context):
-    """The answer of `repo fetch`: an immutable checkout of the commit, or of one directory of it, and its envelope."""
+    """The answer of `repo fetch`: an immutable checkout of a commit, or of one directory of it, and its overview."""
 
     local_path: HostPath
     commit_sha: ObjectId
@@ -53,7 +53,7 @@ class FetchResult(Context):
 
 
 class RepoMap(Model):
-    """The symbols that matter most, as text. `tokens_estimated` never exceeds the budget asked for."""
+    """The most important symbols, as text. `tokens_estimated` never exceeds the requested budget."""
 
     map: str
     tokens_estimated: int

@@ -1,4 +1,4 @@
-"""Files of a task as read, and as an edit changed them."""
+"""Files of a task as read, and the results of edits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FileContent(Model):
 
 
 class PatchedFile(Model):
-    """One file an edit changed; a None hash: absent on that side. `old_path`: what it was renamed or copied from."""
+    """One file that an edit changed. A hash is None if the file was absent. `old_path`: source of a rename or copy."""
 
     path: str
     kind: ChangeKind
@@ -34,9 +34,9 @@ class PatchedFile(Model):
 
 
 class PatchResult(Model):
-    """What an edit did. The hashes before it are those of the files; a state to come back to is a snapshot's matter.
+    """Result of an edit. It has the files' hashes before and after; to return to a state, take a snapshot.
 
-    `adjusted`: what a patch meant other than it was written, e.g. a hunk that fits at another line than it says.
+    `adjusted`: how a patch was interpreted differently from its text, e.g. a hunk that matches at another line.
     """
 
     files: tuple[PatchedFile, ...]

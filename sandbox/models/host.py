@@ -1,4 +1,4 @@
-"""What this host has: images, credentials, and what `doctor` finds."""
+"""What this host has: images, credentials, and the results of `doctor`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sandbox.models.model import HostPath, Model
 
 
 class ImageInfo(Model):
-    """One image of this home's recipes and whether the engine has it. `stale`: what it was built on was built anew.
+    """One image of this home's recipes and whether the engine has it. `stale`: its base image was built again.
 
-    `variant_of`: the image it is a variant of, with more wheels. `problem`: why its folder makes no image.
+    `variant_of`: the image that this one extends with wheels. `problem`: why its folder is not a valid image.
     """
 
     name: str

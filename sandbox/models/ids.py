@@ -1,4 +1,4 @@
-"""Names of things: tasks, repositories, snapshots, checks, git objects, contents."""
+"""Types of ids: tasks, repositories, snapshots, checks, git objects, content hashes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ObjectId = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64
 """A full git object id, SHA-1 or SHA-256."""
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-"""Content hash of a whole file."""
+"""Hash of the content of a whole file."""
 
 TaskId = Annotated[str, StringConstraints(pattern=TASK_ID_PATTERN)]
 RepoId = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]

@@ -1,4 +1,4 @@
-"""What was done, to a task or in the home, and who asked for it."""
+"""Journal entries: what was done to a task or in the home, and who called it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sandbox.models.words import Actor
 
 
 class GateState(Model):
-    """What the gate said about a tree that was about to leave this host.
+    """The gate's decision about a tree before it left this host.
 
     `require`: the setting `gate.require`. `step`: `push`, `draft-pr` or `ready-pr`. `needed`: whether this step needed
-    a verified tree. `verified`: whether every check has passed in a clean room on this tree. Where it was not needed,
-    this is what the task's last verification of the tree said; None, with `unknown` = `not_asked`, when there was none.
+    a verified tree. `verified`: whether every check has passed in a clean room on this tree. If this was not needed, it
+    is the result of the task's last verification of the tree; None, with `unknown` = `not_asked`, if there was none.
     `missing`: checks that have not passed.
     """
 
@@ -32,7 +32,7 @@ class GateState(Model):
 
 
 class Delivery(Model):
-    """What was sent, or was about to be. `remote`: its URL, which never holds credentials."""
+    """What was sent or was to be sent. `remote`: its URL, without credentials."""
 
     remote: str
     branch: str
@@ -41,12 +41,12 @@ class Delivery(Model):
 
 
 class JournalEntry(Model):
-    """One operation on a task or in the home, refused ones too. Never holds contents, messages or secrets.
+    """One operation on a task or in the home, including refused ones. It never has contents, messages or secrets.
 
-    `by`: the person, program or agent; None in entries of older versions. `arguments`: digest of the canonical JSON of
-    all arguments. `names`: the first paths, checks or ids it was about. `before`, `after`: working trees, where the
-    operation had them; an edit has its `files` instead. `allowed`: of an agent's call. `sent`: of what left this host.
-    `facts`: what else there is to know, by name. `result`: `ok`, or the code of the error.
+    `by`: the user, program or agent; None in entries of older versions. `arguments`: digest of the canonical JSON of
+    all arguments. `names`: the first paths, checks or ids of the operation. `before`, `after`: working trees, if the
+    operation had them; an edit has its `files` instead. `allowed`: why an agent's call was allowed. `sent`: what left
+    this host. `facts`: other facts, by name. `result`: `ok`, or the code of the error.
     `seq`, `prev`: place in the chain of its file (docs/audit.md); None in entries of older versions.
     """
 

@@ -1,4 +1,4 @@
-"""What a controller left when it was killed, and what `gc` did about it."""
+"""What a killed controller left behind, and what `gc` did with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sandbox.models.model import Model
 
 
 class Tidying(StrEnum):
-    """What became of a leftover. `busy`: somebody works there, the next time does it."""
+    """What happened to a leftover. `busy`: it is in use; run `gc` again later."""
 
     REMOVED = "removed"
     RESCUED = "rescued"
@@ -19,7 +19,7 @@ class Tidying(StrEnum):
 
 
 class Leftover(Model):
-    """One thing that a controller left when it was killed. `note`: where its work went, or why it stays."""
+    """One thing that a killed controller left behind. `note`: where its work was saved, or why it was kept."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ class Leftover(Model):
 
 
 class Reconciliation(Model):
-    """The answer of `gc`; with `dry_run` the actions are what it would do."""
+    """The answer of `gc`. With `dry_run` the actions are those it would take."""
 
     dry_run: bool
     leftovers: tuple[Leftover, ...]

@@ -1,4 +1,4 @@
-"""What is kept of the output of a run, read by lines."""
+"""The kept output of a run, whole or by lines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ StreamName = Literal["stdout", "stderr"]
 
 
 class RunLog(Model):
-    """What is kept of one stream of a run. `content`: safe to show, or with encoding `base64` the exact bytes.
+    """The kept output of one stream of a run. `content`: safe to show, or with encoding `base64` the exact bytes.
 
-    `total_bytes`: what the run wrote. `truncated`: the middle was not kept; a line in its place says how much.
+    `total_bytes`: what the run wrote. `truncated`: the middle was dropped; a line in its place says how much.
     """
 
     run_id: str
@@ -29,8 +29,8 @@ class LogQuery(Model):
     """What to read of one stream of a run: the lines that match `pattern`, else the lines themselves.
 
     `pattern`: a Perl-compatible regular expression. `start_line`, `end_line`: from 1, inclusive; only these lines are
-    read or searched. Without a start the last lines are read, without an end the first from the start on, at most
-    `max_bytes` of them as JSON. `max_results`, `timeout_s`: of a search.
+    read or searched. Without a start the last lines are read; without an end the lines from the start on; at most
+    `max_bytes` of them as JSON. `max_results`, `timeout_s`: limits of a search.
     """
 
     stream: StreamName = "stdout"
@@ -43,7 +43,7 @@ class LogQuery(Model):
 
 
 class LogMatch(Sparse):
-    """One line with a match. `cut`: the line is longer, `text` is the part around the match; absent: it is whole."""
+    """One line with a match. `cut`: the line is longer and `text` is the part around the match; absent: it is whole."""
 
     line: int
     text: str
@@ -51,12 +51,12 @@ class LogMatch(Sparse):
 
 
 class LogLines(Sparse):
-    """Lines of one stream of a run, numbered as they were kept; text of the guest, safe to show.
+    """Lines of one stream of a run, numbered as kept; guest text, safe to show.
 
-    `content`: lines `start_line` to `end_line`; absent after a search, which gives `matches`. `finished`: False while
-    the check runs, or when the process that ran it was killed: there may be more. `truncated`: something that was
-    asked for is not in the answer; `stopped_by`: what ended a search early. `shown_from_byte`: where in the stream
-    `content` begins. `total_bytes`: what the run wrote, `dropped_bytes`: how much of it, in the middle, was not kept.
+    `content`: lines `start_line` to `end_line`; absent after a search, which returns `matches`. `finished`: False while
+    the check runs, or if the process that ran it was killed: there may be more. `truncated`: the answer is incomplete.
+    `stopped_by`: what ended a search early. `shown_from_byte`: offset of `content` in the stream. `total_bytes`: what
+    the run wrote. `dropped_bytes`: how much of it, in the middle, was dropped.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""Base of every shape we own."""
+"""Base classes of all models."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 HostPath = Annotated[Path, WithJsonSchema({"type": "string"})]
-"""A path of the host. In schemas it is a string: `path` is no format of JSON Schema, and clients warn of it."""
+"""A path of the host. In schemas it is a string: `path` is not a format of JSON Schema, and clients warn about it."""
 
 
 class Model(BaseModel):
-    """Base of every shape we own: immutable, typos fail. Validators are built on first use: commands start fast."""
+    """Base of all models: immutable, unknown fields fail. Validators are built at first use, so commands start fast."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Sparse(Model):
-    """A shape with fields that are left out of its JSON, and are never null there, where there is nothing to say."""
+    """A model that omits fields without a value from its JSON; they are never null there."""
 
     @model_serializer(mode="wrap")
     def _without_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class Sparse(Model):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """That of its fields, not of the function that serializes them."""
+        """The schema of the fields, not that of the serializer function."""
         plain: Any = {name: value for name, value in schema.items() if name != "serialization"}
         found = handler(plain)
         for field in handler.resolve_ref_schema(found).get("properties", {}).values():

@@ -1,4 +1,4 @@
-"""The rules in force, and where each comes from."""
+"""The policy rules in force and where each is set."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sandbox.models.model import Model
 
 
 class PolicyRule(Model):
-    """One rule of a policy. `key`: as it is written in the policy's file, tables with dots.
+    """One rule of a policy. `key`: as in the policy's file, tables with dots.
 
     `origin`: shipped with the sandbox (`built-in`), a file in the home's `policies/` (`operator`), `config.toml`
-    (`config`), a variable (`environment`), or what a program passed (`program`). `source`: the file or variable; '' for
-    a default of the program and for what is no option at all.
+    (`config`), a variable (`environment`), or passed by a program (`program`). `source`: the file or variable; '' for a
+    default of the code and for a rule that cannot be set.
     """
 
     policy: Literal["container", "commit", "paths", "approvals", "settings"]

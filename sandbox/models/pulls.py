@@ -1,4 +1,4 @@
-"""Pull requests, on GitLab merge requests, as their forge has them."""
+"""Pull requests (on GitLab merge requests) as the forge reports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandbox.models.model import Model
 
 
 class PullState(StrEnum):
-    """Where a pull request stands upstream."""
+    """State of a pull request at the forge."""
 
     OPEN = "open"
     MERGED = "merged"
@@ -17,9 +17,9 @@ class PullState(StrEnum):
 
 
 class PullRequest(Model):
-    """A pull request. `head`, `base`: branches. `head_commit`: where its head is, as far as the forge knows by now.
+    """A pull request. `head`, `base`: branches. `head_commit`: its head, as far as the forge knows at the moment.
 
-    `created`: this call opened it; false: it was there already and is kept.
+    `created`: this call opened it; false: it existed already.
     """
 
     url: str
@@ -33,7 +33,7 @@ class PullRequest(Model):
 
 
 class CiState(StrEnum):
-    """How far a check of the forge is. What was skipped or neutral passes; what nobody knows is pending."""
+    """State of a check at the forge. Skipped and neutral checks pass; an unknown state is pending."""
 
     PASS = "pass"  # noqa: S105 - a state of a check
     FAIL = "fail"
@@ -41,9 +41,9 @@ class CiState(StrEnum):
 
 
 class CiCheck(Model):
-    """One check run, commit status or job upstream. `said`: the forge's own word for its state.
+    """One check run, commit status or job at the forge. `said`: the forge's own word for its state.
 
-    `excerpt`: the end of its log, for what failed, where the forge offers it. Foreign text: shown, never interpreted.
+    `excerpt`: the end of the log of a failed check, if the forge offers it. Foreign text: shown, never interpreted.
     """
 
     name: str
@@ -54,7 +54,7 @@ class CiCheck(Model):
 
 
 class CiVerdict(StrEnum):
-    """All checks in one word. `none`: there are none."""
+    """Verdict of all checks together. `none`: there are no checks."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"
@@ -63,10 +63,10 @@ class CiVerdict(StrEnum):
 
 
 class PullRequestStatus(Model):
-    """A pull request and its checks. `head_commit`: the commit that the checks are of.
+    """A pull request and its checks. `head_commit`: the commit that was checked.
 
-    `current`: that is the task's last commit; else the verdict says nothing about what the task has now. `unseen`: what
-    the verdict leaves out because our token may not see it, in words; empty: nothing.
+    `current`: it is the task's last commit; if not, the verdict is not about the task's current state. `unseen`: says
+    what the verdict does not cover because our token may not read it; empty: it covers everything.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""Repositories, and what registering and removing one answers."""
+"""Repositories, and the results of registering and removing one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CloneResult(Model):
 
 
 class RepositoryRemoval(Model):
-    """The answer of `repo remove`. `lost`: work that existed only here and went with it, in words."""
+    """The answer of `repo remove`. `lost`: describes the work that existed only here and was deleted."""
 
     repo_id: RepoId
     remote_url: str | None

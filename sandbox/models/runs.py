@@ -1,4 +1,4 @@
-"""Runs of checks: verdicts, what they used, what they printed, what they prove."""
+"""Runs of checks: verdicts, resource usage, output, and verifications."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class Verdict(StrEnum):
 
 
 class CauseKind(StrEnum):
-    """Where the reason of a verdict lies."""
+    """Where the cause of a verdict lies."""
 
     CODE = "code"  # the checked code is at fault
-    ENVIRONMENT = "environment"  # it needs something that a check does not have: a command, a package, a network
-    GUEST_INFRASTRUCTURE = "infrastructure-of-guest"  # it met a limit, or its guest ended
+    ENVIRONMENT = "environment"  # a check lacks what the code needs: a command, a package, a network
+    GUEST_INFRASTRUCTURE = "infrastructure-of-guest"  # it reached a limit, or its guest ended
     UNKNOWN = "unknown"
 
 
 class Cause(Model):
-    """Why a check did not pass, as far as is known. Advice: it may come from guest text, and decides nothing."""
+    """Why a check did not pass, as far as known. Advice only: it may come from guest text and decides no verdict."""
 
     kind: CauseKind
     sentence: str
 
 
 class Usage(Model):
-    """What a check used. None: this host could not measure it, which is never the same as zero.
+    """What a check used. None: this host could not measure it, which is not the same as zero.
 
-    `disk_used_*`: what the limits on disk count, as last counted; None where that would have taken too long.
+    `disk_used_*`: the amounts that the disk limits apply to, at the last count; None if counting took too long.
     """
 
     cpu_time_s: float | None = None
@@ -59,7 +59,7 @@ class Usage(Model):
 
 
 class TestFailure(Sparse):
-    """One failing case of a JUnit report. Guest text: shown, never interpreted. `path`, `line`: where it says so."""
+    """A failing case of a JUnit report. Guest text: shown, never interpreted. `path`, `line`: if it has them."""
 
     __test__ = False  # not a pytest class
 
@@ -70,7 +70,7 @@ class TestFailure(Sparse):
 
 
 class FailedTest(Sparse):
-    """The same in the run itself: what failed, why, and where as far as the report says."""
+    """A failing test as part of a run: name, message, and location if the report has it."""
 
     test: str
     message: str
@@ -79,7 +79,7 @@ class FailedTest(Sparse):
 
 
 class Report(Model):
-    """Summary of the JUnit file a check left in `/report`. Guest text: never decides a verdict."""
+    """Summary of the JUnit file that a check wrote to `/report`. Guest text: never decides a verdict."""
 
     tests: int
     failures: int
@@ -91,9 +91,9 @@ class Report(Model):
 class CheckRun(Model):
     """One execution of a check, bound to the tree and image it ran on.
 
-    `cause`: None for what passed, and for runs recorded before there were causes.
-    `failures`: the tests that failed, at most 50, where it left a report. `truncated`: the tails are not all that it
-    printed; `..._shown_from_byte`: where in the stream each begins, None in records of older versions.
+    `cause`: None if it passed, and in records of older versions. `failures`: failed tests of its report, at most 50.
+    `truncated`: the tails are not the whole output. `..._shown_from_byte`: offset of each tail in its stream, None in
+    records of older versions.
     """
 
     run_id: str
@@ -123,14 +123,14 @@ class CheckRun(Model):
 
 
 class StoppedCheck(Model):
-    """A check that was stopped. `verdict` is None where nobody recorded it: the process that ran it had died."""
+    """A check that was stopped. `verdict`: None if it was not recorded because the process that ran it had died."""
 
     check_id: CheckId
     verdict: Verdict | None
 
 
 class Stopped(Model):
-    """The answer of `check stop`: what ran or waited in the task, and does no more."""
+    """The answer of `check stop`: the checks that ran or waited in the task and were stopped."""
 
     task_id: TaskId
     stopped: tuple[StoppedCheck, ...]
@@ -139,7 +139,7 @@ class Stopped(Model):
 class Verification(Model):
     """The answer of `verify`: the runs in order, and whether every required check passed on `tree`.
 
-    `differences`: where a check said otherwise in the task, and which paths are only there; lines for people.
+    `differences`: where a check gave another verdict in the task, and which paths exist only there; text for users.
     """
 
     runs: tuple[CheckRun, ...]
@@ -149,8 +149,8 @@ class Verification(Model):
 
 
 class UncommittedChange(Model):
-    """One path of a working directory that differs from the checked-out commit. An untracked one is `added`; one that
-    ends in a slash is a directory of untracked files.
+    """One path of a working directory that differs from the checked-out commit. An untracked path is `added`; a path
+    that ends in a slash is a directory of untracked files.
     """
 
     path: str
@@ -158,9 +158,9 @@ class UncommittedChange(Model):
 
 
 class Uncommitted(Model):
-    """What a working directory holds beside the commit that was verified: how many paths, and the first of them.
+    """Differences of a working directory from the verified commit: how many paths, and the first of them.
 
-    `complete`: False when the directory could not be compared whole, so that there may be more.
+    `complete`: False if the whole directory could not be compared, so there may be more.
     """
 
     count: int
@@ -169,9 +169,9 @@ class Uncommitted(Model):
 
 
 class RunSummary(Model):
-    """The answer of `sandbox run`: a verification plus where its tree came from.
+    """The answer of `sandbox run`: a verification, and where its tree came from.
 
-    `uncommitted`: of a local repository where the commit is checked out; None for any other.
+    `uncommitted`: for a local repository that has the commit checked out; else None.
     """
 
     repository: Repository

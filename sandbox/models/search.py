@@ -1,4 +1,4 @@
-"""Search in the files of a task."""
+"""Searches in the files of a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sandbox.models.model import Model
 
 
 class SearchQuery(Model):
-    """What to look for in a task's files. `glob` alone lists paths; see docs/search.md."""
+    """What to find in a task's files. `glob` without `pattern` lists paths; see docs/search.md."""
 
     pattern: str | None = None
     glob: str | None = None
@@ -20,7 +20,7 @@ class SearchQuery(Model):
 
 
 class SearchHit(Model):
-    """One line with a match, from 1. `cut`: the line is longer, `text` is the part around the match."""
+    """One line with a match; lines count from 1. `cut`: the line is longer and `text` is the part around the match."""
 
     path: str
     line: int
@@ -29,7 +29,7 @@ class SearchHit(Model):
 
 
 class SearchSkipped(Model):
-    """Files left out. `binary`: they match, but have no lines; `ignored`: None where nobody counted them."""
+    """Files without hits. `binary`: they match but have no lines. `ignored`: None if they were not counted."""
 
     binary: int
     too_large: int
@@ -37,8 +37,8 @@ class SearchSkipped(Model):
 
 
 class SearchResult(Model):
-    """Hits in the order of paths and lines. `files`: all paths with a match, binary ones too, or all that a glob alone
-    means. `truncated`: there may be more, because of `stopped_by`.
+    """Hits in the order of paths and lines. `files`: all paths with a match, including binary files, or all that match
+    a glob without a pattern. `truncated`: there may be more, because of `stopped_by`.
     """
 
     hits: tuple[SearchHit, ...]

@@ -1,4 +1,4 @@
-"""Kept states of a task."""
+"""Snapshots of a task, and the results of clean and restore."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sandbox.models.model import Model
 
 
 class Snapshot(Model):
-    """A kept working state of a task: a commit on its head, never pushed.
+    """A saved working state of a task: a commit on its head, never pushed.
 
-    `rejected`: names that no tree can hold and that were left out; known only to who takes it.
+    `rejected`: names that a tree cannot contain, which were left out; only in the answer of the call that takes it.
     """
 
     id: SnapshotId
@@ -24,14 +24,14 @@ class Snapshot(Model):
 
 
 class Cleaned(Status):
-    """The status after a clean. `tree`: what the files are. `previous`: a snapshot of it, None when none was taken."""
+    """The status after a clean. `tree`: tree of the files. `previous`: its snapshot, None if none was taken."""
 
     tree: ObjectId
     previous: Snapshot | None
 
 
 class Restored(Status):
-    """The status after a restore to `tree`. `previous`: the snapshot that keeps the state before it."""
+    """The status after a restore to `tree`. `previous`: the snapshot of the state before."""
 
     tree: ObjectId
     previous: Snapshot

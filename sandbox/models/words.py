@@ -1,4 +1,4 @@
-"""Words that a command needs before any model; pydantic, most of what a short command loads, is not needed for them."""
+"""Constants and enums without pydantic, which takes most of the start time of a short command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SLUG_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,199}$"
 
 
 class Actor(StrEnum):
-    """Who asked for an operation: the command line, a program, or an agent."""
+    """Which surface called an operation: the command line, a program, or an agent."""
 
     CLI = "cli"
     PYTHON = "python"
@@ -17,7 +17,7 @@ class Actor(StrEnum):
 
 
 class ApprovalState(StrEnum):
-    """Where a question to a person stands. An approval for one call is `used` by it."""
+    """State of an approval request. An approval for one call becomes `used` by that call."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -28,7 +28,7 @@ class ApprovalState(StrEnum):
 
 
 class ApprovalScope(StrEnum):
-    """What an approval is for: one call with exactly these arguments, or a tool within a task or repository."""
+    """What an approval allows: one call with exactly these arguments, or a tool for a task or repository."""
 
     ONCE = "once"
     TASK = "task"

@@ -203,5 +203,5 @@ def test_the_command_line(desk: Desk, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["--home", str(desk.home), "task", "clean", desk.task.id, "--discard", "--without", "x"]) == 2
     assert (desk.root / "noise.log").exists()
     assert main(["--home", str(desk.home), "task", "clean", desk.task.id]) == 0
-    assert ": 1 uncommitted change(s)\n  kept as    snap-" in capsys.readouterr().out
+    assert ": 1 uncommitted change(s)\n  saved as   snap-" in capsys.readouterr().out
     assert not (desk.root / "noise.log").exists()

@@ -198,7 +198,7 @@ def test_rescued_work_is_named_until_it_is_forgotten_by_its_name(
         in out
     )
     assert f"kept snapshot refs/sandbox/{desk.task.id}/snapshots/{kept.id}" in out
-    assert out.endswith("Nothing else to do.\n")
+    assert out.endswith("No other leftovers were found.\n")
     unknown = other_refs[0].split()[0]
     code, _, err = gc("--forget", rescued, "--forget", unknown)
     assert (code, rescued in "".join(desk.refs())) == (2, True), "one that has a task: nothing is lost"
@@ -207,7 +207,7 @@ def test_rescued_work_is_named_until_it_is_forgotten_by_its_name(
     assert (code, out.startswith(f"removed rescued work {rescued}  (it was commit ")) == (0, True)
     assert rescued not in gc()[1]
     gc(*(word for ref in refs if ref != rescued for word in ("--forget", ref)))
-    assert gc()[1] == "Nothing to do.\n"
+    assert gc()[1] == "No leftovers were found.\n"
     assert [line for line in desk.refs() if living.id in line] == other_refs
 
 
@@ -327,7 +327,7 @@ def test_a_busy_task_is_left_alone_and_named(desk: Desk, capsys: pytest.CaptureF
         assert desk.root.is_dir()
         capsys.readouterr()
         assert main(["--home", str(desk.home), "gc"]) == 0
-        assert capsys.readouterr().out.endswith("Somebody works there: run it again later for what is busy.\n")
+        assert capsys.readouterr().out.endswith("Some of it is in use: run `sandbox gc` again later.\n")
     assert ("worktree", REMOVED) in kinds(collected(desk))
 
 
@@ -576,7 +576,7 @@ def test_the_command_says_what_it_does_and_then_has_nothing_to_do(
     assert gc("--dry-run") == (0, f"would be removed {shown}")
     assert left.exists()
     assert gc() == (0, f"removed {shown}")
-    assert gc() == (0, "Nothing to do.\n")
+    assert gc() == (0, "No leftovers were found.\n")
     (desk.home / "repositories" / "registry.json").write_text("{")
     code, out = gc()
     assert code == 5

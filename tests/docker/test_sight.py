@@ -81,7 +81,7 @@ def test_engine_that_does_not_see_later_mounts_is_named_where_there_are_any(
     with PrivateEngine(propagation="private") as engine:
         said, value, ended = ask(engine, tmp_path / "home", project, worktree)
     assert said is level
-    assert ("does not see what is mounted" in value) is (level is ProbeLevel.FAIL)
+    assert ("does not see the mounts" in value) is (level is ProbeLevel.FAIL)
     assert ended is Verdict.PASSED  # clean rooms are not mounted
 
 

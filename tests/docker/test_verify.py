@@ -324,13 +324,13 @@ def test_two_processes_with_the_same_question_both_get_its_answer(bench: Bench) 
 
 def test_the_command_says_what_is_known_and_runs_it_again_when_told_to(bench: Bench) -> None:
     sandbox = Command(bench.home)
-    assert "known already" not in sandbox("verify", bench.task_id).stdout
+    assert "cached" not in sandbox("verify", bench.task_id).stdout
     known = sandbox("verify", bench.task_id)
-    assert (known.code, known.stdout.count("known already")) == (0, 2)
+    assert (known.code, known.stdout.count("cached")) == (0, 2)
     assert "uncommitted" not in known.stderr
     bench.workbench.write_file(bench.task_id, "more", b"", None)
     assert "says nothing about 1 uncommitted change(s)" in sandbox("verify", bench.task_id).stderr
-    assert "known already" not in sandbox("verify", bench.task_id, "--no-cache", "--jobs", "2", "--keep-going").stdout
+    assert "cached" not in sandbox("verify", bench.task_id, "--no-cache", "--jobs", "2", "--keep-going").stdout
 
 
 def test_run_and_verify_share_what_they_know(bench: Bench) -> None:

@@ -115,7 +115,7 @@ def test_open_tasks_are_listed_newest_first_and_closed_ones_counted(home: Path, 
     listed, document = command("task", "list"), command.ok("task", "list")
 
     assert [row.split()[0] for row in listed.stdout.splitlines()[1:]] == [tasks[3], tasks[0]]
-    assert listed.stderr == "2 closed, --all shows them\n"
+    assert listed.stderr == "2 closed tasks not shown: use --all\n"
     assert [task["id"] for task in document["tasks"]] == tasks  # a program filters by itself
     assert [task["status"] for task in document["tasks"]].count(TaskStatus.CLOSED) == 2
     assert all(task["created_at"].endswith("Z") for task in document["tasks"])

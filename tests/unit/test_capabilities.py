@@ -233,7 +233,7 @@ def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
 
 
 def test_guest_uid() -> None:
-    assert c.uid_probe(0, POLICY) == Probe(name="guest uid", level=OK, value="64000, owns nothing on this host")
+    assert c.uid_probe(0, POLICY) == Probe(name="guest uid", level=OK, value="64000, owns no file on this host")
     assert c.uid_probe(1000, POLICY).level is WARN
 
 

@@ -25,11 +25,11 @@ JARGON = ("pydantic", "type=", "input_value", "Value error", "Input should")
         (CHECK + "timeout_s = 'soon'\n", "timeout_s of check 1: should be a valid number, not 'soon'"),
         (CHECK + "timeout_s = -1\n", "timeout_s of check 1: should be greater than 0, not -1"),
         (CHECK + "limits.pids = 0\n", "limits.pids of check 1: should be greater than 0, not 0"),
-        (CHECK + "argv = 'make'\n", "It is no TOML: Cannot overwrite a value"),
+        (CHECK + "argv = 'make'\n", "It is not TOML: Cannot overwrite a value"),
         (CHECK.replace('["true"]', "'make'"), "argv of check 1: should be a list, not 'make'"),
         (CHECK + "requires = ['two']\n", "unknown check 'two'"),
         (HEAD + "[[detect.all]]\nfile = 'x'\nmatches = '('\n", "matches of detect.all 1: missing )"),
-        ("label", "It is no TOML: "),
+        ("label", "It is not TOML: "),
     ],
 )
 def test_a_profile_that_cannot_be_used_says_why_in_words(tmp_path: Path, text: str, said: str) -> None:

@@ -156,7 +156,7 @@ def test_an_unknown_check_is_refused() -> None:
     ids=["itself", "circle", "unknown"],
 )
 def test_a_profile_whose_checks_have_no_order_does_not_exist(checks: list[tuple[str, tuple[str, ...]]]) -> None:
-    with pytest.raises(ValueError, match=r"circle|unknown check"):
+    with pytest.raises(ValueError, match=r"cycle|unknown check"):
         profile(*checks)
 
 

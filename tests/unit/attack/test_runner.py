@@ -229,7 +229,7 @@ def test_a_home_that_is_there_records_how_the_attacks_ended(tmp_path: Path) -> N
 
 def test_only_without_attack_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--only", "A"]) == 2
-    assert "--only goes with --attack" in capsys.readouterr().err
+    assert "--only needs --attack" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("only", [["--only", "A01"], ["--only", "a01", "--only", "S02,B09"], ["--only", "K"]])
@@ -255,6 +255,6 @@ def test_explaining_runs_nothing_and_says_of_each_entry_what_it_is(
 
 def test_explain_alone_or_of_no_entry_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--explain"]) == 2
-    assert "--explain goes with --attack" in capsys.readouterr().err
+    assert "--explain needs --attack" in capsys.readouterr().err
     assert main(["doctor", "--attack", "--explain", "--only", "A99"]) == 2
     assert "There is no attack 'A99'" in capsys.readouterr().err

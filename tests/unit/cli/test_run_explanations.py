@@ -61,19 +61,19 @@ P, F, T, M, K, D = (
 )
 ENDINGS = {
     "passed": (run(P), []),
-    "failed": (run(F, 1), ["it ended by itself, with exit code 1"]),
-    "no-signal": (run(F, 200), ["it ended by itself, with exit code 200"]),
-    "not-found": (run(F, 127), ["exit code 127: ", "no such command"]),
+    "failed": (run(F, 1), ["it ended with exit code 1"]),
+    "no-signal": (run(F, 200), ["it ended with exit code 200"]),
+    "not-found": (run(F, 127), ["exit code 127: ", "a command was not found"]),
     "not-executable": (run(F, 126), ["cannot be executed"]),
     "not-started": (run(F, None), ["could not be started"]),
     "signal": (run(F, None, signal=11), ["ended by signal 11 (SIGSEGV): it used memory that is not its own"]),
-    "signal-in-a-shell": (run(F, 139), ["exit code 139: a program that it ran was ended by SIGSEGV: it used memory"]),
+    "signal-in-a-shell": (run(F, 139), ["exit code 139: a program it ran was ended by SIGSEGV: it used memory"]),
     "137-is-not-memory": (run(F, 137), ["ended by SIGKILL: sent by one of its own processes"]),
-    "137-and-nobody-counts": (run(F, 137, usage={"oom_kills": None}), ["SIGKILL", "by the kernel for memory"]),
+    "137-and-nobody-counts": (run(F, 137, usage={"oom_kills": None}), ["SIGKILL", "by the kernel for lack of memory"]),
     "real-time-signal": (run(F, None, signal=40), ["ended by signal 40: "]),
     "file-size": (run(F, 153), ["SIGXFSZ: a file grew past 1 MiB (limits.file_bytes)"]),
-    "forbidden-call": (run(F, None, signal=31), ["SIGSYS", "no guest may make"]),
-    "deadline": (run(T, 137, signal=9), ["deadline, after 12.3 s", "timeout_s"]),
+    "forbidden-call": (run(F, None, signal=31), ["SIGSYS", "guests may not make"]),
+    "deadline": (run(T, 137, signal=9), ["deadline after 12.3 s", "timeout_s"]),
     "memory": (
         run(M, 137, signal=9, usage={"oom_kills": 1, "memory_peak_bytes": 63 * MIB}),
         ["memory limit: its peak was 63 MiB, the limit is 64 MiB (limits.memory_bytes)", "/tmp"],
@@ -81,35 +81,38 @@ ENDINGS = {
     "memory-unmeasured": (run(M, 0), ["memory limit: the limit is 64 MiB"]),
     "killed": (run(K, 137), ["stopped on request: by `check stop`"]),
     "no-report": (run(K, None), ["without a report"]),
-    "never-began": (run(K, None, wall_time_s=0.0), ["stopped on request before it began"]),
+    "never-began": (run(K, None, wall_time_s=0.0), ["stopped on request before it started"]),
     "output": (run(Verdict.OUTPUT_LIMIT, None), ["more than 1 MiB, stdout and stderr", "(limits.output_total_bytes)"]),
     "disk-bytes": (
         run(D, None, usage={"disk_used_bytes": 51 * MIB, "disk_used_files": 3}),
         ["at least 51 MiB of 50 MiB (limits.disk_bytes)"],
     ),
     "disk-files": (run(D, None, usage={"disk_used_bytes": 0, "disk_used_files": 11}), ["more than 10 files"]),
-    "disk-of-the-host": (run(D, None), ["host's disk is nearly full", "disk.min_free_bytes"]),
-    "disk-of-a-task": (run(D, None, clean_room=False), ["still among the task's files", "`sandbox task clean "]),
+    "disk-of-the-host": (run(D, None), ["host's disk is almost full", "disk.min_free_bytes"]),
+    "disk-of-a-task": (
+        run(D, None, clean_room=False),
+        ["the files it wrote are still in the task", "`sandbox task clean "],
+    ),
     "disk-of-a-passed": (
         run(P, usage={"disk_used_bytes": 51 * MIB, "disk_used_files": 3}),
-        ["its files take 51 MiB in 3 names, more than they may"],
+        ["its files take 51 MiB in 3 files, more than its limit"],
     ),
     "disk-below": (run(P, usage={"disk_used_bytes": 50 * MIB, "disk_used_files": 10}), []),
-    "processes": (run(F, 1, usage={"pids_peak": 32}), ["all 32 processes and threads", "limits.pids"]),
+    "processes": (run(F, 1, usage={"pids_peak": 32}), ["limit of 32 processes and threads", "limits.pids"]),
     "processes-of-a-passed": (run(P, usage={"pids_peak": 32}), ["limits.pids"]),
     "processes-and-enough": (run(P, usage={"pids_peak": 32, "forks_refused": 0}), []),
-    "processes-refused": (run(F, 2, usage={"forks_refused": 7}), ["starting one more failed 7 times (limits.pids)"]),
+    "processes-refused": (run(F, 2, usage={"forks_refused": 7}), ["starting another one failed 7 times (limits.pids)"]),
     "process-refused": (run(P, usage={"forks_refused": 1}), ["failed once"]),
     "fewer-processes": (run(P, usage={"pids_peak": 31}), []),
     "leftovers": (run(P, usage={"leftover_processes": 2}), ["2 processes were still running"]),
     "leftover": (run(P, usage={"leftover_processes": 1}), ["1 process was still running"]),
     "dropped": (
         run(P, stdout_bytes=1_000_000, truncated=True),
-        ["stdout: 977 KiB, of which 976 KiB in the middle were not kept (limits.output_bytes)"],
+        ["stdout: 977 KiB, of which 976 KiB in the middle were dropped (limits.output_bytes)"],
     ),
     "full-tmp": (
         run(F, 1, stderr_tail="x: No space left on device\n"),
-        ['its output says "No space', "512 MiB in /tmp"],
+        ['its output says "No space', "512 MiB to /tmp"],
     ),
     "full-tmp-passed": (run(P, stderr_tail="x: No space left on device\n"), []),
     "descriptors": (run(F, 1, stdout_tail="Too many open files"), ["4,096"]),
@@ -158,7 +161,7 @@ def printed(found: CheckRun, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 SOME_FAILED = Report(tests=3, failures=1, errors=0, skipped=0, failed=(TestFailure(name="a::b", message="no"),))
-CRASH = Cause(kind=CauseKind.CODE, sentence="a program that it ran was ended by SIGSEGV")
+CRASH = Cause(kind=CauseKind.CODE, sentence="a program it ran was ended by SIGSEGV")
 
 
 @pytest.mark.parametrize("how", [{"exit_code": 139}, {"exit_code": 139, "signal": 11}, {"exit_code": 2}])
