@@ -1,4 +1,7 @@
-"""Errors name commands, for people. A model is told the tool that does the same: its own shell would ask nobody."""
+"""Error hints name commands, for people. For a model, replace them by the tool that does the same.
+
+A model that runs the command in a shell of its own would bypass approval.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _TOOLS = {
     "pr open": "space_repo_open_pr",
     "pr status": "space_repo_pr_status",
 }
-"""By command. What is not here is the person's: `gc`, `credentials`, `images`, ..."""
+"""By command. Commands that are not here are only for people: `gc`, `credentials`, `images`, ..."""
 
 _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
 _QUOTED = re.compile(rf"`sandbox ({_WORDS})(?: (?![^`]*--discard)[^`]*)?`")
@@ -42,6 +45,6 @@ _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 
 
 def for_agents(text: str) -> str:
-    """A hint with tools in place of the commands that have one; in backquotes without the command's options. Pure."""
+    """Replace commands in a hint by their tools; a command in backquotes loses its options too. Pure."""
     quoted = _QUOTED.sub(lambda found: f"`{_TOOLS[found[1]]}`", text)
     return _PLAIN.sub(lambda found: _TOOLS[found[1]], quoted)
