@@ -18,7 +18,7 @@ import click
 from pydantic import BaseModel
 
 from sandbox import config, models
-from sandbox.agent.tools import TOOLS
+from sandbox.agent.tools import TOOLS, Absent
 from sandbox.cli.app import cli
 from sandbox.errors import ErrorCode
 from sandbox.workbench import Workbench
@@ -68,14 +68,20 @@ def _tools() -> str:
     parts = ["# Tools for agents\n\nSee [agents](../agents.md). Fields of results are in [models](models.md).\n"]
     for tool in TOOLS.values():
         words = [tool.preset.value, f"risk `{tool.risk.value}`"]
-        words += [word for word, is_so in (("destructive", tool.destructive), ("open world", tool.open_world)) if is_so]
+        flags = (("destructive", tool.destructive), ("open world", tool.open_world), ("sends", tool.sends))
+        words += [word for word, is_so in flags if is_so]
         parts.append(
-            f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.returns.__name__}`.\n"
+            f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.returns.__name__}`. "
+            f"Command: {_counterpart(tool.command, 'sandbox ')}. Journal: {_counterpart(tool.journal)}.\n"
         )
         parts.append(_schema_table(tool.takes))
         if tool.returns.__name__ not in models.__all__:
             parts.append(f"\n{inspect.cleandoc(tool.returns.__doc__ or '')}\n{_fields(tool.returns)}")
     return "".join(parts)
+
+
+def _counterpart(word: str | Absent, prefix: str = "") -> str:
+    return f"none, {word.reason}" if isinstance(word, Absent) else f"`{prefix}{word}`"
 
 
 def _schema_table(model: type[BaseModel]) -> str:

@@ -21,7 +21,6 @@ from sandbox.models import BackgroundRun
 from sandbox.workbench import Workbench
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-STARTS_A_TASK = frozenset({"space_repo_run_check", "space_repo_verify"})
 POLL_MS = 2000
 
 Answer = Callable[[BackgroundRun], types.CallToolResult]

@@ -9,12 +9,13 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from sandbox.agent.tools import TOOLS
 from sandbox.errors import SandboxError
 from sandbox.text import neutral
 from sandbox.workbench import Workbench
 
 NAME = "repository-workbench"
-TEXT = """\
+_TEMPLATE = """\
 You work on repositories through the tools space_repo_*. There is no shell, and you need none.
 
 Concepts
@@ -54,8 +55,9 @@ The flow
 9. space_repo_close_task when the work is done. The pull request is kept.
 
 Approvals
-- A person may have to approve clone, fetch, push, open_pr and close. approval_required names an id: tell them, wait,
-  make exactly the same call again. Ask when the work is done: each new commit needs a new approval.
+- A person may have to approve {asks}.
+  approval_required names an id: tell them, wait, make exactly the same call again. Ask when the work is done: each new
+  commit needs a new approval.
 - A denied call is final: do not look for a way around it.
 - Commands `sandbox ...` in errors are for the person. Never run one yourself, even if you have a shell.
 
@@ -66,6 +68,7 @@ task cannot be reopened: create another, or fork one of its snapshots.
 If you edit the application that you run in: your edits do not change the running copy. Build and
 check them here, verify, push; the person decides when the running copy is rebuilt and restarted.
 """
+TEXT = _TEMPLATE.replace("{asks}", ", ".join(tool.name for tool in TOOLS.values() if tool.asks))
 
 
 async def list_prompts(

@@ -35,7 +35,7 @@ from sandbox.agent.outputs import RequestedApproval, WaitedRun
 from sandbox.agent.results import failure, success
 from sandbox.agent.run_results import answer_of
 from sandbox.agent.schemas import input_schema, result_schema
-from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
+from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
 from sandbox.text import shown
@@ -93,17 +93,17 @@ def make_server(agent: Agent) -> Server[Any]:
 
 
 async def _get_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _allowed_unasked(agent, context, "space_repo_wait_run")
+    allowed = _allowed_unasked(agent, context, WAIT_RUN)
 
     def answer(run: BackgroundRun) -> types.CallToolResult:
-        return success(TOOLS["space_repo_wait_run"], answer_of(run, WaitedRun), agent.budget_bytes)
+        return success(TOOLS[WAIT_RUN], answer_of(run, WaitedRun), agent.budget_bytes)
 
     work = partial(mcp_tasks.get_task, allowed.workbench, params.task_id, answer, partial(failure, home=agent.home))
     return await anyio.to_thread.run_sync(work, limiter=agent.threads)
 
 
 async def _cancel_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _allowed_unasked(agent, context, "space_repo_stop_run")
+    allowed = _allowed_unasked(agent, context, STOP_RUN)
     work = partial(mcp_tasks.cancel_task, allowed.workbench, params.task_id)
     return await anyio.to_thread.run_sync(work, limiter=agent.check_threads)
 
@@ -168,7 +168,7 @@ async def _call_tool(
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         if isinstance(found, BackgroundRun):
-            if found.state == "running" and tool.name in mcp_tasks.STARTS_A_TASK and mcp_tasks.takes_tasks(context):
+            if found.state == "running" and tool.starts_run and mcp_tasks.takes_tasks(context):
                 return mcp_tasks.make_handle(found)
             found = answer_of(found, tool.returns)
         return success(tool, found, agent.budget_bytes)

@@ -7,36 +7,9 @@ from __future__ import annotations
 
 import re
 
-_TOOLS = {
-    "repo clone": "space_repo_clone",
-    "repo fetch": "space_repo_fetch",
-    "repo list": "space_repo_list",
-    "repo map": "space_repo_map",
-    "task create": "space_repo_create_task",
-    "task list": "space_repo_list_tasks",
-    "task close": "space_repo_close_task",
-    "task snapshot": "space_repo_snapshot",
-    "task restore": "space_repo_restore",
-    "task clean": "space_repo_clean",
-    "task fork": "space_repo_fork_task",
-    "file read": "space_repo_read_file",
-    "file search": "space_repo_search",
-    "file patch": "space_repo_apply_patch",
-    "file edit": "space_repo_edit_file",
-    "file write": "space_repo_write_file",
-    "check list": "space_repo_list_checks",
-    "check run": "space_repo_run_check",
-    "check wait": "space_repo_wait_run",
-    "check stop": "space_repo_stop_run",
-    "check log": "space_repo_read_log",
-    "status": "space_repo_status",
-    "diff": "space_repo_diff",
-    "commit": "space_repo_commit",
-    "verify": "space_repo_verify",
-    "push": "space_repo_push",
-    "pr open": "space_repo_open_pr",
-    "pr status": "space_repo_pr_status",
-}
+from sandbox.agent.tools import TOOLS
+
+_TOOLS = {tool.command: tool.name for tool in TOOLS.values() if isinstance(tool.command, str)}
 """By command. Commands that are not here are only for people: `gc`, `credentials`, `images`, ..."""
 
 _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
