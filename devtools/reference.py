@@ -71,12 +71,12 @@ def _tools() -> str:
         flags = (("destructive", tool.destructive), ("open world", tool.open_world), ("sends", tool.sends))
         words += [word for word, is_so in flags if is_so]
         parts.append(
-            f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.returns.__name__}`. "
+            f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.result_model.__name__}`. "
             f"Command: {_counterpart(tool.command, 'sandbox ')}. Journal: {_counterpart(tool.journal)}.\n"
         )
-        parts.append(_schema_table(tool.takes))
-        if tool.returns.__name__ not in models.__all__:
-            parts.append(f"\n{inspect.cleandoc(tool.returns.__doc__ or '')}\n{_fields(tool.returns)}")
+        parts.append(_schema_table(tool.input_model))
+        if tool.result_model.__name__ not in models.__all__:
+            parts.append(f"\n{inspect.cleandoc(tool.result_model.__doc__ or '')}\n{_fields(tool.result_model)}")
     return "".join(parts)
 
 

@@ -30,11 +30,12 @@ _NOTICE_BYTES = 512  # part of the budget that is reserved for the notice about 
 def success(tool: Tool, found: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
     """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
     document = _safe(_shielded(found).model_dump(mode="json"))
-    text, omitted = _shorten(document, tool.shortens, budget_bytes - _NOTICE_BYTES)
+    text, omitted = _shorten(document, tool.cut_fields, budget_bytes - _NOTICE_BYTES)
     content = [types.TextContent(type="text", text=text)]
     if omitted:
         words = ", ".join(f"{count} of {field}" for field, count in omitted.items())
-        content.append(types.TextContent(type="text", text=f"Left out to keep the answer short: {words}. {tool.more}"))
+        notice = f"Left out to keep the answer short: {words}. {tool.cut_hint}"
+        content.append(types.TextContent(type="text", text=notice))
     return types.CallToolResult(content=list(content), structured_content=document)
 
 

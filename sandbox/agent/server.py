@@ -75,7 +75,7 @@ def make_server(agent: Agent) -> Server[Any]:
         version=__version__,
         title="Space Sandbox",
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=lambda name: input_schema(TOOLS[name].takes) if name in TOOLS else None,
+        get_tool_input_schema=lambda name: input_schema(TOOLS[name].input_model) if name in TOOLS else None,
         on_list_tools=partial(_list_tools, agent),
         on_call_tool=partial(_call_tool, agent),  # type: ignore[arg-type]  # the SDK also sends an extension's dict
         on_list_prompts=prompt.list_prompts,
@@ -137,8 +137,8 @@ def _described(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description,
-        input_schema=input_schema(tool.takes),
-        output_schema=result_schema(tool.returns),
+        input_schema=input_schema(tool.input_model),
+        output_schema=result_schema(tool.result_model),
         annotations=types.ToolAnnotations(
             read_only_hint=tool.read_only,
             destructive_hint=tool.destructive,
@@ -170,7 +170,7 @@ async def _call_tool(
         if isinstance(found, BackgroundRun):
             if found.state == "running" and tool.starts_run and mcp_tasks.takes_tasks(context):
                 return mcp_tasks.make_handle(found)
-            found = answer_of(found, tool.returns)
+            found = answer_of(found, tool.result_model)
         return success(tool, found, agent.budget_bytes)
     except SandboxError as error:
         return failure(error, agent.home)
@@ -181,7 +181,7 @@ async def _call_tool(
 
 def _validated(tool: Tool, arguments: dict[str, Any]) -> Any:
     try:
-        return tool.takes.model_validate(arguments)
+        return tool.input_model.model_validate(arguments)
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)[:10]]
         raise SandboxError(

@@ -74,7 +74,7 @@ def find_gaps(tool: Tool) -> list[str]:
     """What a row lacks, each with the place to change."""
     use_cases = find_use_cases(tool)
     words = find_journal_words(use_cases)
-    fields = {name.partition(".")[0] for name in tool.shortens}
+    fields = {name.partition(".")[0] for name in tool.cut_fields}
     asks = POLICY.decide(tool.name, tool.risk) is Decision.ASK
     checks = {
         "call: it uses no method of Workbench": bool(use_cases),
@@ -82,8 +82,8 @@ def find_gaps(tool: Tool) -> list[str]:
         or (isinstance(tool.journal, Absent) and bool(tool.journal.reason) and not words),
         "command: the command line has no such command": tool.command in COMMANDS
         or (isinstance(tool.command, Absent) and bool(tool.command.reason)),
-        "takes: its input model is not in agent/inputs.py": tool.takes.__module__ == inputs.__name__,
-        "shortens: its result has no such field": fields <= set(tool.returns.model_fields),
+        "input_model: it is not in agent/inputs.py": tool.input_model.__module__ == inputs.__name__,
+        "cut_fields: its result has no such field": fields <= set(tool.result_model.model_fields),
         "asks: policies/approvals.toml says otherwise": tool.asks is asks,
         "sends: SENDING of workbench/approvals/question.py says otherwise": tool.sends
         is (tool.name in question.SENDING),
@@ -113,8 +113,8 @@ def use_no_workbench(_request: Request) -> Any:
         ("space_repo_status", {"journal": Absent("")}, "journal"),
         ("space_repo_status", {"command": "task states"}, "command"),
         ("space_repo_status", {"command": Absent("")}, "command"),
-        ("space_repo_status", {"takes": Status}, "takes"),
-        ("space_repo_status", {"shortens": ("hits",)}, "shortens"),
+        ("space_repo_status", {"input_model": Status}, "input_model"),
+        ("space_repo_status", {"cut_fields": ("hits",)}, "cut_fields"),
         ("space_repo_push", {"asks": False}, "asks"),
         ("space_repo_status", {"asks": True}, "asks"),
         ("space_repo_push", {"sends": False}, "sends"),
@@ -149,7 +149,9 @@ def test_the_policy_and_the_question_name_only_tools() -> None:
 
 def test_the_texts_for_agents_name_only_tools() -> None:
     texts = [prompt.TEXT, server.INSTRUCTIONS]
-    texts += [text for t in TOOLS.values() for text in (t.description, t.more, str(t.takes.model_json_schema()))]
+    texts += [
+        text for t in TOOLS.values() for text in (t.description, t.cut_hint, str(t.input_model.model_json_schema()))
+    ]
     named = {name for text in texts for name in SPACE_NAME.findall(text)}
     assert named <= set(TOOLS), f"texts for agents name what is no tool: {named - set(TOOLS)}"
 
