@@ -18,7 +18,7 @@ import click
 from pydantic import BaseModel
 
 from sandbox import config, models
-from sandbox.agent.tools import TOOLS, Absent
+from sandbox.agent.tools import TOOLS, NotApplicable
 from sandbox.cli.app import cli
 from sandbox.errors import ErrorCode
 from sandbox.workbench import Workbench
@@ -80,8 +80,8 @@ def _tools() -> str:
     return "".join(parts)
 
 
-def _counterpart(word: str | Absent, prefix: str = "") -> str:
-    return f"none, {word.reason}" if isinstance(word, Absent) else f"`{prefix}{word}`"
+def _counterpart(word: str | NotApplicable, prefix: str = "") -> str:
+    return f"none, {word.reason}" if isinstance(word, NotApplicable) else f"`{prefix}{word}`"
 
 
 def _schema_table(model: type[BaseModel]) -> str:

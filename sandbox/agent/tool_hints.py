@@ -1,6 +1,6 @@
 """Error hints name commands, for people. For a model, replace them by the tool that does the same.
 
-A model that runs the command in a shell of its own would bypass approval.
+A model that runs the command in its own shell would bypass approval.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Guests:
         probing = ("sh", "-c", 'exec perl -e "$@" >/workspace/probed', "sh", *self.argv(WORKSPACE))
         everything = [*probes, Probe("probe", probing, 120.0)]
         (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml(*small(site.runtime)) for p in everything))
-        self._probed = scene.new_task().id  # a task of its own: a guest that gets through damages its worktree
+        self._probed = scene.new_task().id  # a separate task: a guest that gets through damages its worktree
         self._plant()
         scene.new_task()
 

@@ -56,7 +56,7 @@ FOLDERS = (
 
 def shared_kernel(site: Host) -> str:
     """A need: the guest uses this host's kernel."""
-    return "" if site.runtime == "runc" else f"under {site.runtime} the guest's calls reach a kernel of its own"
+    return "" if site.runtime == "runc" else f"under {site.runtime} the guest has its own kernel"
 
 
 def complete(probed: Probed, where: str) -> Probed:
@@ -243,13 +243,13 @@ ENTRIES = (
     probed("K04", "gaining privileges by a setuid program", "may gain privileges", "setuid helper",
            needs=(shared_kernel,)),
     probed("K05", "root in the guest", "uid 0", "gid 0"),
-    probed("K06", "namespaces of its own", "unshare user", "unshare mount", "unshare net", "unshare pid",
+    probed("K06", "new namespaces", "unshare user", "unshare mount", "unshare net", "unshare pid",
            needs=(shared_kernel,)),
     probed("K07", "system calls that affect the host's kernel", *CALLS, needs=(shared_kernel,)),
     probed("K08", "io_uring", "io_uring", needs=(shared_kernel,)),
     probed("K09", "socket families with past vulnerabilities", *SOCKETS, needs=(shared_kernel,)),
     probed("K10", "the kernel's files in /proc and /sys", *WRITES, *READS),
-    probed("K11", "control groups of its own", "mount cgroup", "make a cgroup"),
+    probed("K11", "new control groups", "mount cgroup", "make a cgroup"),
     Entry("K12", "a network", PROBE, _host_has_network, _no_route, scene="guests"),
     Entry("K13", "listeners of the host", PROBE, _knocks, _nobody_knocked, scene="guests"),
     probed("K16", "writing outside of the workspace", *(f"create {folder}" for folder in FOLDERS)),

@@ -47,7 +47,7 @@ def _at_most(check_id: str, limit: int, what: str) -> Callable[[Scene], str]:
         run = guests_of(scene).run(check_id)
         numbers = [int(word) for word in run.stdout_tail.split() if word.isdigit()]
         if scene.site.runtime != "runc" and run.verdict in {Verdict.KILLED, Verdict.OOM_KILLED}:
-            return f"it ended its own guest: {run.verdict}"  # a kernel of its own: it counts processes itself
+            return f"it ended its own guest: {run.verdict}"  # its own kernel counts the processes
         fired(numbers, f"the probe printed no number: {run.verdict}, {run.stderr_tail[-200:]}")
         if numbers[0] > most:
             raise GotThrough(f"{numbers[0]} {what}, above the limit of {most}")

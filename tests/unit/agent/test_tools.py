@@ -15,7 +15,7 @@ import click
 import pytest
 
 from sandbox.agent import inputs, prompt, server, tools
-from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Absent, Request, Tool
+from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, NotApplicable, Request, Tool
 from sandbox.cli.app import cli
 from sandbox.config import resources
 from sandbox.models import Status
@@ -79,9 +79,9 @@ def find_gaps(tool: Tool) -> list[str]:
     checks = {
         "call: it uses no method of Workbench": bool(use_cases),
         f"journal: its use-case writes {sorted(words) or 'no entry'}": tool.journal in words
-        or (isinstance(tool.journal, Absent) and bool(tool.journal.reason) and not words),
+        or (isinstance(tool.journal, NotApplicable) and bool(tool.journal.reason) and not words),
         "command: the command line has no such command": tool.command in COMMANDS
-        or (isinstance(tool.command, Absent) and bool(tool.command.reason)),
+        or (isinstance(tool.command, NotApplicable) and bool(tool.command.reason)),
         "input_model: it is not in agent/inputs.py": tool.input_model.__module__ == inputs.__name__,
         "cut_fields: its result has no such field": fields <= set(tool.result_model.model_fields),
         "asks: policies/approvals.toml says otherwise": tool.asks is asks,
@@ -108,11 +108,11 @@ def use_no_workbench(_request: Request) -> Any:
     [
         ("space_repo_status", {"call": use_no_workbench}, "call"),
         ("space_repo_commit", {"journal": "committed"}, "journal"),
-        ("space_repo_commit", {"journal": Absent("changes no state")}, "journal"),
+        ("space_repo_commit", {"journal": NotApplicable("changes no state")}, "journal"),
         ("space_repo_status", {"journal": "commit"}, "journal"),
-        ("space_repo_status", {"journal": Absent("")}, "journal"),
+        ("space_repo_status", {"journal": NotApplicable("")}, "journal"),
         ("space_repo_status", {"command": "task states"}, "command"),
-        ("space_repo_status", {"command": Absent("")}, "command"),
+        ("space_repo_status", {"command": NotApplicable("")}, "command"),
         ("space_repo_status", {"input_model": Status}, "input_model"),
         ("space_repo_status", {"cut_fields": ("hits",)}, "cut_fields"),
         ("space_repo_push", {"asks": False}, "asks"),
