@@ -19,7 +19,7 @@ WORKDIR /tmp
 STOPSIGNAL SIGCONT
 HEALTHCHECK --interval=1s CMD touch /workspace/health
 ENV GIT_DIR=/evil BASH_ENV=/evil PATH=/evil:/usr/bin:/bin
-LABEL {label}=somebody-else space.sandbox.task=evil
+LABEL {label}=another-owner space.sandbox.task=evil
 """
 CHECK = """
 [[check]]
