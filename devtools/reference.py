@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from devtools.written import write_or_check
 from sandbox import config, models
-from sandbox.agent.tools import TOOLS
+from sandbox.agent.tools import TOOLS, NotApplicable
 from sandbox.cli.app import cli
 from sandbox.errors import ErrorCode
 from sandbox.workbench import Workbench
@@ -57,14 +57,20 @@ def _tools() -> str:
     parts = ["# Tools for agents\n\nSee [agents](../agents.md). Fields of results are in [models](models.md).\n"]
     for tool in TOOLS.values():
         words = [tool.preset.value, f"risk `{tool.risk.value}`"]
-        words += [word for word, is_so in (("destructive", tool.destructive), ("open world", tool.open_world)) if is_so]
+        flags = (("destructive", tool.destructive), ("open world", tool.open_world), ("sends", tool.sends))
+        words += [word for word, is_so in flags if is_so]
         parts.append(
-            f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.returns.__name__}`.\n"
+            f"\n## `{tool.name}`\n\n{tool.description}\n\n{', '.join(words)}; returns `{tool.result_model.__name__}`. "
+            f"Command: {_counterpart(tool.command, 'sandbox ')}. Journal: {_counterpart(tool.journal)}.\n"
         )
-        parts.append(_schema_table(tool.takes))
-        if tool.returns.__name__ not in models.__all__:
-            parts.append(f"\n{inspect.cleandoc(tool.returns.__doc__ or '')}\n{_fields(tool.returns)}")
+        parts.append(_schema_table(tool.input_model))
+        if tool.result_model.__name__ not in models.__all__:
+            parts.append(f"\n{inspect.cleandoc(tool.result_model.__doc__ or '')}\n{_fields(tool.result_model)}")
     return "".join(parts)
+
+
+def _counterpart(word: str | NotApplicable, prefix: str = "") -> str:
+    return f"none, {word.reason}" if isinstance(word, NotApplicable) else f"`{prefix}{word}`"
 
 
 def _schema_table(model: type[BaseModel]) -> str:

@@ -1,4 +1,4 @@
-"""What one MCP server serves: a workbench, its approval mode, and the limits of its threads."""
+"""The settings and services of one MCP server: a workbench, its approval mode, and its thread limits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sandbox.models import Caller, Permission
 from sandbox.workbench import Workbench
 
 THREADS, WAITING_THREADS = 16, 64
-"""Calls that run at once, beside them those that reach beyond this host, and those that wait for checks; more of a kind
-wait.
+"""Threads for local calls, the same number for network calls, and threads for calls that wait for checks. Calls beyond
+these numbers wait.
 """
 
 _Context = ServerRequestContext[Any, Any]
@@ -28,11 +28,12 @@ _Context = ServerRequestContext[Any, Any]
 
 @dataclass(frozen=True)
 class Agent:
-    """What one server serves. `approvals`: `policy`, or `auto` for trusted automation. `every_tool`: no gating.
+    """What one server uses. `approvals`: `policy`, or `auto` for trusted automation.
 
-    `most_sessions`: of the older protocol over HTTP; beyond it the one that was idle for longest ends.
-    `on_disconnect`: what becomes of a check whose call was given up by the client, or ended with it.
-    `session`: names this server in the journal, for clients that have no session of their own.
+    `every_tool`: list all tools even while there is no repository.
+    `max_sessions`: for the older protocol over HTTP; above it the session that was idle longest is ended.
+    `on_disconnect`: what to do with a check when the client cancels its call or disconnects.
+    `session`: identifies this server in the journal, for clients without a session id.
     """
 
     workbench: Workbench
@@ -49,16 +50,16 @@ class Agent:
     check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, WAITING_THREADS))
 
     def serving(self, context: _Context) -> Agent:
-        """As this, for one call: what it does is written down with whose client asked."""
+        """A copy for one call: its journal entries name the client that made the call."""
         return replace(self, workbench=self.workbench.acting(self._caller(context)))
 
     def allowed(self, context: _Context, how: Permission) -> Agent:
-        """As `serving`, for a call that may go on."""
+        """As `for_call`, for a permitted call: its journal entries also say why it was permitted."""
         return replace(self, workbench=self.workbench.acting(self._caller(context), how))
 
     def _caller(self, context: _Context) -> Caller:
         return caller_of(context, self.workbench.caller, self.session)
 
     def offers(self, preset: Preset) -> bool:
-        """Whether the tools of a preset are there now. Reads one small file at most."""
+        """Whether the tools of a preset are listed now. Reads at most one small file."""
         return preset is Preset.BOOTSTRAP or self.every_tool or bool(self.workbench.repositories())

@@ -1,8 +1,8 @@
-"""Tell clients that the list of tools has changed: when the first repository appears, and when the last one goes.
+"""Notify clients when the list of tools changes: when the first repository is added and when the last one is removed.
 
-A repository may also come or go by another process: whoever calls what is always there, or what is gone, brings it up.
-Nobody hears the same change twice. Clients of the newer protocol listen to one bus; a session of the older one is told
-when it calls something itself.
+Another process may also add or remove a repository. The change is then noticed on the next call of a tool that is
+always listed, or of one that is no longer listed. No client is notified twice of the same change. Clients of the newer
+protocol subscribe to one bus; a session of the older protocol is notified when it makes a call itself.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ToolsListChanged
 
 MOST_SESSIONS = 2000
-"""Sessions that are remembered; one that was forgotten is not told before it lists tools again."""
+"""Sessions that are remembered; a forgotten one is not notified until it lists the tools again."""
 
 _SESSION_HEADER = "mcp-session-id"
 _Context = ServerRequestContext[Any, Any]
 
 
 class Announcer:
-    """What clients were shown last: every tool, or only those that are there without a repository."""
+    """Remembers which list each client saw last: every tool, or only those that need no repository."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
-        self._published: bool | None = None  # None: nobody has asked yet
+        self._published: bool | None = None  # None: not asked for yet
         self._shown: OrderedDict[str, bool] = OrderedDict()
 
     def shown(self, context: _Context, everything: bool) -> None:
-        """This session has the list now."""
+        """Remember which list this session has."""
         name = _session_of(context)
         self._shown[name] = everything
         self._shown.move_to_end(name)
@@ -37,7 +37,7 @@ class Announcer:
             self._shown.popitem(last=False)
 
     async def tell(self, context: _Context, everything: bool) -> None:
-        """Announce the change to whoever listens and to this session, where there is one since they were shown."""
+        """Notify the subscribers and this session if the list has changed since they saw it."""
         before, self._published = self._published, everything
         if before not in {None, everything}:
             await self.bus.publish(ToolsListChanged())
@@ -47,5 +47,5 @@ class Announcer:
 
 
 def _session_of(context: _Context) -> str:
-    """Its id over HTTP; '' over stdio, where there is one, and for requests without a session, which the bus tells."""
+    """The id over HTTP; '' over stdio (one session) and for requests without a session (they use the bus)."""
     return context.request.headers.get(_SESSION_HEADER, "") if context.request is not None else ""

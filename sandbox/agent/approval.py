@@ -1,7 +1,8 @@
-"""Whether a call may go on: the policy, then a person's approval, through the client where it can, else out of band.
+"""Decide whether a call is permitted: first by policy, then by a person's approval.
 
-A client may answer for its user; who wants certainty sets the tool to `ask` and answers with `sandbox approvals` only,
-by a client without elicitation. What is approved is the call as fingerprinted, on the state it was asked about.
+The person is asked through the client's elicitation if it has one, else out of band (`sandbox approvals`). A client
+could answer in place of its user. For certainty, set the tool to `ask` and use a client without elicitation, so that
+only `sandbox approvals` can answer. An approval holds for the fingerprint of the call, on the state it was asked about.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _ONCE, _TASK, _DENY = "approve this call", "approve this tool for this task", "d
 
 @dataclass(frozen=True)
 class Allowed:
-    """The call may go on. `how`: why it may. `state`: the object that was approved, to be refused when it is another
-    by then.
+    """The call is permitted. `how`: by which rule or person. `state`: the git object that was approved; the call is
+    refused if the object has changed by then.
     """
 
     how: Permission
@@ -50,7 +51,7 @@ async def require(
     context: ServerRequestContext[Any, Any],
     params: types.CallToolRequestParams,
 ) -> Allowed | types.InputRequiredResult:
-    """Raises: `approval_denied`, `approval_required` with the id to approve."""
+    """Permit the call or return the question. Raises: `approval_denied`, `approval_required` with the id to approve."""
     if not _must_ask(agent, tool):
         return Allowed(_unasked(agent, tool))
     call = await _thread(agent, partial(_call, agent, tool, arguments))
@@ -65,21 +66,21 @@ async def require(
     await _thread(agent, partial(_decide, agent, asked, answer))
     taken = await _thread(agent, partial(agent.workbench.take_approval, call))
     if taken is None:
-        raise _denied(tool.name, "The person said no")
+        raise _denied(tool.name, "The person denied it")
     return Allowed(_permission(taken), call.state or None)
 
 
 def require_unasked(agent: Agent, tool: Tool) -> Permission:
-    """For a request of the protocol that does what a tool does, and has no way to ask a person.
+    """Permission for a protocol request that does the same as a tool but cannot ask a person.
 
-    Raises: `approval_denied`, `approval_required` where the policy asks about the tool.
+    Raises: `approval_denied`; `approval_required` if the policy asks for approval of the tool.
     """
     if not _must_ask(agent, tool):
         return _unasked(agent, tool)
     raise SandboxError(
         ErrorCode.APPROVAL_REQUIRED,
         f"A person has to approve {tool.name}",
-        hint=f"Call {tool.name} instead, which asks.",
+        hint=f"Call {tool.name} instead; it can ask for approval.",
     )
 
 
@@ -94,7 +95,7 @@ def _permission(taken: Approval) -> Permission:
 
 
 def request(agent: Agent, tool: Tool, arguments: Any) -> RequestedApproval:
-    """Ask before calling. Raises: `approval_denied` when the policy denies the tool."""
+    """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
     if not _must_ask(agent, tool):
         return RequestedApproval(id="", state=ApprovalState.APPROVED)
     asked = agent.workbench.request_approval(_call(agent, tool, arguments))
@@ -113,7 +114,7 @@ def _call(agent: Agent, tool: Tool, arguments: Any) -> Call:
 
 
 def _elicits(context: ServerRequestContext[Any, Any]) -> bool:
-    """Whether the client can show a form to its user. A bare `elicitation: {}` means it can; one with only urls not."""
+    """Whether the client can show its user a form. A bare `elicitation: {}` means yes; one with only `url` means no."""
     capabilities = context.session.client_capabilities
     offered = capabilities.elicitation if capabilities is not None else None
     return offered is not None and (offered.form is not None or offered.url is None)
@@ -122,11 +123,11 @@ def _elicits(context: ServerRequestContext[Any, Any]) -> bool:
 async def _answer(
     context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams, asked: Approval
 ) -> types.ElicitResult | types.InputRequiredResult | None:
-    """What the user chose; or the question, for clients that carry it in a result and come back with the answer."""
+    """The user's choice, or the question for clients that take it in a result and repeat the call with the answer."""
     form = types.ElicitRequestFormParams(message="\n".join(asked.question), requested_schema=_form(asked))
     if not is_version_at_least(context.protocol_version, _IN_RESULT):
         return await _asked_now(context, form)
-    given = (params.input_responses or {}).get(asked.id)  # answers to another question are none to this
+    given = (params.input_responses or {}).get(asked.id)  # answers to other questions do not count
     if isinstance(given, types.ElicitResult):
         return given
     return types.InputRequiredResult(input_requests={asked.id: types.ElicitRequest(params=form)})
@@ -135,7 +136,7 @@ async def _answer(
 async def _asked_now(
     context: ServerRequestContext[Any, Any], form: types.ElicitRequestFormParams
 ) -> types.ElicitResult | None:
-    """None when the client fails to, or is gone: the question stays open, for the command line."""
+    """The answer. None if the client fails or is gone: the request stays pending and the command line can answer it."""
     try:
         return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
     except (MCPError, ValidationError):
@@ -154,7 +155,7 @@ def _decide(agent: Agent, asked: Approval, answer: types.ElicitResult) -> None:
     approved = chosen in {_ONCE, _TASK} and not (chosen == _TASK and asked.task_id is None)
     scope = ApprovalScope.TASK if approved and chosen == _TASK else ApprovalScope.ONCE
     if answer.action == "cancel":
-        raise _required(asked)  # nobody decided: the question stays open
+        raise _required(asked)  # no decision was made: the request stays pending
     agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
 
 
@@ -169,7 +170,7 @@ def _required(asked: Approval) -> SandboxError:
 
 def _denied(tool: str, why: str) -> SandboxError:
     return SandboxError(
-        ErrorCode.APPROVAL_DENIED, f"{tool} was not approved", details=why, hint="Go on without it, or ask the person."
+        ErrorCode.APPROVAL_DENIED, f"{tool} was not approved", details=why, hint="Do without it, or ask the person."
     )
 
 

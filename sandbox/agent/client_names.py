@@ -1,4 +1,4 @@
-"""Who calls: what a client says of itself, beside the user of this process. Nothing proves it; it is written down."""
+"""The caller in journal entries: this process's user and the name the client gives itself, which is unproven."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _CHARS = 1000
 
 
 def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str) -> Caller:
-    """`server`: names this process, where the client has no session. The id of one lets its bearer in, so a digest of
-    it is written down.
+    """The caller to write to the journal.
+
+    `server`: identifies this process if the client has no session. A session id grants access, so a digest is stored.
     """
     params = context.session.client_params
     info = params.client_info if params is not None else None
@@ -34,5 +35,5 @@ def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str
 
 
 def _brief(text: str) -> str:
-    """Cut before it is looked at: a client may send megabytes with every call."""
+    """Cut the text before processing it: a client may send megabytes with every call."""
     return clipped(one_line(text[:_CHARS]))

@@ -1,4 +1,4 @@
-"""The snippet each client wants in its configuration. Pure.
+"""The configuration snippet for each client. Pure.
 
 How long a client waits for one call of a tool, where that can be configured (looked up in November 2026):
 
@@ -20,13 +20,13 @@ from sandbox.agent.launch import Launch
 
 NAME = "space-sandbox"
 TOOL_TIMEOUT_S = 3600
-"""For a client to wait: longer than a clone or check takes by the limits as shipped, which are ours to enforce."""
+"""How long a client should wait: longer than the shipped limits let a clone or check take. We enforce those limits."""
 STARTUP_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
 class Client:
-    """Where the snippet goes, and what it looks like."""
+    """Where the snippet goes, and how to write it."""
 
     where: str
     snippet: Callable[[Launch], str]
@@ -58,7 +58,7 @@ def _codex(launch: Launch) -> str:
 
 
 def _toml(text: str) -> str:
-    """A basic string: JSON's, but without pairs of surrogates, and DEL has to be escaped."""
+    """A TOML basic string: as in JSON, but without surrogate pairs, and DEL must be escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""What each tool takes. Strict: a wrong type, an unknown field or a missing one is `invalid_input`, never a guess."""
+"""The input model of each tool. Strict: a wrong type, an unknown field or a missing one is `invalid_input`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sandbox.models import RepoId, Sha256, TaskId
 
 MAX_TEXT = 8 * 1024**2
-"""Characters of a patch or a file; larger work is done in several calls."""
+"""Maximum characters of a patch or a file; larger changes need several calls."""
 
 Prompt = Annotated[str, Field(max_length=4000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
@@ -40,7 +40,7 @@ class Fetch(Input):
 class Map(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
-    token_budget: int = Field(1500, ge=1, le=100_000, description="Most tokens of the map, at 4 characters a token.")
+    token_budget: int = Field(1500, ge=1, le=100_000, description="Maximum tokens of the map, 4 characters each.")
     include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False, description="Only these paths.")
 
 
@@ -50,7 +50,7 @@ class CreateTask(Input):
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
     workspace_kind: Literal["worktree"] = "worktree"
     from_snapshot: Line | None = Field(
-        None, description="Instead of base_branch: go on from this snapshot, of any task of the repository."
+        None, description="Instead of base_branch: start from this snapshot, of any task of the repository."
     )
 
 
@@ -60,7 +60,7 @@ class ListTasks(Input):
 
 class CloseTask(Input):
     task_id: TaskId
-    delete_worktree: bool = Field(False, description="Remove its files too; refused while they have changes.")
+    delete_worktree: bool = Field(False, description="Delete its files too; refused if they have changes.")
     discard: bool = Field(False, description="With delete_worktree: lose uncommitted changes.")
 
 
@@ -70,7 +70,7 @@ class OfTask(Input):
 
 class Diff(Input):
     task_id: TaskId
-    against: Literal["base", "head"] = Field("base", description="The task's base commit, or its last one.")
+    against: Literal["base", "head"] = Field("base", description="The task's base commit or its last commit.")
 
 
 class ReadFile(Input):
@@ -83,7 +83,7 @@ class ReadFile(Input):
 class Search(Input):
     task_id: TaskId
     pattern: Line | None = Field(None, description="Text, or a regular expression with regex=true.")
-    glob: Line | None = Field(None, description="Only these paths; alone: list them.")
+    glob: Line | None = Field(None, description="Only these paths; without pattern: list them.")
     regex: bool = False
     max_results: int = Field(200, ge=1, le=2000)
 
@@ -92,16 +92,16 @@ class ApplyPatch(Input):
     task_id: TaskId
     patch: Text = Field(description="A unified diff, one or several files, with a/ and b/ prefixes.")
     expected_hashes: dict[Path, Sha256 | None] = Field(
-        description="For every file the patch touches: the sha256 it was read with, null for a new file."
+        description="For each file in the patch: the sha256 from reading it, null for a new file."
     )
 
 
 class EditFile(Input):
     task_id: TaskId
     path: Path
-    old: Text = Field(description="Exact text that occurs exactly once in the file, with its white space.")
+    old: Text = Field(description="Exact text, with white space, that occurs exactly once in the file.")
     new: Text
-    expected_sha256: Sha256 = Field(description="The sha256 the file was read with, or sha256_after of your last edit.")
+    expected_sha256: Sha256 = Field(description="The sha256 from reading it, or sha256_after of your last edit.")
 
 
 class WriteFile(Input):
@@ -109,7 +109,7 @@ class WriteFile(Input):
     path: Path
     content: Text
     expected_sha256: Sha256 | None = Field(
-        description="The sha256 the file was read with, or sha256_after of your last edit; null for a new file."
+        description="The sha256 from reading the file, or sha256_after of your last edit; null for a new file."
     )
 
 
@@ -118,7 +118,7 @@ class ListChecks(Input):
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
 
 
-WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run goes on after.")]
+WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run continues after.")]
 Run = Annotated[Line, Field(description="run_id of a run, from space_repo_run_check or space_repo_verify.")]
 
 
@@ -145,7 +145,7 @@ class StopRun(Input):
 class ReadLog(Input):
     run_id: Line = Field(description="From space_repo_run_check or space_repo_verify.")
     stream: Literal["stdout", "stderr"] = "stdout"
-    pattern: Line | None = Field(None, description="Perl-compatible regular expression: answers the lines that match.")
+    pattern: Line | None = Field(None, description="Perl-compatible regular expression: return matching lines.")
     start_line: int | None = Field(None, ge=1, description="From 1. Without it: the last lines.")
     end_line: int | None = Field(None, ge=1, description="Inclusive.")
 
@@ -158,12 +158,12 @@ class Commit(Input):
 class OpenPullRequest(Input):
     task_id: TaskId
     title: Annotated[str, Field(max_length=1000)] = Field(
-        description="At most 200 characters, empty: the first commit's first line. `draft` makes a draft, no word here."
+        description="At most 200 characters; empty: first line of the first commit. For a draft use `draft`."
     )
     body: Annotated[str, Field(max_length=64 * 1024)] | None = Field(
-        None, description="What to say before the record of the task, which is added: prompt, commits, files, verdicts."
+        None, description="Text before the record of the task, which is added: prompt, commits, files, verdicts."
     )
-    draft: bool = Field(True, description="False: ready for review, which needs a verified tree.")
+    draft: bool = Field(True, description="False: ready for review; needs a verified tree.")
 
 
 class TakeSnapshot(Input):
@@ -173,7 +173,7 @@ class TakeSnapshot(Input):
 
 class Clean(Input):
     task_id: TaskId
-    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New files or folders to lose too.")
+    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New files and folders to delete.")
 
 
 class Restore(Input):
@@ -183,7 +183,7 @@ class Restore(Input):
 
 class Fork(Input):
     task_id: TaskId
-    snapshot: Line | None = Field(None, description="Default: the working state of now.")
+    snapshot: Line | None = Field(None, description="Default: the current working state.")
     prompt: Prompt | None = None
 
 

@@ -1,17 +1,17 @@
-"""The command with which a client starts this very installation, from whatever directory and environment.
+"""The command with which a client starts this installation, from any directory and environment.
 
-Theory. Clients start servers in the folder that is open in them: the repository that is not to be trusted. `python
+Theory. Clients start servers in the folder that the user has open: the untrusted repository. `python
 -m` puts that folder first on the import path. So does an empty or relative element of `PYTHONPATH`, for console
 scripts as well. A `click.py` or `sandbox/__main__.py` in the folder would then run on the host. `-I` ignores the
 folder, the `PYTHON*` variables of the import path and the user's site-packages (not `PYTHONEXECUTABLE`, which no
 client sets). An installation in the user's site-packages needs `-E -P`, which ignores the first two. One that only
 its own script can find (wrapped by a package manager, or a zip file) gets the absolute path of the script, and values
 for those variables that name no directory. Each command is tried before it is printed, in the environment that
-clients leave: the TypeScript SDK keeps six variables (getDefaultEnvironment in its client/stdio.ts). When none works,
-no snippet would: that is an error.
+clients leave: the TypeScript SDK keeps six variables (getDefaultEnvironment in its client/stdio.ts). If no command
+works, no snippet would work: that is an error.
 
-The variables that such a client drops choose the home, the engine and the settings. They go into the snippet, except
-secrets.
+Such a client drops the variables that choose the home, the engine and the settings. They are written into the snippet,
+except secrets.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PROBE_S = 30.0
 
 @dataclass(frozen=True)
 class Launch:
-    """What a client runs. `left_out`: variables of the environment that it will lack, and why."""
+    """What a client runs. `left_out`: environment variables it will lack, and why."""
 
     command: str
     arguments: tuple[str, ...]
@@ -58,10 +58,10 @@ class Launch:
 
 
 def launch(home: Path | None, interpreter: str, script: str, environ: Mapping[str, str]) -> Launch:
-    """The server of `home` (None: the one a client finds by itself), with the settings of `environ`.
+    """How to start the server of `home` (None: the default home), with the settings of `environ`.
 
-    `interpreter`, `script`: those of this process. Starts each once or twice. Raises: `invalid_input` when this
-    installation is found by neither without the working directory or variables for Python.
+    `interpreter`, `script`: those of this process. Starts each once or twice. Raises: `invalid_input` when neither
+    finds this installation without the working directory or Python's variables.
     """
     command, *arguments = find_command(interpreter, script, environ)
     words = ("--home", str(home), "mcp") if home else ("mcp",)
@@ -71,7 +71,7 @@ def launch(home: Path | None, interpreter: str, script: str, environ: Mapping[st
 
 
 def find_command(interpreter: str, script: str, environ: Mapping[str, str]) -> list[str]:
-    """The first command that starts this installation and nothing else. One of a single word is a script."""
+    """The first command that starts this installation, and no other. A command of one word is a script."""
     reduced = {name: environ[name] for name in KEPT_BY_CLIENTS if name in environ}
     for flags in _FLAGS if interpreter else ():
         if _is_this(_answer([interpreter, *flags, "-c", _PROBE], reduced)):
@@ -81,9 +81,9 @@ def find_command(interpreter: str, script: str, environ: Mapping[str, str]) -> l
         return [str(path)]
     raise SandboxError(
         ErrorCode.INVALID_INPUT,
-        "A client could not start this sandbox: only the working directory or PYTHON* variables lead to it",
+        "A client cannot start this sandbox: it is found only through the working directory or PYTHON* variables",
         details=f"Tried {interpreter} with {' and '.join(map(' '.join, _FLAGS))}, and {path}",
-        hint="Install it, e.g. with `pipx install` or `uv tool install`, and print the configuration from there.",
+        hint="Install it, e.g. with `pipx install` or `uv tool install`, and run `sandbox mcp config` from there.",
     )
 
 
@@ -92,7 +92,7 @@ def _is_this(printed: str) -> bool:
 
 
 def _answer(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """What a command prints; nothing if it fails."""
+    """What a command prints; '' if it fails."""
     try:
         ended = subprocess.run(  # noqa: S603 - this process's own interpreter or script
             argv, cwd="/", env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_PROBE_S
@@ -103,14 +103,14 @@ def _answer(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def carry(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Variables for the snippet, and those that stay out of it with the reason. Pure."""
+    """Variables for the snippet, and those left out of it with the reason. Pure."""
     env: dict[str, str] = {}
     left_out = {name: _SECRET for name in TOKEN_VARIABLES if environ.get(name)}
     for name, value in _settings(environ):
         if "@" in value and ("://" in value or name in _PROXIES):
             left_out[name] = "its value may hold a password or token"
         elif not value.isprintable():
-            left_out[name] = "its value is no text that a configuration can hold"
+            left_out[name] = "its value has characters that a configuration cannot hold"
         elif name == _AGENT and not value.startswith(f"{environ.get('XDG_RUNTIME_DIR') or None}/"):
             left_out[name] = _PER_LOGIN
         else:

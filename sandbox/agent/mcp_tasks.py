@@ -1,8 +1,8 @@
-"""Runs of checks as tasks of the protocol, for clients that know the extension `io.modelcontextprotocol/tasks`.
+"""Check runs as protocol tasks, for clients that know the extension `io.modelcontextprotocol/tasks`.
 
-Such a client gets a handle instead of the answer `running`, asks for it by itself, and gives its model the result
-(SEP-2663, specification/draft/tasks.md of modelcontextprotocol/ext-tasks). The id of a task is the run id, so other
-sessions and `sandbox check wait` know the same run.
+Such a client gets a handle instead of the answer `running`, polls it, and gives the result to its model (SEP-2663,
+specification/draft/tasks.md of modelcontextprotocol/ext-tasks). The task id is the run id, so other sessions and
+`sandbox check wait` can address the same run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from sandbox.models import BackgroundRun
 from sandbox.workbench import Workbench
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-STARTS_A_TASK = frozenset({"space_repo_run_check", "space_repo_verify"})
 POLL_MS = 2000
 
 Answer = Callable[[BackgroundRun], types.CallToolResult]
-"""The result of the tool that started a run which has ended."""
+"""Builds the result of the tool that started a run, from the run once it has ended."""
 
 
 class TaskParams(types.RequestParams):
@@ -35,19 +34,19 @@ class TaskParams(types.RequestParams):
 
 
 class UpdateParams(TaskParams):
-    """`tasks/update`: we never ask for anything, so no response is expected."""
+    """`tasks/update`: we never ask for input, so no response is expected."""
 
     input_responses: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: each model has its own
 
 
 def takes_tasks(context: ServerRequestContext[Any, Any]) -> bool:
-    """Whether the client has declared the extension on this request."""
+    """Whether the client declared the extension on this request."""
     capabilities = context.session.client_capabilities
     return bool(capabilities and capabilities.extensions and EXTENSION in capabilities.extensions)
 
 
 def make_handle(run: BackgroundRun) -> dict[str, Any]:
-    """What a call of a tool is answered with while its run goes on."""
+    """The answer to a tool call while its run continues."""
     return {"resultType": "task", **_describe(run), "status": "working"}
 
 
@@ -67,7 +66,7 @@ def get_task(
 
 
 def cancel_task(workbench: Workbench, run_id: str) -> dict[str, Any]:
-    """End a run. Raises: `MCPError` for an unknown one."""
+    """Stop a run. Raises: `MCPError` for an unknown run."""
     try:
         workbench.stop_run(run_id)
     except SandboxError as error:

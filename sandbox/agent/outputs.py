@@ -1,4 +1,4 @@
-"""What tools return where the use-case returns something plainer than an object."""
+"""Result models of tools for which the use-case returns something other than an object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OneTask(Model):
 
 
 class Tasks(Model):
-    """`truncated`: older ones are left out; name a repository to see its own."""
+    """`truncated`: older tasks are left out; pass repo_id to list one repository."""
 
     tasks: tuple[Task, ...]
     truncated: bool = False
@@ -31,7 +31,7 @@ RunState = Literal["running", "finished"]
 
 
 class RunUsage(Sparse):
-    """What a check used, as far as this host measures it. The limits are those of the check."""
+    """The resources a check used, as far as this host measures them. The limits are those of the check."""
 
     cpu_time_s: float | None = None
     memory_peak_bytes: int | None = None
@@ -45,7 +45,7 @@ class RunUsage(Sparse):
 
 
 class TestCounts(Model):
-    """The sum of the reports that a check left."""
+    """The sums over the test reports that a check wrote."""
 
     __test__ = False  # not a pytest class
 
@@ -56,10 +56,10 @@ class TestCounts(Model):
 
 
 class RunResult(Sparse):
-    """A run as an agent reads it: what matters first, and nothing that it would not use.
+    """A run as shown to an agent: the most important fields first, only fields that an agent uses.
 
-    Tails and `truncated` are absent when it passed; `space_repo_read_log` has what is not in a tail. While `state` is
-    `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` in place of a verdict.
+    Tails and `truncated` are absent when the run passed; `space_repo_read_log` has all output. While `state` is
+    `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` instead of a verdict.
     """
 
     verdict: Verdict | None = None
@@ -94,9 +94,9 @@ class RunResult(Sparse):
 
 
 class VerifyResult(Sparse):
-    """The answer of a verification: whether every required check passed on `tree`, and the runs in their order.
+    """The result of a verification: whether every required check passed on `tree`, and the runs in order.
 
-    While `state` is `running`: how far it is, as in a `RunResult`.
+    While `state` is `running`: its progress, as in a `RunResult`.
     """
 
     verified: bool | None = None
@@ -114,7 +114,7 @@ class VerifyResult(Sparse):
 
 
 class WaitedRun(RunResult):
-    """A `RunResult`, or the fields of a `VerifyResult`: as what was started."""
+    """A `RunResult`, or the fields of a `VerifyResult`, depending on which tool started the run."""
 
     verified: bool | None = None
     runs: tuple[RunResult, ...] | None = None

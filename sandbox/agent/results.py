@@ -1,7 +1,7 @@
-"""Turn what a use-case returned or raised into a tool result: safe to show, within a budget, errors as content.
+"""Turn the result or error of a use-case into a tool result: safe to show, within a budget, errors as content.
 
-Guest text stays in the fields the models name; control sequences in it are neutralised, but for the content of a file:
-an edit needs the exact text. A file that holds control characters comes as base64, so that none reaches a terminal.
+Guest text stays in the fields that the models define. Control sequences in it are neutralised, except in the content of
+a file: an edit needs the exact text. A file with control characters is sent as base64, so that none reaches a terminal.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from sandbox.text import neutral
 
 BUDGET_BYTES = 50 * 1024
 _CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
-_NOTICE_BYTES = 512  # what the notice about a cut may take of the budget
+_NOTICE_BYTES = 512  # part of the budget that is reserved for the notice about a cut
 
 
 def success(tool: Tool, found: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
-    """The result of a call, at most `budget_bytes` of JSON; what was left out is said, and how to get it."""
+    """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
     document = _safe(_shielded(found).model_dump(mode="json"))
-    text, omitted = _shorten(document, tool.shortens, budget_bytes - _NOTICE_BYTES)
+    text, omitted = _shorten(document, tool.cut_fields, budget_bytes - _NOTICE_BYTES)
     content = [types.TextContent(type="text", text=text)]
     if omitted:
         words = ", ".join(f"{count} of {field}" for field, count in omitted.items())
-        content.append(types.TextContent(type="text", text=f"Left out to keep the answer short: {words}. {tool.more}"))
+        notice = f"Left out to keep the answer short: {words}. {tool.cut_hint}"
+        content.append(types.TextContent(type="text", text=notice))
     return types.CallToolResult(content=list(content), structured_content=document)
 
 
 def failure(error: SandboxError, home: Path) -> types.CallToolResult:
-    """A typed error as content. Paths of this host are none of an agent's business, nor are commands with a tool."""
+    """A typed error as content, without paths of this host, and with tools in place of the commands in its hint."""
     payload = _safe(error.payload())
     payload["error"]["hint"] = for_agents(payload["error"]["hint"])
     text = _json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME")
@@ -56,7 +57,7 @@ def _shielded(found: BaseModel) -> BaseModel:
 
 
 def _safe(value: Any, name: str = "") -> Any:
-    """Every text but a file's content without control sequences."""
+    """Neutralise control sequences in every text except a file's content."""
     if isinstance(value, dict):
         return {key: _safe(entry, key) for key, entry in value.items()}
     if isinstance(value, list):
@@ -65,9 +66,9 @@ def _safe(value: Any, name: str = "") -> Any:
 
 
 def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> tuple[str, dict[str, int]]:
-    """Cut the longest of the fields until the JSON fits; it, and how much of each is gone: characters, or entries.
+    """Cut the longest field until the JSON fits. Returns it, and how many characters or entries of each are cut.
 
-    `runs.stdout_tail` is that field in each of the runs; these are cut before any whole entry is left out.
+    `runs.stdout_tail` means that field in each run; such fields are cut before any whole entry is left out.
     """
     omitted: dict[str, int] = {}
     while (excess := len(text := _json(document)) - most) > 0:
@@ -77,7 +78,7 @@ def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> tu
         kept = _cut(holder[name], excess, tail=name.endswith("_tail"))
         omitted[name] = omitted.get(name, 0) + len(holder[name]) - len(kept)
         holder[name] = kept
-        if name.endswith("_tail"):  # where it begins now is not known: what is shown is not what the guest wrote
+        if name.endswith("_tail"):  # unknown now: the shown text differs from the guest's bytes
             holder.pop(f"{name.removesuffix('_tail')}_shown_from_byte", None)
         if "truncated" in holder:
             holder["truncated"] = True
@@ -85,7 +86,7 @@ def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> tu
 
 
 def _longest(document: dict[str, Any], fields: Iterable[str]) -> tuple[dict[str, Any], str] | None:
-    """Where the longest of the fields is, and its name; None when all of them are empty."""
+    """The object that has the longest of the fields, and the field's name; None when all are empty."""
     found: list[tuple[dict[str, Any], str]] = []
     for field in fields:
         owner, _, name = field.rpartition(".")
@@ -94,7 +95,7 @@ def _longest(document: dict[str, Any], fields: Iterable[str]) -> tuple[dict[str,
 
 
 def _cut(value: Any, excess: int, *, tail: bool) -> Any:
-    """A shorter one, by at least one element: of a tail the end is kept, of all else the beginning."""
+    """Shorten a value by at least one element: a tail keeps its end, other values keep their beginning."""
     size = len(_json(value))
     keep = max(0, min(len(value) - 1, int(len(value) * (size - excess) / size)))
     return value[len(value) - keep :] if tail else value[:keep]

@@ -1,4 +1,4 @@
-"""Runs as an agent reads them: the verdict and the failing tests first, no nulls, no tails of what passed."""
+"""Runs as shown to an agent: the verdict and the failing tests first, no nulls, no tails for runs that passed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.models import BackgroundRun, CheckRun, Report, Usage, Verdict, Veri
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 FAILURES = 20
-"""Of one run; its report has the number of all."""
+"""Maximum of one run; its report has the total number."""
 
 _AS_THEY_ARE = (
     *("verdict", "exit_code", "signal", "stdout_bytes", "stderr_bytes", "run_id", "check_id", "task_id", "started_at"),
@@ -21,7 +21,7 @@ _AS_THEY_ARE = (
 
 
 def run_result(run: CheckRun) -> RunResult:
-    """One run. Pure."""
+    """One check run. Pure."""
     plain: dict[str, Any] = {name: getattr(run, name) for name in _AS_THEY_ARE}
     return RunResult(
         **plain,
@@ -32,7 +32,7 @@ def run_result(run: CheckRun) -> RunResult:
 
 
 def answer_of(found: BackgroundRun, shape: type[AnswerT]) -> AnswerT:
-    """A run in the shape that its tool answers in: how far it is, or its result. Pure."""
+    """A background run as the result model of its tool: its progress, or its result. Pure."""
     common = {"run_id": found.run_id, "task_id": found.task_id, "state": found.state}
     if found.state == "running":
         fields = ("check_id", "elapsed_s", "deadline_s", "queue_position")

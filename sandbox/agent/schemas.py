@@ -1,8 +1,8 @@
-"""The schemas that `tools/list` shows: every client pays for them in every session, so they say what is needed.
+"""The schemas in `tools/list`. Every client pays for them in every session, so they contain only what is needed.
 
-Pydantic writes a title for each field and a docstring for each shape. An agent has the names, and the server checks
-what comes in against the model itself. Of what goes out the first level is named, with its types; what is nested there
-is in the reference (docs/reference/models.md), and in the answers.
+Pydantic adds a title to each field and a docstring to each model. An agent has the names, and the server validates
+input against the model itself. Of a result only the first level is listed, with its types; nested models are in the
+reference (docs/reference/models.md) and visible in the answers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _NULL = {"type": "null"}
 
 
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """What a tool takes, with the descriptions that help."""
+    """The input schema of a tool, with the field descriptions."""
     schema = model.model_json_schema()
     fields = {name: _plain(field) for name, field in schema.pop("properties", {}).items()}
     return {**_plain(schema), "properties": fields}
 
 
 def result_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """What a tool answers: the names and types of the first level."""
+    """The result schema of a tool: the names and types of the first level."""
     schema = model.model_json_schema(mode="serialization")
     shapes = schema.get("$defs", {})
     fields = {name: _outline(field, shapes) for name, field in schema.get("properties", {}).items()}
@@ -33,7 +33,7 @@ def result_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without what an agent does not need. Nullable is a branch: clients warn of a list of types."""
+    """Remove keys that an agent does not need. Nullable stays an `anyOf` branch: clients warn about a list of types."""
     found = {key: value for key, value in schema.items() if key not in _NEEDLESS | {"description", "anyOf"}}
     options = [_plain(option) for option in schema.get("anyOf", ()) if option != _NULL]
     if options:

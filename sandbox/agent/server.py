@@ -1,7 +1,7 @@
-"""The MCP server: lists tools, asks for approval, runs use-cases in threads, and answers with data or typed errors.
+"""The MCP server: lists tools, asks for approval, runs use-cases in threads, and returns data or typed errors.
 
-One server is one controller on one home; it may have many sessions. The text of tool descriptions is ours and fixed:
-nothing from a repository gets into it.
+One server has one controller on one home; it may have many sessions. Tool descriptions are fixed text of ours: they
+never contain text from a repository.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sandbox.agent.outputs import RequestedApproval, WaitedRun
 from sandbox.agent.results import failure, success
 from sandbox.agent.run_results import answer_of
 from sandbox.agent.schemas import input_schema, result_schema
-from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Preset, Request, Tool
+from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Request, Tool
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
 from sandbox.text import shown
@@ -55,7 +55,7 @@ _Context = ServerRequestContext[Any, Any]
 
 
 class _Announcing(Server[Any]):
-    """Says on every transport that its list of tools changes; those of the SDK that make sessions ask without."""
+    """Declares `tools.listChanged` on every transport; the SDK's session transports create their options without it."""
 
     def create_initialization_options(
         self,
@@ -63,21 +63,21 @@ class _Announcing(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """As the SDK, with changing tools by default."""
+        """As in the SDK, but tools change by default."""
         announced = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(announced, experimental_capabilities, extensions)
 
 
 def make_server(agent: Agent) -> Server[Any]:
-    """The server of one agent surface, for any transport."""
+    """The MCP server of one agent surface, for any transport."""
     server = _Announcing(
         "space-sandbox",
         version=__version__,
         title="Space Sandbox",
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=lambda name: input_schema(TOOLS[name].takes) if name in TOOLS else None,
+        get_tool_input_schema=lambda name: input_schema(TOOLS[name].input_model) if name in TOOLS else None,
         on_list_tools=partial(_list_tools, agent),
-        on_call_tool=partial(_call_tool, agent),  # type: ignore[arg-type]  # the SDK passes a claimed result on
+        on_call_tool=partial(_call_tool, agent),  # type: ignore[arg-type]  # the SDK also sends an extension's dict
         on_list_prompts=prompt.list_prompts,
         on_get_prompt=partial(prompt.get_prompt, agent.workbench),
         on_list_resources=resources.list_resources,
@@ -93,23 +93,23 @@ def make_server(agent: Agent) -> Server[Any]:
 
 
 async def _get_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _allowed_unasked(agent, context, "space_repo_wait_run")
+    allowed = _allowed_unasked(agent, context, WAIT_RUN)
 
     def answer(run: BackgroundRun) -> types.CallToolResult:
-        return success(TOOLS["space_repo_wait_run"], answer_of(run, WaitedRun), agent.budget_bytes)
+        return success(TOOLS[WAIT_RUN], answer_of(run, WaitedRun), agent.budget_bytes)
 
     work = partial(mcp_tasks.get_task, allowed.workbench, params.task_id, answer, partial(failure, home=agent.home))
     return await anyio.to_thread.run_sync(work, limiter=agent.threads)
 
 
 async def _cancel_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _allowed_unasked(agent, context, "space_repo_stop_run")
+    allowed = _allowed_unasked(agent, context, STOP_RUN)
     work = partial(mcp_tasks.cancel_task, allowed.workbench, params.task_id)
     return await anyio.to_thread.run_sync(work, limiter=agent.check_threads)
 
 
 def _allowed_unasked(agent: Agent, context: _Context, name: str) -> Agent:
-    """What a tool may not do, a request of the protocol may not do in its place. Raises: `MCPError`."""
+    """A protocol request needs the permission of the tool it replaces. Raises: `MCPError`."""
     try:
         if not agent.offers(TOOLS[name].preset):
             raise SandboxError(ErrorCode.NOT_FOUND, "There is no such task")
@@ -137,8 +137,8 @@ def _described(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description,
-        input_schema=input_schema(tool.takes),
-        output_schema=result_schema(tool.returns),
+        input_schema=input_schema(tool.input_model),
+        output_schema=result_schema(tool.result_model),
         annotations=types.ToolAnnotations(
             read_only_hint=tool.read_only,
             destructive_hint=tool.destructive,
@@ -154,7 +154,7 @@ async def _call_tool(
     tool = TOOLS.get(params.name)
     if tool is None or not agent.offers(tool.preset):
         await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
-        why = "tools/list shows all" if tool is None else "it is there once space_repo_clone has cloned a repository"
+        why = "tools/list has all" if tool is None else "it is listed once space_repo_clone has cloned a repository"
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; {why}")
     agent = agent.serving(context)
     try:
@@ -168,9 +168,9 @@ async def _call_tool(
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
         if isinstance(found, BackgroundRun):
-            if found.state == "running" and tool.name in mcp_tasks.STARTS_A_TASK and mcp_tasks.takes_tasks(context):
+            if found.state == "running" and tool.starts_run and mcp_tasks.takes_tasks(context):
                 return mcp_tasks.make_handle(found)
-            found = answer_of(found, tool.returns)
+            found = answer_of(found, tool.result_model)
         return success(tool, found, agent.budget_bytes)
     except SandboxError as error:
         return failure(error, agent.home)
@@ -181,12 +181,12 @@ async def _call_tool(
 
 def _validated(tool: Tool, arguments: dict[str, Any]) -> Any:
     try:
-        return tool.takes.model_validate(arguments)
+        return tool.input_model.model_validate(arguments)
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)[:10]]
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"{tool.name} does not take these arguments",
+            f"{tool.name} does not accept these arguments",
             details="\n".join(wrong)[:2000],
             hint="tools/list has the schema.",
         ) from error
@@ -200,17 +200,17 @@ def _request_approval(agent: Agent, wanted: Any) -> RequestedApproval:
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
-    """Run the use-case in a thread. When the client cancels or goes, this waits for its end."""
+    """Run the use-case in a thread. If the client cancels or disconnects, this still waits for the end."""
     if tool.waits:
         return await _run_abandonable(agent, tool, arguments, context)
-    threads = agent.network_threads if tool.open_world else agent.threads  # a remote may say nothing for minutes
+    threads = agent.network_threads if tool.open_world else agent.threads  # a remote may be silent for minutes
     return await _in_thread(threads, partial(tool.call, Request(agent.workbench, arguments, Watch(), state)))
 
 
 async def _run_abandonable(agent: Agent, tool: Tool, arguments: Any, context: _Context) -> BaseModel:
-    """A call that may wait for long returns as soon as its client has given it up; its run goes on, or is stopped.
+    """Run a call that may wait for long. It returns when the client cancels it; its run continues, or is stopped.
 
-    Such calls have threads of their own: however many wait, a status is answered.
+    Such calls have their own threads, so that waiting calls never block a short one.
     """
     ended, abandoned = threading.Event(), threading.Event()
     watch = _watch(context, ended)
@@ -237,7 +237,7 @@ async def _tell_when_cancelled(ended: threading.Event, abandoned: threading.Even
 
 
 def _attempt(tool: Tool, request: Request) -> BaseModel | Exception:
-    """An error as a value: raised inside a task group it would come out as a group of one."""
+    """Return an error as a value: raised inside a task group it would become an exception group."""
     try:
         return tool.call(request)
     except Exception as error:  # noqa: BLE001 - raised again outside the group
@@ -249,25 +249,25 @@ async def _in_thread(threads: anyio.CapacityLimiter, work: Callable[[], BaseMode
 
 
 def _watch(context: _Context, ended: threading.Event) -> Watch:
-    """Progress notifications while checks run: each step, and lines of output, at most two of these a second.
+    """Progress notifications while checks run: each step, and at most two lines of output a second.
 
-    `ended`: the call has been answered or given up, and takes no notification any more.
+    `ended`: the call was answered or cancelled and accepts no more notifications.
     """
     steps, next_line_at, loop = itertools.count(1), [0.0], anyio.lowlevel.current_token()
 
     async def report(message: str) -> None:
-        with anyio.move_on_after(PROGRESS_S):  # a client that does not read holds no check up
+        with anyio.move_on_after(PROGRESS_S):  # a client that does not read must not delay a check
             await context.session.report_progress(float(next(steps)), None, message)
 
     def tell(message: str) -> None:
         if not ended.is_set():
-            with suppress(Exception, CancelledError):  # whether the client hears it decides nothing
+            with suppress(Exception, CancelledError):  # progress is best effort
                 anyio.from_thread.run(report, message, token=loop)
 
     def announce(check: Check, run: CheckRun | None) -> None:
         ending = "started" if run is None else f"{run.verdict.value} in {run.wall_time_s:.1f} s"
         tell(f"{check.id}: {ending}")
-        next_line_at[0] = 0.0  # the first line of each check is told
+        next_line_at[0] = 0.0  # report the first line of each check
 
     def follow(_stream: str, chunk: bytes) -> None:
         lines = shown(chunk).strip().splitlines()
@@ -277,6 +277,6 @@ def _watch(context: _Context, ended: threading.Event) -> Watch:
 
     def queued(position: int) -> None:
         if position:
-            tell(f"waiting for other checks: number {position} in line")
+            tell(f"waiting for other checks: number {position} in the queue")
 
     return Watch(announce=announce, follow=follow, queued=queued)

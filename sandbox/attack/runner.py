@@ -1,4 +1,4 @@
-"""Run entries one after the other, each with a deadline, and say how each ended."""
+"""Run entries one after the other, each with a deadline, and report how each ended."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sandbox.models import AttackOutcome, AttackReport, AttackResult
 from sandbox.store.home import default_home, home_at
 
 DEADLINE_S = 180.0
-"""Of one entry; reached: `error`, for a product that hangs on hostile ground has not held."""
+"""Of one entry; reached: `error`, because a product that hangs on an attack has not held."""
 
 Told = Callable[[AttackResult, int], None]
-"""Hears each result as it comes, and how many entries there are."""
+"""Called with each result as it comes, and the number of entries."""
 
 
 def attack(
@@ -34,10 +34,10 @@ def attack(
     told: Told | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> AttackReport:
-    """Run the suite, or the sections and entries named in `only`, with the settings and policies of `home`.
+    """Run the suite, or the sections and entries in `only`, with the settings and policies of `home`.
 
-    Raises: `invalid_input` for an unknown name or settings that cannot be read, `engine_unavailable` and
-    `image_missing` when an entry needs a container and there can be none. Interrupts pass through after cleaning up.
+    Raises: `invalid_input` for an unknown name or unreadable settings, `engine_unavailable` and `image_missing` if an
+    entry needs a container and none can be made. Interrupts pass through after the clean-up.
     """
     require_openat2()
     found = os.environ if environ is None else environ
@@ -47,14 +47,14 @@ def attack(
     with Site(load_settings(root, found), found, root / "policies") as site:
         site.sweep()
         if needs_engine(entries):
-            site.image("base")  # better one error now than one an entry
+            site.image("base")  # one error now instead of one for each entry
         results = tuple(run(site, entries, told, deadline_s))
         engine = site.engine.version if needs_engine(entries) else ""
     return _report(results, time.monotonic() - started, site, engine)
 
 
 def run(site: Site, entries: Sequence[Entry], told: Told | None, deadline_s: float) -> Iterable[AttackResult]:
-    """Results, as they come."""
+    """Run the entries; results are yielded as they come."""
     for entry in entries:
         result = _run_one(site, entry, deadline_s)
         if told is not None:
@@ -95,8 +95,8 @@ def _tried(site: Site, entry: Entry, deadline_s: float) -> _Ended:
 
 
 def _play(entry: Entry, scene: Scene, *, begin: bool = False) -> _Ended:
-    """Plant, control, attack, evidence; with `begin` on a new task. What the product raises untyped is an error of
-    ours, never `held`.
+    """Plant, control, attack, inspect; with `begin` on a new task. An untyped exception of the product means `error`,
+    never `held`.
     """
     control = ""
     try:
@@ -121,7 +121,7 @@ def _play(entry: Entry, scene: Scene, *, begin: bool = False) -> _Ended:
 
 
 def _within(site: Site, seconds: float, play: Callable[[], _Ended]) -> _Ended:
-    """In a thread of its own: one that hangs, on a FIFO for instance, is given up and ends with the process."""
+    """Run in a separate thread: one that hangs, for instance on a FIFO, is abandoned and ends with the process."""
     ended: list[_Ended] = []
     thread = threading.Thread(target=lambda: ended.append(play()), name="attack", daemon=True)
     site.at_work = thread

@@ -1,4 +1,4 @@
-"""Which entries there are, and which of them were asked for. Adding a section is a module and a row here."""
+"""All entries, and the selection by section or id. To add a section, add a module and a row here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 
 
 def select(only: Sequence[str] = ()) -> tuple[Entry, ...]:
-    """All entries, or those of the sections (`A`) and ids (`A01`) named, any case, one or several with commas.
+    """All entries, or those of the given sections (`A`) and ids (`A01`): any case, one or several with commas.
 
     Raises: `invalid_input` for a name that is neither.
     """
@@ -50,7 +50,7 @@ def select(only: Sequence[str] = ()) -> tuple[Entry, ...]:
 
 
 def choose(ids: Collection[str], only: Sequence[str]) -> set[str]:
-    """The ids that are meant; all when no name is given. Pure. Raises: `invalid_input` for a name of none."""
+    """The selected ids; all if no name is given. Pure. Raises: `invalid_input` for an unknown name."""
     wanted = {name.strip().upper() for words in only for name in words.split(",")}
     sections = {name[0] for name in ids}
     if unknown := sorted(wanted - sections - set(ids)):
@@ -64,5 +64,5 @@ def choose(ids: Collection[str], only: Sequence[str]) -> set[str]:
 
 
 def needs_engine(entries: Iterable[Entry]) -> bool:
-    """Whether any of them runs a container."""
+    """Whether any entry runs a container."""
     return any(e.scene == "guests" or e.needs_engine for e in entries)

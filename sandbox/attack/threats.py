@@ -1,6 +1,6 @@
-"""The list of threats: what an attacker tries, what stops it, what shows that. Its texts are in threats.toml.
+"""The list of threats: what an attacker tries, what stops it, which test proves it. The texts are in threats.toml.
 
-Some entries ship (`sandbox.attack.selection`), more are tested, a few are neither: the list says which.
+Some entries ship (`sandbox.attack.selection`), more are only tested, a few are neither; `state` says which.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).with_name("threats.toml")
 
 
 def explain(only: Sequence[str] = ()) -> tuple[Threat, ...]:
-    """All threats, or those of the sections and ids named as in `select`, in the order of their ids. Runs nothing.
+    """All threats, or those selected as in `select`, in the order of their ids. Runs no attack.
 
     Raises: `invalid_input` for a name that is neither.
     """

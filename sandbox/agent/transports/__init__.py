@@ -1,1 +1,1 @@
-"""Transports: what moves bytes between an MCP client and the server, over pipes and over HTTP."""
+"""Transports: move bytes between an MCP client and the server, over pipes and over HTTP."""

@@ -1,7 +1,7 @@
-"""Serve clients over streamable HTTP: loopback unless told otherwise, every request with the bearer token.
+"""Serve clients over streamable HTTP: on loopback by default, every request with the bearer token.
 
-The token lies in a file that only its owner can read. It is looked at before anything else, so that an answer without
-it tells nothing but that; then the SDK checks Host and Origin (DNS rebinding), and sessions.
+The token is in a file that only its owner can read. It is checked first, so that a request without it learns only that
+it is missing. Then the SDK checks Host and Origin (DNS rebinding), and sessions.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _GRACE_S = 5
 
 
 def serve_http(agent: Agent, address: str, token_file: Path | None, ready: Callable[[str, Path], None]) -> None:
-    """Serve at `HOST:PORT` (port 0: any free one) until a signal ends it; `ready` hears the URL and the token's file.
+    """Serve at `HOST:PORT` (port 0: any free one) until a signal; `ready` is called with the URL and the token's file.
 
-    Raises: `invalid_input` for an address, or one beyond this host without a token file that was named for it.
+    Raises: `invalid_input` for a malformed address, or for one that other hosts can reach without a `token_file`.
     """
     host, port = parse_address(address)
     if not _is_loopback(host) and token_file is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{host} can be reached from other machines",
-            hint="Use 127.0.0.1, or name the file of the token they need with --token-file; put TLS in front of it.",
+            hint="Use 127.0.0.1, or give the file with the clients' token by --token-file; put a TLS proxy in front.",
         )
     path = token_file or agent.home / TOKEN_FILE
     token = read_token(path, create=token_file is None)
@@ -75,20 +75,20 @@ def _serve(agent: Agent, app: ASGIApp, listener: socket.socket, ready: Callable[
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn raises them again when it has stopped, and each ends in another exit code."""
+    """Leaves signals to us: uvicorn would raise them again after it stopped, with another exit code for each."""
 
     def __init__(self, end_network: Callable[[], None], config: uvicorn.Config) -> None:
         super().__init__(config)
         self._end_network = end_network
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn, which calls each answer that the end cuts off an error, with a traceback."""
+        """As in uvicorn, without its error and traceback for each answer that the shutdown interrupts."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._end_network()
         await super().shutdown(sockets)
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator there
-        """Nothing to do."""
+        """Install no handlers."""
         return nullcontext()
 
 
@@ -99,14 +99,14 @@ def parse_address(address: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"{address[:100]!r} is no address",
-            hint="For example 127.0.0.1:8765; port 0 takes a free one.",
+            f"{address[:100]!r} is not an address",
+            hint="Use HOST:PORT, for example 127.0.0.1:8765; port 0 takes a free port.",
         )
     return host, int(port)
 
 
 def read_token(path: Path, *, create: bool) -> str:
-    """The token in a file. Raises: `policy_violation` when others can read it, or it is short."""
+    """Read the token from a file. Raises: `policy_violation` if others can read it or it is too short."""
     if create and not path.exists():
         with Home(path.parent).locked("home"):
             if not path.exists():
@@ -119,7 +119,7 @@ def read_token(path: Path, *, create: bool) -> str:
             ErrorCode.INVALID_INPUT, f"The token file {path} cannot be read", details=str(error)
         ) from error
     if open_to_others or len(token) < MIN_TOKEN_CHARS:
-        why = "others can read it" if open_to_others else f"its token has less than {MIN_TOKEN_CHARS} characters"
+        why = "others can read it" if open_to_others else f"its token has fewer than {MIN_TOKEN_CHARS} characters"
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION, f"The token file {path} is not safe: {why}", hint=f"chmod 600 {path}"
         )
@@ -127,7 +127,7 @@ def read_token(path: Path, *, create: bool) -> str:
 
 
 class RequireToken:
-    """Answers 401 to every request without the token, whatever its path or method."""
+    """Answers 401 to every request without the token, for any path and method."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -165,10 +165,10 @@ def make_app(agent: Agent, host: str, port: int) -> ASGIApp:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket that knows it is TCP's. Raises: `invalid_input`.
+    """A listening socket with the protocol number of TCP. Raises: `invalid_input`.
 
-    asyncio sets TCP_NODELAY only on such (`base_events._set_nodelay`, Python 3.11); without it each answer waits for
-    the client's delayed acknowledgement: 44 ms where it takes 2. That of `create_server` has protocol 0.
+    asyncio sets TCP_NODELAY only on such sockets (`base_events._set_nodelay`, Python 3.11). Without it each answer
+    waits for the client's delayed acknowledgement: 44 ms instead of 2. A socket of `create_server` has protocol 0.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

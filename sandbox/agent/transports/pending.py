@@ -1,4 +1,4 @@
-"""What one client still waits for: requests that will be answered without another word from it."""
+"""The requests of one client that are still to be answered and need no further message from it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _ENDLESS = "subscriptions/listen"
 class Owed:
     """Sees each message of a session, in either direction.
 
-    Nothing is owed to a request that was cancelled or that listens; nor, once the client says nothing more, to one that
-    waits for what we ask in turn.
+    Cancelled requests and subscriptions need no answer. Once the client has closed its end, a request that waits for
+    the client's answer to a question of ours is not pending either.
     """
 
     def __init__(self) -> None:
-        self._requests: list[str] = []  # ids; who sends one twice gets two answers
+        self._requests: list[str] = []  # ids; an id that was sent twice gets two answers
         self._questions: set[str] = set()
         self._change = anyio.Event()
 
     def received(self, message: types.JSONRPCMessage) -> None:
-        """From the client."""
+        """Note a message from the client."""
         match message:
             case types.JSONRPCRequest() if message.method != _ENDLESS:
                 self._requests.append(str(message.id))
@@ -31,7 +31,7 @@ class Owed:
                 self._questions.discard(str(message.id))
 
     def sent(self, message: types.JSONRPCMessage) -> None:
-        """To the client, all of it."""
+        """Note a message that was written to the client completely."""
         match message:
             case types.JSONRPCRequest():
                 self._questions.add(str(message.id))
@@ -40,7 +40,7 @@ class Owed:
                 self._settle(str(message.id))
 
     async def nothing(self) -> None:
-        """Wait until no request is left but those that wait for the client, one for each question."""
+        """Wait until the only requests left are those that wait for the client, one for each question."""
         while len(self._requests) > len(self._questions):
             await self._change.wait()
 

@@ -1,7 +1,8 @@
-"""Bound the sessions of the older protocol over HTTP: each takes some 40 kB until it ends, and few clients end theirs.
+"""Limit the sessions of the older protocol over HTTP: each takes about 40 kB until it ends, and few clients end theirs.
 
-Past the bound the one that was idle for longest is ended, as its client would do it: with DELETE. A client that comes
-back gets 404, on which the protocol has it begin a new one. While all are at work a new one gets 503 from the SDK.
+Above the limit the session that was idle longest is ended as its client would do it: with DELETE. If that client
+returns, it gets 404, and the protocol requires it to begin a new session. While all sessions are busy, a new one gets
+503 from the SDK.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SPARE = 16
-"""Sessions beyond the bound that may begin at the same moment."""
+"""Sessions above the limit that may begin at the same moment."""
 
 _NAME = b"mcp-session-id"
 _KEPT = {b"host", b"origin"}
@@ -20,11 +21,13 @@ _GONE = 404
 
 
 class BoundSessions:
-    """Keeps about `most` sessions of the application below."""
+    """Keeps about `limit` sessions of the wrapped application."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app, self._most = app, most
-        self._requests: OrderedDict[bytes, int] = OrderedDict()  # at work, by session; the one used last is last
+        self._requests: OrderedDict[bytes, int] = (
+            OrderedDict()
+        )  # running requests by session, least recently used first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the lifespan."""
@@ -62,7 +65,7 @@ class BoundSessions:
         await send(message)
 
     async def _end_idle(self, scope: Scope, begun: list[bytes]) -> None:
-        """`scope`: of a request that was let in, so that ours is too; `begun`: the session that it began."""
+        """End idle sessions. `scope`: of an accepted request, so that ours is too; `begun`: the session it began."""
         while len(self._requests) > self._most:
             idle = (name for name, requests in self._requests.items() if not requests and name not in begun)
             name = next(idle, None)

@@ -1,4 +1,4 @@
-"""End a server cleanly when it is told to: what a service manager sends is no failure, what a person presses is 130."""
+"""End a server cleanly on a signal: SIGTERM of a service manager is exit code 0, Ctrl-C of a person is 130."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def ended_by_signals(end: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call `end` (in the main thread, each time) instead of raising wherever the program happens to be.
+    """Call `on_signal` in the main thread for each signal, instead of raising at an arbitrary place of the program.
 
-    Raises: `KeyboardInterrupt` afterwards for Ctrl-C and a closed terminal; after SIGTERM nothing. What is ignored
-    stays ignored. In another thread than the main one signals are none of ours.
+    Raises: `KeyboardInterrupt` afterwards for Ctrl-C and a closed terminal, but not for SIGTERM. Ignored signals stay
+    ignored. Outside the main thread no handler is installed.
     """
     came: list[int] = []
 

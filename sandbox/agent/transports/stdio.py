@@ -1,7 +1,7 @@
 """Serve one client over standard input and output, one JSON-RPC message a line.
 
-A line that is no message is answered (JSON-RPC 2.0, section 5): the SDK's own transport drops it, and whoever sent it
-waits. The answer has no id, as none could be read, so it can be mistaken for no other.
+A line that is not a message gets an error (JSON-RPC 2.0, section 5). The SDK's own transport drops it, so its sender
+would wait for ever. The error has no id, because none could be read, so it cannot be taken for another answer.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from sandbox.agent.transports.pending import Owed
 from sandbox.agent.transports.shutdown import ended_by_signals
 from sandbox.agent.transports.stdio_transport import MAX_LINE_BYTES, Wire, standard_wire
 
-_NO_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"No JSON, or more than {MAX_LINE_BYTES} bytes")
-_NO_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="No JSON-RPC message")
+_NO_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"Not JSON, or more than {MAX_LINE_BYTES} bytes")
+_NO_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="Not a JSON-RPC message")
 
 ANSWERS_S = 30.0
-"""How long what was asked may take after the client has closed its end."""
+"""How long pending requests may take after the client has closed its end."""
 
 LAST_WORDS_S = 5.0
-"""How long a client that has closed its end may take to read what is left."""
+"""How long a client that has closed its end may take to read the remaining answers."""
 
 
 def serve_stdio(agent: Agent) -> None:
-    """Until the client closed its end and has its answers, or a signal ends it."""
+    """Serve until the client has closed its end and has its answers, or until a signal."""
     with standard_wire() as wire:
         anyio.run(_serve_until_told, agent, wire)
 
@@ -47,7 +47,7 @@ async def _serve_until_told(agent: Agent, wire: Wire) -> None:
 
 
 async def _end_network_when_cancelled(agent: Agent) -> None:
-    """A call over the network, which no cancellation reaches, would otherwise be waited for."""
+    """Abort network calls: cancellation does not reach them, so the shutdown would wait for them."""
     try:
         await anyio.sleep_forever()
     finally:
@@ -62,16 +62,16 @@ def _from_signal(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Ca
 
 
 async def serve(agent: Agent, wire: Wire) -> None:
-    """One session."""
+    """Serve one session."""
     server = make_server(agent)
     arrived, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as group:
-        written, owed = anyio.Event(), Owed()
+        written, pending = anyio.Event(), Owed()
         group.start_soon(_end_network_when_cancelled, agent)
         group.start_soon(_end_when_unheard, wire, group.cancel_scope)
-        group.start_soon(_receive, wire, arrived, outgoing.clone(), owed, agent.workbench.end_network)
-        group.start_soon(_send, wire, leaving, owed, group.cancel_scope, written)
+        group.start_soon(_receive, wire, arrived, outgoing.clone(), pending, agent.workbench.end_network)
+        group.start_soon(_send, wire, leaving, pending, group.cancel_scope, written)
         await server.run(incoming, outgoing, server.create_initialization_options())
         with anyio.move_on_after(LAST_WORDS_S):
             await written.wait()
@@ -79,7 +79,7 @@ async def serve(agent: Agent, wire: Wire) -> None:
 
 
 async def _end_when_unheard(wire: Wire, scope: anyio.CancelScope) -> None:
-    """A client that died has closed both ends, and no check of its own need go on until its answer is due."""
+    """Cancel the session of a client that died (both ends are closed), also while a check runs for it."""
     await wire.unheard()
     scope.cancel()
 
@@ -91,9 +91,12 @@ async def _receive(
     owed: Owed,
     give_up: Callable[[], None],
 ) -> None:
-    """Whoever pipes requests into us closes right after the last one: the SDK drops what has no answer by then."""
+    """Read messages, then wait for pending answers: a client that pipes its requests closes right after the last one.
+
+    The SDK drops requests that have no answer by then.
+    """
     async with into, answers:
-        with suppress(OSError):  # a client that died with answers unread: nobody is owed anything
+        with suppress(OSError):  # the client died with answers unread: no request is pending
             async for line in wire.lines():
                 found = _parsed(line) if line.strip() else None
                 if isinstance(found, types.ErrorData):
@@ -108,7 +111,7 @@ async def _receive(
 
 
 def _parsed(line: bytes) -> types.JSONRPCMessage | types.ErrorData:
-    if len(line) > MAX_LINE_BYTES:  # what is left of it may be JSON by chance
+    if len(line) > MAX_LINE_BYTES:  # the part that was kept may be valid JSON
         return _NO_JSON
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -118,7 +121,7 @@ def _parsed(line: bytes) -> types.JSONRPCMessage | types.ErrorData:
 
 
 def _has_id(line: bytes) -> bool:
-    """A request with an id that none can have, such as null, passes for a notification."""
+    """Whether the line has an id: a request with an invalid one, such as null, is parsed as a notification."""
     return "id" in json.loads(line)
 
 
@@ -134,6 +137,6 @@ async def _send(
             async for sent in messages:
                 await wire.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
                 owed.sent(sent.message)
-        except OSError:  # nobody reads any more: whatever is left to do, nobody hears of it
+        except OSError:  # the client no longer reads: no answer can reach it
             scope.cancel()
     written.set()

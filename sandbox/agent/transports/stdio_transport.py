@@ -1,7 +1,7 @@
-"""The lines of standard input and output, so that neither a client that is silent nor one that does not read holds us.
+"""The lines of standard input and output. A client that is silent or does not read cannot block the server.
 
-A read or write that blocks cannot be taken back. A thread does it, and nobody waits for that thread: the process ends
-while it blocks. (Non-blocking descriptors are no way: the mode belongs to the pipe or terminal, which others use too.)
+A blocked read or write cannot be cancelled. A daemon thread does it, and the process can end while that thread blocks.
+(Non-blocking descriptors do not work: the mode belongs to the pipe or terminal, which other processes use too.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 MAX_LINE_BYTES = 16 * 1024**2
-"""A longer line is cut, one byte too long: it is told from others by that."""
+"""A longer line is cut to one byte more than this, which marks it as too long."""
 
 _CHUNK_BYTES = 64 * 1024
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
@@ -27,14 +27,14 @@ _ResultT = TypeVar("_ResultT")
 
 
 class _Hand(Generic[_ResultT]):
-    """A thread that blocks in our place, one piece of work after the other."""
+    """A thread for blocking calls, which it runs one after the other."""
 
     def __init__(self) -> None:
         self._given: SimpleQueue[tuple[Callable[[], _ResultT], Future[_ResultT]]] = SimpleQueue()
         threading.Thread(target=self._serve, daemon=True).start()
 
     async def do(self, work: Callable[[], _ResultT]) -> _ResultT:
-        """The result of the work. Cancelled, it stops to wait; work that has begun goes on."""
+        """Run `work` in the thread and return its result. Cancellation ends the wait; work that has begun continues."""
         outcome: Future[_ResultT] = Future()
         self._given.put((work, outcome))
         return await asyncio.wrap_future(outcome)
@@ -50,7 +50,7 @@ class _Hand(Generic[_ResultT]):
 
 
 class Wire:
-    """One client at the other end of two descriptors."""
+    """The connection to one client, over two descriptors."""
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
@@ -58,9 +58,9 @@ class Wire:
         self._reader, self._writer = _Hand[bytes](), _Hand[None]()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Lines without their ends, until the client closes; of one that is too long `MAX_LINE_BYTES` + 1.
+        """Lines without their ends, until the client closes; of a line that is too long `MAX_LINE_BYTES` + 1 bytes.
 
-        Raises: `OSError` when it is gone otherwise: a socket was reset, a terminal hung up.
+        Raises: `OSError` when the client is gone in another way: a socket reset, a terminal hangup.
         """
         kept = bytearray()
         while chunk := await self._reader.do(partial(os.read, self._reads, _CHUNK_BYTES)):
@@ -73,30 +73,30 @@ class Wire:
         yield bytes(kept)
 
     async def write(self, line: bytes) -> None:
-        """One line. Raises: `OSError` when the client does not read any more."""
+        """Write one line. Raises: `OSError` when the client no longer reads."""
         await self._writer.do(partial(_write_all, self._writes, line + b"\n"))
 
     async def unheard(self) -> None:
-        """Wait until nobody can read what we write; else only a write would tell. A file is read for ever."""
+        """Wait until the client's reading end is closed; else only a write notices. For a file it waits for ever."""
         poll = select.poll()
-        poll.register(self._writes, 0)  # POLLERR and POLLHUP come unasked: poll(2)
+        poll.register(self._writes, 0)  # POLLERR and POLLHUP need no request: poll(2)
         poll.register(self._over, select.POLLIN)
         await _Hand[object]().do(poll.poll)
 
     def let_go(self) -> None:
-        """Leave both descriptors to the client: it sees that they are closed, also while this process lives.
+        """Give up both descriptors: the client sees them closed, even while this process lives.
 
-        They are not closed but lead nowhere, since a thread that blocks in one may go on with its number.
+        They are redirected to /dev/null, not closed: a thread that blocks in one may continue to use its number.
         """
-        os.eventfd_write(self._over, 1)  # a poll that waits keeps its files open
-        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.eventfd_write(self._over, 1)  # wakes the poll: while it waits, it keeps its files open
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for ours in (self._reads, self._writes):
-            os.dup2(nothing, ours, inheritable=False)
-        os.close(nothing)
+            os.dup2(null, ours, inheritable=False)
+        os.close(null)
 
 
 def _take(kept: bytearray, piece: bytes) -> None:
-    """No copy of what is kept: a long line comes in many pieces."""
+    """Append to the kept bytes without a copy: a long line comes in many pieces."""
     kept += piece[: MAX_LINE_BYTES + 1 - len(kept)]
 
 
@@ -108,15 +108,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 @contextmanager
 def standard_wire() -> Iterator[Wire]:
-    """The client at our standard streams, which meanwhile are empty input and standard error.
+    """The client at our standard streams. Meanwhile standard input is empty and standard output is standard error.
 
-    So no stray word of ours, and no child, gets between the lines.
+    So no stray print and no child process can write between the lines.
     """
     reads, writes = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ERRORS + 1) for fd in (_INPUT, _OUTPUT))
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(nothing, _INPUT)
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, _INPUT)
     os.dup2(_ERRORS, _OUTPUT)
-    os.close(nothing)
+    os.close(null)
     wire = Wire(reads, writes)
     try:
         yield wire

@@ -1,7 +1,8 @@
-"""Connections over which no request comes are closed; uvicorn itself waits for as long as the client likes (slowloris).
+"""Close connections on which no request arrives in time; uvicorn itself waits without a limit (slowloris).
 
-Whoever holds no token gets no further than the head of a request, so what comes after its answer is not awaited. A
-body that will be looked at has longer than a head. (uvicorn's own deadline between requests ends with the first byte.)
+A client without the token gets no further than the head of a request, so its body is not awaited after the answer. A
+body that will be read has a longer deadline than a head. (uvicorn's own deadline between requests ends with the first
+byte.)
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 30.0
-"""How long the head of a request may take, from when we wait for it."""
+"""How long the head of a request may take, from when the server waits for it."""
 
 BODY_S = 120.0
-"""How long its body may take beyond that: 16 MiB at 140 kB a second."""
+"""How long its body may take after that: 16 MiB at 140 kB a second."""
 
 
 class PatientProtocol(H11Protocol):
@@ -26,17 +27,17 @@ class PatientProtocol(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """A client has connected."""
+        """Start the deadline of the first head."""
         super().connection_made(transport)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Cancel the deadline."""
         super().connection_lost(exc)
         self._forget()
 
     def on_response_complete(self) -> None:
-        """It may ask again."""
+        """Start the deadline of the next head."""
         super().on_response_complete()
         self._expect()
 
@@ -49,11 +50,11 @@ class PatientProtocol(H11Protocol):
             self._deadline.cancel()
 
     def _give_up(self) -> None:
-        if self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE:  # DONE: a body that was answered
+        if self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE:  # DONE: answered before its body ended
             self.transport.close()
         elif self.conn.their_state is h11.SEND_BODY:
             self._deadline = self.loop.call_later(self.body_s, self._give_body_up)
 
     def _give_body_up(self) -> None:
-        if self.conn.their_state is h11.SEND_BODY:  # that an answer is awaited is no matter of time
+        if self.conn.their_state is h11.SEND_BODY:  # a client that only waits for its answer has no deadline
             self.transport.close()

@@ -1,1 +1,1 @@
-"""What the attacks are carried out with: the victim, its guests, and a scratch directory for each run."""
+"""The tools of the attacks: the victim, its guests, and a scratch directory for each run."""

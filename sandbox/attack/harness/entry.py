@@ -1,4 +1,4 @@
-"""What an entry of the suite is."""
+"""One entry of the suite."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sandbox.attack.harness.scene import Scene
 
 
 def _nothing(_scene: Scene) -> None:
-    """Nothing to prepare."""
+    """Prepare no files."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One attack. All of its functions get the same scene, in this order.
 
-    `needs`: reasons to skip it on this host, empty where there is none. `plant`: what the attacker prepared.
-    `control`: a careless command is hit, or it raises `Void`; returns what was hit. `attack`: the product at work;
-    returns what it did, or raises `GotThrough`. Effects that no answer shows are looked for by the runner.
-    `scene`: `task` begins with a task, `bare` without one; `guests` is one scene for all entries about containers.
-    `needs_engine`: it runs a container although its scene is its own.
+    `needs`: each returns a reason to skip the entry on this host, or ''. `plant`: prepares what the attacker prepares.
+    `control`: runs a careless command; returns what was hit, or raises `Void`. `attack`: runs the product; returns what
+    it did, or raises `GotThrough`. The runner looks for effects that no answer shows.
+    `scene`: `task` begins with a task, `bare` without one; all entries about containers share one scene, `guests`.
+    `needs_engine`: the entry runs a container although its scene is not `guests`.
     """
 
     id: str

@@ -1,7 +1,7 @@
-"""The scene of all entries about containers: one task whose profile's checks are probes, and soft containers beside it.
+"""The scene of all entries about containers: a task with probes as its checks, and soft containers as controls.
 
-Each check runs at most once, when the first entry asks; many entries then look at the same run. The same probe in a
-soft container (`sandbox.engine.unhardened`) is their control.
+Each check runs at most once, when the first entry needs it; many entries then use the same run. Their control is the
+same probe in a soft container (`sandbox.engine.unhardened`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WORKSPACE = "/workspace"
 _ROOM = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608, disk_bytes = 67108864, disk_files = 4000"
-"""Limits that a probe reaches at once. `file_bytes` and `output_bytes` come on top."""
+"""Limits that a probe reaches at once. `CHECK` adds `file_bytes` and `output_bytes`."""
 
 PROFILE = 'label = "attack"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
 CHECK = """
@@ -42,7 +42,7 @@ limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = 
 
 
 def small(runtime: str) -> tuple[int, int]:
-    """MiB of memory and processes of a probe: a runtime with a kernel of its own takes its part of both."""
+    """MiB of memory, and processes, of a probe. A runtime with its own kernel uses a part of both."""
     return (128, 64) if runtime == "runc" else (512, 256)
 
 
@@ -56,19 +56,19 @@ class Item:
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe printed. `complete`: it came to its end."""
+    """What a probe printed. `complete`: it ran to its end."""
 
     items: dict[str, Item] = field(default_factory=dict)
     facts: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing ended it before."""
+        """Whether the probe ran to its end."""
         return "end" in self.facts
 
 
 def parse(text: str) -> Probed:
-    """Lines of probe.pl; anything else is passed over. Pure."""
+    """Parse the lines of probe.pl; other lines are ignored. Pure."""
     probed = Probed()
     for line in text.splitlines():
         kind, *words = line.split("\t")
@@ -81,20 +81,20 @@ def parse(text: str) -> Probed:
 
 @dataclass(frozen=True)
 class Probe:
-    """One check of the attacking profile."""
+    """One check of the attack profile."""
 
     id: str
     argv: tuple[str, ...]
     timeout_s: float = 60.0
 
     def toml(self, mebibytes: int, pids: int) -> str:
-        """Its entry; a TOML basic string takes what JSON writes."""
+        """Its entry in the profile; a JSON string is a valid TOML basic string."""
         limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_ROOM}"
         return CHECK.format(id=self.id, argv=json.dumps([*self.argv]), timeout_s=self.timeout_s, limits=limits)
 
 
 class Guests:
-    """What the entries about containers share."""
+    """The scene, listeners and runs that the entries about containers share."""
 
     def __init__(self, site: Host, scene: Scene, probes: Sequence[Probe]) -> None:
         self.site, self.scene = site, scene
@@ -106,12 +106,12 @@ class Guests:
         probing = ("sh", "-c", 'exec perl -e "$@" >/workspace/probed', "sh", *self.argv(WORKSPACE))
         everything = [*probes, Probe("probe", probing, 120.0)]
         (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml(*small(site.runtime)) for p in everything))
-        self._probed = scene.new_task().id  # of its own: a guest that gets through spoils its worktree
+        self._probed = scene.new_task().id  # a separate task: a guest that gets through damages its worktree
         self._plant()
         scene.new_task()
 
     def _plant(self) -> None:
-        """Beside the mask a place without one, and, where root can make it, a setuid program."""
+        """Add a `.git` file without a mask and, if we are root, a setuid program."""
         deeper = self.scene.wt / "deeper"
         deeper.mkdir()
         (deeper / ".git").write_text("gitdir: /nonexistent\n")
@@ -123,13 +123,13 @@ class Guests:
                 os.chown(path, *self.scene.wt.stat()[4:6])
 
     def argv(self, workspace: str) -> tuple[str, ...]:
-        """The words after `perl -e`: the program itself, and where to knock."""
+        """The words after `perl -e`: the program, and the addresses of the listeners."""
         program = files("sandbox.attack.harness").joinpath("probe.pl").read_text(encoding="utf-8")
         ports = (str(self.listeners.tcp_port), str(self.listeners.udp_port), self.listeners.abstract)
         return (program, *ports, workspace)
 
     def run(self, check_id: str) -> CheckRun:
-        """The one run of a probe, in the product's guest. Raises: as it did the first time."""
+        """The one run of a probe in the product's guest. Raises: the same error as the first time."""
         if check_id not in self._runs:
             try:
                 task_id = self._probed if check_id == "probe" else self.scene.task.id
@@ -143,7 +143,7 @@ class Guests:
 
     @cached_property
     def hardened(self) -> Probed:
-        """The probe in a guest of the product; `knocked` is who it reached."""
+        """The probe in a guest of the product; sets `knocked` to the listeners it reached."""
         self.listeners.reached()
         self.run("probe")
         self.knocked = self.listeners.reached()
@@ -156,7 +156,7 @@ class Guests:
         return parse(self.run_soft("perl", "-e", *self.argv("/scratch")).stdout.decode(errors="replace"))
 
     def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> SoftEnd:
-        """A command in a soft container, which sees the scene's `outside` as /scratch unless told otherwise."""
+        """Run a command in a soft container; without `binds` it sees the scene's `outside` as /scratch."""
         labels = {INSTANCE_LABEL: self.site.instance}
         containers = SoftContainers(self.site.engine, self.site.runtime, labels)
         seen = (Bind(self.scene.outside, "/scratch"),) if binds is None else binds
@@ -168,7 +168,7 @@ class Guests:
 
 
 def guests_of(scene: Scene) -> Guests:
-    """What the scene of a container entry belongs to."""
+    """The `Guests` that the scene of a container entry belongs to."""
     found = scene.site.guests
-    assert isinstance(found, Guests)  # noqa: S101 - the protocol cannot name the class: it would close a circle
+    assert isinstance(found, Guests)  # noqa: S101 - the protocol cannot name the class: import cycle
     return found

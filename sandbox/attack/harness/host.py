@@ -1,4 +1,4 @@
-"""What an attack may use of the host that it runs on. `site.Site` is the one implementation."""
+"""What an attack may use of the host that it runs on. The only implementation is `site.AttackRun`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners of the host that no guest may reach: TCP and UDP on the loopback, and an abstract unix socket."""
+"""Listeners on the host that no guest may reach: TCP and UDP on loopback, and an abstract unix socket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WAIT_S = 5.0
 
 
 class Listeners:
-    """Open until closed. They accept in the kernel's queue; nobody answers."""
+    """Listen until `close`. Connections stay in the kernel's accept queue; they get no answer."""
 
     def __init__(self, name: str) -> None:
         self.abstract = f"sandbox-attack-{name}"
@@ -24,16 +24,16 @@ class Listeners:
 
     @property
     def tcp_port(self) -> int:
-        """Where TCP is awaited."""
+        """The port of the TCP listener."""
         return int(self._tcp.getsockname()[1])
 
     @property
     def udp_port(self) -> int:
-        """Where datagrams are awaited."""
+        """The port of the UDP listener."""
         return int(self._udp.getsockname()[1])
 
     def reached(self) -> list[str]:
-        """Who knocked since the last time this was asked."""
+        """The listeners that were reached since the last call."""
         found = []
         for name, listener in (("TCP", self._tcp), ("abstract socket", self._unix)):
             with contextlib.suppress(BlockingIOError):
@@ -47,7 +47,7 @@ class Listeners:
         return found
 
     def knock(self) -> list[str]:
-        """Do what the probe does, as a process of this host; who was reached."""
+        """Do what the probe does, as a process of this host. Returns the listeners that were reached."""
         self.reached()
         socket.create_connection(("127.0.0.1", self.tcp_port), WAIT_S).close()
         with socket.socket(socket.AF_UNIX) as client, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram:

@@ -1,14 +1,14 @@
-"""How one attack may end, as exceptions: the text says what was seen."""
+"""How one attack may end, as exceptions. The text says what was observed."""
 
 from __future__ import annotations
 
 
 class GotThrough(Exception):
-    """The attack had an effect on the host or on another's work; the text says which."""
+    """The attack had an effect on the host or on other tasks; the text says which."""
 
 
 class Void(Exception):
-    """The careless command was not hit, so that the product was not either proves nothing; the text says why."""
+    """The control was not hit, so the result of the product is no proof; the text says why."""
 
 
 class Missing(Exception):

@@ -1,4 +1,4 @@
-"""Objects and refs that porcelain would refuse, and a checkout without any check: what hostile remotes are made of."""
+"""Build hostile remotes: objects and refs that porcelain would refuse, and a checkout that checks no names."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plumbing:
-    """Writes straight into a bare repository."""
+    """Writes directly into a bare repository."""
 
     scene: Scene
     remote: Path
 
     def blob(self, content: bytes) -> str:
-        """The id of a blob."""
+        """Write a blob; its id."""
         return self.scene.must("hash-object", "-w", "--stdin", cwd=self.remote, git_dir=self.remote, stdin=content)
 
     def tree(self, *entries: tuple[str, bytes, str]) -> str:
-        """The id of a tree of (mode, name, id), names as they are."""
+        """Write a tree of (mode, name, id) with unchecked names; its id."""
         raw = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries)
         words = ("hash-object", "-w", "-t", "tree", "--literally", "--stdin")
         return self.scene.must(*words, cwd=self.remote, git_dir=self.remote, stdin=raw)
 
     def publish(self, tree: str, ref: str = "refs/heads/main") -> str:
-        """A commit of the tree as the new tip of a ref; its id."""
+        """Commit the tree as the new tip of a ref; the id of the commit."""
         git = self.scene.must
         oid = git("commit-tree", tree, "-m", "hostile", cwd=self.remote, git_dir=self.remote)
         git("update-ref", "--no-deref", ref, oid, cwd=self.remote, git_dir=self.remote)
         return oid
 
     def nested(self, path: str, mode: str, oid: str) -> str:
-        """A tree of trees that holds one leaf at `path`, names as they are."""
+        """Write nested trees with one leaf at `path`, names unchecked; the id of the top tree."""
         tree = oid
         for name in reversed(path.encode("utf-8", "surrogateescape").split(b"/")):
             tree = self.tree((mode, name, tree))
@@ -45,7 +45,7 @@ class Plumbing:
 
 
 def naive_checkout(scene: Scene, remote: Path, target: Path, ref: str = "main") -> None:
-    """What a checkout without checks does: join the name and write."""
+    """A checkout without checks: join the name and write."""
     target.mkdir()
     listing = scene.git("ls-tree", "-r", "-z", ref, cwd=remote, git_dir=remote).stdout
     for record in listing.split(b"\0")[:-1]:

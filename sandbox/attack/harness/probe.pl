@@ -1,13 +1,13 @@
-# What a guest can do, one line an attempt: "item<TAB>name<TAB>ALLOWED|DENIED<TAB>why" or "fact<TAB>name<TAB>value".
+# What a guest can do, one line per attempt: "item<TAB>name<TAB>ALLOWED|DENIED<TAB>why" or "fact<TAB>name<TAB>value".
 # perl-base is part of every Debian image and has syscall(), so no compiler and no binary of ours is needed.
-# Arguments are invalid on purpose wherever a call could change anything: one that reaches the kernel's own checks
-# fails with another error than a refusal does, and nothing happens. Files of the host's kernel are opened, never written.
+# Where a call could change the host, its arguments are invalid on purpose: a call that reaches the kernel's checks fails
+# with an error that differs from a refusal, and has no effect. Files of the host's kernel are opened, never written.
 # usage: perl -e THIS TCP_PORT UDP_PORT ABSTRACT_NAME WORKSPACE
 use strict; use warnings; no warnings 'portable';
 my ($tcp, $udp, $abstract, $workspace) = @ARGV;
 $| = 1;
 my $arm = `uname -m` =~ /aarch64/;
-# name => [x86_64, aarch64]; from 424 on they are the same everywhere (syscalls(2))
+# name => [x86_64, aarch64]; numbers from 424 on are the same on all architectures (syscalls(2))
 my %nr = (
   chroot => [161, 51], mknodat => [259, 33], setpriority => [141, 140], setuid => [105, 146], fchownat => [260, 54],
   unshare => [272, 97], setns => [308, 268], mount => [165, 40], umount2 => [166, 39], pivot_root => [155, 41],
@@ -24,7 +24,7 @@ sub nr { my $pair = $nr{$_[0]}; return $arm ? $pair->[1] : $pair->[0] }
 my %refusals = map { $_ => 1 } (1, 2, 6, 13, 16, 19, 30, 38, 93, 94, 97, 101, 111, 113);
 sub say_item { my ($name, $ok, $why) = @_; $why =~ s/[\t\n]/ /g; print "item\t$name\t", ($ok ? "ALLOWED" : "DENIED"), "\t$why\n" }
 sub fact { my ($name, $value) = @_; $value =~ s/[\t\n]/ /g; print "fact\t$name\t$value\n" }
-# In a child: a call that works changes the child alone.
+# Call in a child: a call that works changes only the child.
 sub call {
   my ($label, $name, @args) = @_;
   my $number = nr($name);
@@ -120,7 +120,7 @@ for my $path ("/var/run/docker.sock", "/run/docker.sock", "/run/containerd/conta
   fact("interfaces", join ",", @interfaces); say_item("interfaces", scalar(grep { $_ ne "lo" } @interfaces), "@interfaces");
   my @routes = do { open(my $f, "<", "/proc/net/route") ; <$f> }; say_item("routes", @routes > 1, scalar(@routes) - 1 . " routes") }
 sub inet { my ($ip, $port) = @_; return pack("S n C4 x8", 2, $port, split /\./, $ip) }
-sub reach { my ($label, $ip, $port) = @_;   # does not wait: a route is enough; on the loopback the answer comes at once
+sub reach { my ($label, $ip, $port) = @_;   # does not wait: a route is enough; on loopback the answer comes at once
   my $s = syscall(nr("socket"), 2, $ip =~ /^127/ ? 1 : 1 | 2048, 0); my $to = inet($ip, $port); my $got = syscall(nr("connect"), $s, $to, length $to);
   my $e = $!+0; say_item($label, $got == 0 || $e == 115, $got == 0 ? "connected" : "$!") }
 reach("host 127.0.0.1", "127.0.0.1", $tcp) if $tcp;

@@ -1,4 +1,4 @@
-"""The programs of section L: guests that fork, eat memory, fill disks, flood, stay or lie. Each is a check. Pure."""
+"""The programs of section L: guests that fork, use up memory, fill disks, flood, persist or lie. Pure."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ LIES = (
     'for t in /proc/1/fd/0 /proc/1/fd/1 /proc/1/fd/2 /proc/1/mem; do printf "$f" >$t; done 2>/dev/null;'
     'echo \'{"verdict": "passed", "exit_code": 0}\'; echo \'exit code 0\'; echo PASSED; exit 3'
 )
-MOST_MIB = 768  # of memory that a soft container is asked for
+MOST_MIB = 768  # the most memory that is requested of a soft container
 
 
 def eats(runtime: str) -> str:
-    """A shell that ends well after a child has asked for more memory than it may have."""
+    """A shell script that exits 0 after a child requested more memory than its limit."""
     return EATS.format(min(2 * small(runtime)[0], MOST_MIB))
 
 
 def probes(runtime: str) -> tuple[Probe, ...]:
-    """Each is a check of its own with small limits."""
+    """The probes; each is a separate check with small limits."""
     return (
         Probe("forks", ("perl", "-e", FORKS)),
         Probe("eats", ("sh", "-c", eats(runtime))),

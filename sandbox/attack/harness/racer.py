@@ -1,4 +1,4 @@
-"""The hostile side of a race, in a process of its own: it ends with its parent, and needs no compiler."""
+"""The hostile side of a race, in a separate process: it ends with its parent and needs no compiler."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from sandbox.attack.harness.outcomes import Void
 
 CONTROL_S = 60.0
-"""How long the careless side may take to be hit; it usually takes milliseconds."""
+"""How long the control may take to be hit; usually milliseconds."""
 ATTACK_S = 1.0
-"""How long the product is attacked. Races are statistics: what is reported is the number of attempts."""
+"""How long the product is attacked. A race is a statistical test, so the number of attempts is reported."""
 LEAST = 3
 
 _PROGRAM = """
@@ -38,9 +38,9 @@ while True:
 
 @contextmanager
 def racing(how: str, first: object, second: object) -> Iterator[None]:
-    """`swap` exchanges two names for ever; `flip` overwrites a file in place with N bytes, for ever.
+    """Run the racer: `swap` exchanges two names for ever, `flip` overwrites a file in place with N bytes for ever.
 
-    Raises: `Void` when it ended before its time.
+    Raises: `Void` when the racer ended early.
     """
     words = [sys.executable, "-I", "-c", _PROGRAM, str(os.getpid()), how, str(first), str(second)]
     with subprocess.Popen(  # noqa: S603 - our own program
@@ -57,7 +57,7 @@ def racing(how: str, first: object, second: object) -> Iterator[None]:
 
 
 def won(attempt: Callable[[], bool], what: str) -> str:
-    """A control: the careless attempt is hit, sooner or later. Raises: `Void` when it never is."""
+    """A control: repeat the careless attempt until it is hit. Raises: `Void` when it is not hit in time."""
     tries, ends = 0, time.monotonic() + CONTROL_S
     while time.monotonic() < ends:
         tries += 1
@@ -67,7 +67,7 @@ def won(attempt: Callable[[], bool], what: str) -> str:
 
 
 def withstood(attempt: Callable[[], None]) -> int:
-    """How often the product was attacked: as often as the time allows, and a few times in any case."""
+    """Attack the product as often as the time allows, at least `LEAST` times. Returns the number of attempts."""
     tries, ends = 0, time.monotonic() + ATTACK_S
     while tries < LEAST or time.monotonic() < ends:
         tries += 1

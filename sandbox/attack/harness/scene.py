@@ -1,7 +1,7 @@
-"""One victim: a home, a remote, a task on it, things an attacker is after, and payloads that leave marks.
+"""One victim: a home, a remote, a task on it, secrets that an attacker wants, and payloads that leave marks.
 
-A mark is a file outside of every worktree. `evidence` looks for effects whatever the product said: marks, changes to
-the canary directories, the host's secret among the objects of the cache clone.
+A mark is a file outside every worktree. `inspect` looks for effects, independent of the product's answer: marks,
+changes to the canary directories, the host's secret among the objects of the cache clone.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ Canary = dict[str, tuple[object, ...]]
 
 @dataclass
 class Scene:
-    """One victim below `root`. `wb` and `task` are the product's; `wt` is the worktree a guest would write to."""
+    """One victim below `root`. `wb`: the product's controller. `task`: its task. `wt`: the task's worktree."""
 
     root: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=lambda: FILES)
-    git_program: str = "git"  # the controls'; the product finds its own by the same settings
-    policies: Path | None = None  # the operator's, as in `$SANDBOX_HOME/policies`
-    template: Path | None = None  # a bare repository with `files`: copied in place of being made anew
+    git_program: str = "git"  # for the controls; the product finds git by the same settings
+    policies: Path | None = None  # of the operator, as in `$SANDBOX_HOME/policies`
+    template: Path | None = None  # a bare repository with `files` to copy instead of creating one
 
     def __post_init__(self) -> None:
         self.home, self.outside, self.operator = self.root / "home", self.root / "outside", self.root / "operator"
@@ -70,15 +70,15 @@ class Scene:
     # --- the victim
 
     def open(self) -> Workbench:
-        """A controller of its own, which reads files and settings anew."""
+        """A new controller, which reads files and settings again."""
         return Workbench(self.home, environ=self.surroundings(), settings=self.settings, allow_file=True)
 
     def surroundings(self) -> dict[str, str]:
-        """The product's environment: what it needs to find git and the engine, and nothing of the user's."""
+        """The product's environment: what it needs to find git and the engine, no variables of the user."""
         return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.operator), **self.environ}
 
     def new_task(self, base: str | None = None) -> Task:
-        """Clone (again) and create a task; `task` and `wt` are the latest one's."""
+        """Clone (again) and create a task; `task` and `wt` become those of the new task."""
         repository = self.wb.clone(str(self.remote)).repository
         self.repo_id = repository.id
         self.cache = self.home / "repositories" / "clones" / repository.id
@@ -87,33 +87,33 @@ class Scene:
         return self.task
 
     def close(self) -> None:
-        """Give back the controller's connections."""
+        """Close the controller."""
         self.wb.__exit__(None, None, None)
 
     # --- the attack
 
     def script(self, name: str, then: str = "exit 0") -> str:
-        """An executable that leaves the mark `name`, whatever its arguments."""
+        """An executable that leaves the mark `name` for any arguments."""
         path = self._scripts / name
         path.write_text(f"#!/bin/sh\n: > '{self.mark(name)}'\n{then}\n")
         path.chmod(0o755)
         return str(path)
 
     def mark(self, name: str) -> Path:
-        """Where a payload of this name leaves its mark."""
+        """The mark file of the payload `name`."""
         return self._marks / name
 
     def marks(self) -> set[str]:
-        """Names of the payloads that ran."""
+        """The names of the payloads that ran."""
         return {p.name for p in self._marks.iterdir()}
 
     def forget(self) -> None:
-        """Wipe the marks of a control."""
+        """Delete the marks of a control."""
         for path in self._marks.iterdir():
             path.unlink()
 
     def fires(self, name: str, control: Callable[[], object]) -> None:
-        """The unhardened command must leave the mark. Raises: `Void` when it does not."""
+        """Run an unhardened command that must leave the mark. Raises: `Void` when it does not."""
         control()
         if name not in self.marks():
             raise Void(f"the payload {name} did not run")
@@ -123,20 +123,20 @@ class Scene:
         self, *args: str, cwd: Path, git_dir: Path | None = None, env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
     ) -> Done:  # fmt: skip
-        """Plain git, as somebody would type it in a worktree (having set `safe.directory` as git advises)."""
+        """Plain git, as a user would type it in a worktree (with `safe.directory` set as git advises)."""
         where = [f"--git-dir={git_dir}"] if git_dir else []
         argv = [self.git_program, "-c", "safe.directory=*", *where, *args]
         return run_plain(argv, cwd=cwd, home=self.root, env=env, stdin=stdin)
 
     def must(self, *args: str, cwd: Path, git_dir: Path | None = None, stdin: bytes = b"") -> str:
-        """Plain git that has to work; its output. Raises: `Void`: without it nothing is planted."""
+        """Plain git that must succeed; its output. Raises: `Void`, because the attack could not be planted."""
         done = self.git(*args, cwd=cwd, git_dir=git_dir, stdin=stdin)
         if done.code != 0:
             raise Void(f"git {' '.join(args)}: {done.stderr.decode(errors='replace').strip()}")
         return done.text
 
     def seed(self, remote: Path, files: Mapping[str, bytes], branch: str = "main") -> str:
-        """One more commit with exactly these files on a branch of a bare repository; its id."""
+        """Add a commit with exactly these files to a branch of a bare repository; its id."""
         work = self.root / f"seed-{branch}-{len(list(self.root.iterdir()))}"
         self.must("init", "-q", "-b", branch, str(work), cwd=self.root)
         for name, content in files.items():
@@ -150,7 +150,7 @@ class Scene:
         return oid
 
     def evil_git_dir(self, target: Path, config: str = "") -> Path:
-        """A real repository's `.git` of the same content, with `config` appended: what a guest would fake."""
+        """Create a real `.git` directory of the same content, with `config` appended, as a guest would fake it."""
         away = self.root / f"evil-{len(list(self.root.iterdir()))}"
         self.must("clone", "-q", "--no-hardlinks", str(self.remote), str(away), cwd=self.root)
         shutil.move(away / ".git", target)
@@ -160,14 +160,14 @@ class Scene:
         return target
 
     def replace_pointer(self, config: str = "") -> Path:
-        """Replace the worktree's `.git` file by such a directory."""
+        """Replace the worktree's `.git` file by a directory of `evil_git_dir`."""
         remove(self.wt / ".git")
         return self.evil_git_dir(self.wt / ".git", config)
 
     # --- the product
 
     def whole_life(self) -> list[SandboxError]:
-        """Every host operation on the task, to its end. Typed refusals are answers; anything untyped passes through."""
+        """Run every host operation on the task, to its end. Returns typed errors; untyped exceptions pass through."""
         raised: list[SandboxError] = []
         for step in self._steps():
             try:
@@ -192,7 +192,7 @@ class Scene:
     # --- the evidence
 
     def canary(self, *more: Path) -> Canary:
-        """Every name, inode, mode, time and content that no attack may change."""
+        """Every name, inode, mode, owner, time and content that no attack may change."""
         seen: Canary = {}
         for top in (self.outside, self.operator, *more):
             for path in [top, *sorted(top.rglob("*"))]:
@@ -207,7 +207,7 @@ class Scene:
         return self.git("cat-file", "-e", oid, cwd=self.root, git_dir=self.cache).code == 0
 
     def begin(self) -> None:
-        """From here on every effect is the product's."""
+        """Record the state before the attack: every later effect is caused by the product."""
         self.forget()
         self.before = self.canary()
 
@@ -223,12 +223,12 @@ class Scene:
 
 
 def hash_of(content: bytes) -> str:
-    """As the product states hashes."""
+    """A hash in the form that the product uses."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def remove(path: Path) -> None:
-    """Delete a name of whatever kind."""
+    """Delete a file, link or directory."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -236,16 +236,16 @@ def remove(path: Path) -> None:
 
 
 def plain_clone(scene: Scene) -> Path:
-    """The remote's files as a plain repository, for controls."""
+    """A plain clone of the remote, for controls."""
     folder = scene.root / "plain"
     scene.must("clone", "-q", str(scene.remote), str(folder), cwd=scene.root)
     return folder
 
 
 def refusal(step: Callable[[], object], *codes: ErrorCode) -> SandboxError:
-    """The typed error that a step must end with (any but `internal` when no code is named).
+    """The typed error that a step must raise (any except `internal` if no code is given).
 
-    Raises: `GotThrough` when it is accepted or ends with another.
+    Raises: `GotThrough` when the step succeeds or raises another error.
     """
     try:
         step()
@@ -257,9 +257,9 @@ def refusal(step: Callable[[], object], *codes: ErrorCode) -> SandboxError:
 
 
 def held(answer: object, meant: object, what: str) -> None:
-    """Raises: `GotThrough` when the product's answer is not the one that is right."""
+    """Raises: `GotThrough` when the product's answer is not the expected one."""
     if answer != meant:
-        raise GotThrough(f"{what}: {answer!r}, where {meant!r} is right")
+        raise GotThrough(f"{what}: {answer!r} instead of {meant!r}")
 
 
 def fired(happened: object, what: str) -> None:

@@ -1,5 +1,7 @@
-"""The scratch directory of one run: claimed while its maker lives, so that the next run finds what a killed one left,
-and taken away whatever lies in it: mounts, files of other uids, modes of 000.
+"""The scratch directory of one run.
+
+It has a lock file that is held while its process lives, so that the next run finds what a killed run left. It is
+deleted with all its contents: mounts, files of other uids, modes of 000.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ _INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
 class Scratch:
-    """A new directory below `$TMPDIR`, or below another, ours alone, whose claim the kernel gives up when we die.
+    """A new private directory below `$TMPDIR` or `below`. The kernel releases its lock when this process dies.
 
-    Only below `$TMPDIR` the next run finds what a killed one left.
+    Only below `$TMPDIR` does the next run find what a killed run left.
     """
 
     def __init__(self, below: Path | None = None) -> None:
@@ -32,11 +34,11 @@ class Scratch:
         beside.rename(self.root / _CLAIM)
 
     def note(self, instance: str) -> None:
-        """Containers with this label may have to be removed when we are killed."""
+        """Record the instance label, so that the next run can remove its containers if this process is killed."""
         os.pwrite(self._claim, instance.encode(), 0)
 
     def end(self) -> None:
-        """Take it away."""
+        """Delete the directory."""
         try:
             take_away(self.root)
         finally:
@@ -44,9 +46,9 @@ class Scratch:
 
 
 def abandoned() -> Iterator[Path]:
-    """Scratch directories of runs that were killed, each claimed while its turn lasts."""
+    """Scratch directories of killed runs, each locked while the caller handles it."""
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_CLAIM}")):
-        with suppress(OSError):  # somebody else's, or gone
+        with suppress(OSError):  # owned by another user, or gone
             if path.parent.lstat().st_uid == os.geteuid() and not path.parent.is_symlink():
                 with taken(path) as is_dead:
                     if is_dead:
@@ -54,7 +56,7 @@ def abandoned() -> Iterator[Path]:
 
 
 def instances_of(root: Path) -> set[str]:
-    """Instances whose containers a run that had this scratch directory may have left: its own and its scenes'."""
+    """Instance labels of containers that the run with this directory may have left: its own and its scenes'."""
     found = set()
     for path in (root / _CLAIM, *root.glob("*/home/instance")):
         with suppress(OSError):
@@ -63,7 +65,7 @@ def instances_of(root: Path) -> set[str]:
 
 
 def take_away(root: Path) -> None:
-    """Unmount what is mounted below `root`, the last one first, then delete it."""
+    """Unmount everything below `root`, the last mount first, then delete it."""
     table = Path("/proc/self/mountinfo").read_bytes().splitlines()
     for point in reversed([*_points(table)]):
         if point.is_relative_to(root):
@@ -72,6 +74,6 @@ def take_away(root: Path) -> None:
 
 
 def _points(table: Iterable[bytes]) -> Iterable[Path]:
-    """Mount points, in order; octal escapes as proc(5) has them."""
+    """Mount points, in order; octal escapes are decoded as in proc(5)."""
     for line in table:
         yield Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")))

@@ -1,4 +1,4 @@
-"""What all entries of one run share: the user's settings, engine and git, and the scratch directory."""
+"""One run of the suite: the user's settings, engine and git, and the scratch directory, shared by all entries."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _PASSED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERI
 
 
 GRACE_S = 10.0
-"""How long an entry that was interrupted may take to notice."""
+"""How long an interrupted entry may take to end."""
 TOKEN = SECRET.decode().strip()
-"""In the environment of every scene's controller, as the user's token may be."""
+"""Is in the environment of every scene's controller, as a token of the user may be."""
 
 
 @dataclass
 class Site:
-    """One run. As a context it takes away all it made: containers, mounts, the scratch directory."""
+    """One run. As a context manager it removes all it made: containers, mounts, the scratch directory."""
 
     settings: Settings
     environ: Mapping[str, str]
@@ -53,7 +53,7 @@ class Site:
         self._guests: Guests | None = None
         self._template: Path | None = None
         self.images: list[str] = []  # tags of hostile images
-        self.at_work: threading.Thread | None = None  # the entry of now
+        self.at_work: threading.Thread | None = None  # the current entry
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +61,7 @@ class Site:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """An entry may still be at work, after an interrupt or its deadline: without its guest it ends."""
+        """Clean up. After an interrupt or a deadline an entry may still run: it ends when its guest is removed."""
         if self._guests is not None:
             self._guests.close()
         try:
@@ -88,7 +88,7 @@ class Site:
             remove_labelled(self.engine, {INSTANCE_LABEL: instance})
 
     def sweep(self) -> None:
-        """Take away what runs left that were killed; what an engine has to be asked for stays while there is none."""
+        """Remove what killed runs left. What needs the engine is kept if no engine answers."""
         for root in abandoned():
             with suppress(SandboxError):
                 for instance in instances_of(root):
@@ -97,7 +97,7 @@ class Site:
 
     @cached_property
     def engine(self) -> Engine:
-        """The user's engine, for soft containers and to clean up. Raises: `engine_unavailable`."""
+        """The user's engine, for soft containers and the clean-up. Raises: `engine_unavailable`."""
         self.scratch.note(self.instance)
         return connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
 
@@ -117,19 +117,19 @@ class Site:
 
     @cached_property
     def git_version(self) -> tuple[int, ...]:
-        """Of that git."""
+        """The version of that git."""
         found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", git_version(self.root, self.settings.git.executable))
         return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)
 
     @property
     def guests(self) -> Guests:
-        """The one scene of all entries about containers, made when the first one asks."""
+        """The one scene of all entries about containers, created on first use."""
         if self._guests is None:
             self._guests = Guests(self, self.make("guests"), probes(self.runtime))
         return self._guests
 
     def make(self, name: str) -> Scene:
-        """A victim of its own; its controller has the user's settings."""
+        """Create a victim; its controller has the user's settings."""
         root = self.root / name
         root.mkdir()
         scene = Scene(
@@ -148,7 +148,7 @@ class Site:
 
     @contextmanager
     def scene(self, name: str) -> Iterator[Scene]:
-        """A victim for one entry, gone afterwards."""
+        """A victim for one entry, deleted afterwards."""
         scene = self.make(name)
         try:
             yield scene
@@ -156,7 +156,7 @@ class Site:
             self.leave(scene)
 
     def leave(self, scene: Scene) -> None:
-        """Take a victim away: its guests first, then its files."""
+        """Delete a victim: its guests first, then its files."""
         marked = scene.home / "instance"
         if marked.exists():
             remove_labelled(self.engine, {INSTANCE_LABEL: marked.read_text()})

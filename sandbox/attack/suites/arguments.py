@@ -1,4 +1,4 @@
-"""THREATS G: what a caller passes never becomes an option, a revision expression, a refspec or a shell word."""
+"""THREATS G: a caller's argument never becomes an option, a revision expression, a refspec or a shell word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERYWHERE = "every argument that is text"
 
 
 def filled(scene: Scene, text: str) -> str:
-    """{p}: the payload program; {out}: the host's directory; {remote}: the remote."""
+    """Replace {p} by the payload program, {out} by the host's directory, {remote} by the remote."""
     known = ((P, scene.script("payload")), (OUT, str(scene.outside)), (REMOTE, str(scene.remote)))
     for name, value in known:
         text = text.replace(name, value)
@@ -24,7 +24,7 @@ def filled(scene: Scene, text: str) -> str:
 
 
 def _calls(scene: Scene) -> Iterator[tuple[str, Callable[[str], object]]]:
-    """Arguments of the use-cases that take text."""
+    """The text arguments of the use-cases, each with a call that passes it."""
     wb, task, repo, remote = scene.wb, scene.task.id, scene.repo_id, str(scene.remote)
     yield "clone url", lambda v: wb.clone(v)
     yield "run url", lambda v: wb.run(v)
@@ -49,7 +49,7 @@ def _calls(scene: Scene) -> Iterator[tuple[str, Callable[[str], object]]]:
 
 
 def everywhere(values: Sequence[str], urls: bool) -> Callable[[Scene], str]:
-    """The attack: each of these in each argument is refused, with a typed answer."""
+    """The attack: each value in each argument is refused with a typed error."""
 
     def attack(scene: Scene) -> str:
         count = 0
@@ -72,11 +72,11 @@ def _refuses(what: str, call: Callable[[str], object], value: str) -> None:
         if error.code is ErrorCode.INTERNAL:
             raise GotThrough(f"{what}: {error.brief} {error.details}") from error
         return
-    raise GotThrough(f"{what} took {value!r}")
+    raise GotThrough(f"{what} accepted {value!r}")
 
 
 def runs(*words: str, where: str = "remote") -> Callable[[Scene], str]:
-    """A control: the same word as an argument of plain git runs the payload."""
+    """A control: the same value as an argument of plain git runs the payload."""
 
     def control(scene: Scene) -> str:
         cwd = scene.remote if where == "remote" else plain_clone(scene)
@@ -90,7 +90,7 @@ def runs(*words: str, where: str = "remote") -> Callable[[Scene], str]:
 def _writes_file(scene: Scene) -> str:
     written = scene.outside / "written"
     scene.git("log", f"--output={written}", "main", cwd=scene.remote)
-    fired(written.exists(), "nothing was written")
+    fired(written.exists(), "no file was written")
     written.unlink()
     return "`git log` wrote a file of the host"
 
@@ -108,7 +108,7 @@ def _other_repository(scene: Scene) -> str:
     evil = scene.evil_git_dir(scene.root / "evil.git", f"[core]\n\tfsmonitor = {scene.script('payload')}\n")
     words = [scene.git_program, "-c", "safe.directory=*", f"--git-dir={evil}", "--work-tree=.", "status"]
     scene.fires("payload", lambda: run_plain(words, cwd=scene.outside, home=scene.root))
-    return "`git --git-dir=` obeyed another repository"
+    return "`git --git-dir=` used another repository"
 
 
 def _magic(scene: Scene) -> str:
@@ -116,7 +116,9 @@ def _magic(scene: Scene) -> str:
     (clone / "one").touch()
     (clone / "two").touch()
     scene.git("add", "--", ":/", cwd=clone)
-    fired(scene.must("diff", "--cached", "--name-only", cwd=clone).split() == ["one", "two"], "git took it literally")
+    fired(
+        scene.must("diff", "--cached", "--name-only", cwd=clone).split() == ["one", "two"], "git treated it literally"
+    )
     return "`git add -- :/` added everything"
 
 
@@ -124,8 +126,8 @@ def _untyped(scene: Scene) -> str:
     try:
         run_plain([scene.git_program, "a\0b"], cwd=scene.root, home=scene.root)
     except ValueError as error:
-        return f"a careless caller ends with {type(error).__name__}"
-    fired(False, "it was taken")
+        return f"a careless caller fails with {type(error).__name__}"
+    fired(False, "it was accepted")
     return ""
 
 
@@ -137,7 +139,7 @@ def _forged_header(scene: Scene) -> str:
     oid = scene.must(*words, cwd=scene.remote, git_dir=scene.remote, stdin=text.encode())
     raw = scene.must("cat-file", "commit", oid, cwd=scene.remote, git_dir=scene.remote)
     fired("author evil" in raw, "there is no such header")
-    return "text pasted into a commit became a header"
+    return "text inserted into a commit became a header"
 
 
 def _message_is_data(scene: Scene) -> str:
@@ -160,7 +162,7 @@ def _shell(scene: Scene) -> str:
 def _bind(scene: Scene) -> str:
     parts = ["a", "/etc", "rw", "/workspace"]
     fired(parts[1] == "/etc", "it is one name")
-    return "as a name in a bind it mounts /etc"
+    return "as a name in a bind mount it mounts /etc"
 
 
 @dataclass(frozen=True)
@@ -168,13 +170,13 @@ class _Words:
     title: str
     control: Callable[[Scene], str]
     values: tuple[str, ...]
-    urls: bool = True  # whether they are tried as URLs: some would be, of a host that is then asked for
+    urls: bool = True  # whether to try them as URLs: some are valid ones and would contact a host
 
 
 WORDS = {
     "G01": _Words("`--upload-pack=` as a URL",
                   runs("ls-remote", f"--upload-pack={P}", REMOTE), (f"--upload-pack={P}",)),
-    "G02": _Words("options abbreviated and joined", runs("ls-remote", f"--upload-p={P}", REMOTE),
+    "G02": _Words("abbreviated and joined options", runs("ls-remote", f"--upload-p={P}", REMOTE),
                   (f"--upload-p={P}", f"-u{P}", "-cprotocol.ext.allow=always")),
     "G03": _Words("`--receive-pack=`", runs("push", f"--receive-pack={P}", REMOTE, "main"), (f"--receive-pack={P}",)),
     "G04": _Words("a pager for grep", runs("grep", f"-O{P}", "one", where="clone"),
@@ -200,5 +202,5 @@ WORDS = {
 
 ENTRIES = (
     *(Entry(name, w.title, EVERYWHERE, w.control, everywhere(w.values, w.urls)) for name, w in WORDS.items()),
-    Entry("G16", "a commit message that wants to be headers", "commit", _forged_header, _message_is_data),
+    Entry("G16", "a commit message that imitates headers", "commit", _forged_header, _message_is_data),
 )

@@ -35,7 +35,7 @@ SOCKET_FILES = tuple(
     )
 )
 ORDINARY = {"CI": "true", "NO_COLOR": "1", "LANG": "C.UTF-8", "SHLVL": "0"}
-"""What a guest and a controller may have in common by chance: the policy sets the same."""
+"""Variables that a guest and a controller may share by chance: the policy sets the same values."""
 SUPERVISOR = ("memory", "descriptors", "environment", "program")
 READS = ("kcore", "keys", "timer_list", "interrupts", "kmsg", "mem", "sched_debug")
 FOLDERS = (
@@ -55,30 +55,30 @@ FOLDERS = (
 
 
 def shared_kernel(site: Host) -> str:
-    """A need: the guest's calls reach this host's kernel."""
-    return "" if site.runtime == "runc" else f"under {site.runtime} the guest's calls reach a kernel of its own"
+    """A need: the guest uses this host's kernel."""
+    return "" if site.runtime == "runc" else f"under {site.runtime} the guest has its own kernel"
 
 
 def complete(probed: Probed, where: str) -> Probed:
-    """Raises: `Void` when the probe did not come to its end: what it did not try is not denied."""
-    fired(probed.complete, f"the probe did not come to its end in {where}")
+    """Raises: `Void` when the probe did not finish: an attempt that was not made proves no denial."""
+    fired(probed.complete, f"the probe did not finish in {where}")
     return probed
 
 
 def allowed(*names: str) -> Callable[[Scene], str]:
-    """A control: some of these worked in the soft container."""
+    """A control: some of these attempts worked in the soft container."""
 
     def control(scene: Scene) -> str:
         items = complete(guests_of(scene).soft, "the soft container").items
         worked = [name for name in names if name in items and items[name].allowed]
-        fired(worked, f"not even a soft container could: {', '.join(names)}")
+        fired(worked, f"a soft container could not do it either: {', '.join(names)}")
         return f"allowed in a soft container: {', '.join(worked)}"
 
     return control
 
 
 def denied(*names: str) -> Callable[[Scene], str]:
-    """The attack: none of these worked in the guest."""
+    """The attack: none of these attempts worked in the guest."""
 
     def attack(scene: Scene) -> str:
         guests = guests_of(scene)
@@ -95,7 +95,7 @@ def denied(*names: str) -> Callable[[Scene], str]:
 
 
 def probed(name: str, title: str, *items: str, needs: tuple[Callable[[Host], str], ...] = ()) -> Entry:
-    """An entry that is all about items of the probe."""
+    """An entry that consists of items of the probe."""
     return Entry(name, title, PROBE, allowed(*items), denied(*items), needs=needs, scene="guests")
 
 
@@ -116,11 +116,11 @@ def _nobody_knocked(scene: Scene) -> str:
     guests = guests_of(scene)
     denials = _denials(scene, "host 127.0.0.1", "abstract socket")
     held(guests.knocked, [], "the guest reached")
-    return f"nobody knocked: {denials}"
+    return f"no listener was reached: {denials}"
 
 
 def _denials(scene: Scene, *names: str) -> str:
-    """Why these did not work. Raises: `GotThrough` when one did."""
+    """Why these attempts failed. Raises: `GotThrough` when one worked."""
     items = complete(guests_of(scene).hardened, "the guest").items
     if through := [f"{name} ({items[name].why})" for name in names if items[name].allowed]:
         raise GotThrough(f"the guest could: {', '.join(through)}")
@@ -142,12 +142,12 @@ def _no_route(scene: Scene) -> str:
 
 def _binds_show(scene: Scene) -> str:
     mounts = complete(guests_of(scene).soft, "the soft container").facts["mount"]
-    fired(any(" /scratch " in line for line in mounts), "a mount of the host is not seen in the table")
-    return "a soft container's table names the host's directory it was given"
+    fired(any(" /scratch " in line for line in mounts), "a mount of the host is not in the table")
+    return "a soft container's mount table names its host directory"
 
 
 def _only_ours(scene: Scene) -> str:
-    """Roots of bind mounts, as the guest's table tells them."""
+    """Check the roots of bind mounts in the guest's mount table."""
     home = str(scene.home)
     bad = ("/clones", "/outside", "/operator", "docker.sock", "/tasks/", "/journal", "/logs")
     for line in complete(guests_of(scene).hardened, "the guest").facts["mount"]:
@@ -155,13 +155,13 @@ def _only_ours(scene: Scene) -> str:
         inside = source.removeprefix(home)
         if source == home or target.startswith(("/scratch", home)) or any(part in inside for part in bad):
             raise GotThrough(f"the guest's mount table names {source} at {target}")
-    return "worktree, report, mask and hosts; nothing else of the home"
+    return "worktree, report, mask and hosts; no other file of the home"
 
 
 def _unmasked(scene: Scene) -> str:
     items = complete(guests_of(scene).hardened, "the guest").items
     names = [f"deeper {what}" for what in ("write", "rename", "remove", "replace")]
-    fired(all(items[name].allowed for name in names), "one directory deeper it fails as well")
+    fired(all(items[name].allowed for name in names), "it also fails one directory deeper")
     return "the same works one directory deeper"
 
 
@@ -176,7 +176,7 @@ def _masked(scene: Scene) -> str:
 def _own_process(scene: Scene) -> str:
     items = complete(guests_of(scene).hardened, "the guest").items
     open_ = [what for what in SUPERVISOR if items[f"own {what}"].allowed]
-    fired(open_, "not even a process of its own")
+    fired(open_, "the guest cannot even open its own process")
     return f"a process of the guest's own: {', '.join(open_)}"
 
 
@@ -185,7 +185,7 @@ def _supervisor(scene: Scene) -> str:
 
 
 def _inherits(scene: Scene) -> str:
-    """The scene's controller has a token in its environment, as the user's may."""
+    """The scene's controller has a token in its environment, as the user's controller may."""
     done = run_plain(["/usr/bin/env"], cwd=scene.root, home=scene.root, env=scene.surroundings())
     fired(SECRET.strip() in done.stdout, "a child has another environment")
     return "a child of the controller inherits its token"
@@ -216,8 +216,8 @@ def _careless_mask(scene: Scene) -> str:
     (victim / ".git").symlink_to("decoy")
     binds = (Bind(victim, "/w", read_only=False), Bind(mask, "/w/.git"))
     ended = guests_of(scene).run_soft("sh", "-c", "rm /w/.git && mkdir /w/.git", binds=binds)
-    fired(ended.exit_code == 0, "a mask over a planted link held")
-    return "a mask mounted over a planted link was by-passed"
+    fired(ended.exit_code == 0, "a mask over a planted link was effective")
+    return "a mask mounted over a planted link was bypassed"
 
 
 def _refused_link(scene: Scene) -> str:
@@ -230,7 +230,7 @@ def _refused_link(scene: Scene) -> str:
     )
     with scene.open() as workbench:
         refusal(lambda: workbench.run_checks(scene.task.id, ["go"]), ErrorCode.UNSAFE_REPOSITORY)
-    return "no container is made for such a worktree"
+    return "no container is created for such a worktree"
 
 
 ENTRIES = (
@@ -243,13 +243,13 @@ ENTRIES = (
     probed("K04", "gaining privileges by a setuid program", "may gain privileges", "setuid helper",
            needs=(shared_kernel,)),
     probed("K05", "root in the guest", "uid 0", "gid 0"),
-    probed("K06", "namespaces of its own", "unshare user", "unshare mount", "unshare net", "unshare pid",
+    probed("K06", "new namespaces", "unshare user", "unshare mount", "unshare net", "unshare pid",
            needs=(shared_kernel,)),
-    probed("K07", "system calls that reach for the host's kernel", *CALLS, needs=(shared_kernel,)),
+    probed("K07", "system calls that affect the host's kernel", *CALLS, needs=(shared_kernel,)),
     probed("K08", "io_uring", "io_uring", needs=(shared_kernel,)),
-    probed("K09", "socket families with a history", *SOCKETS, needs=(shared_kernel,)),
+    probed("K09", "socket families with past vulnerabilities", *SOCKETS, needs=(shared_kernel,)),
     probed("K10", "the kernel's files in /proc and /sys", *WRITES, *READS),
-    probed("K11", "control groups of its own", "mount cgroup", "make a cgroup"),
+    probed("K11", "new control groups", "mount cgroup", "make a cgroup"),
     Entry("K12", "a network", PROBE, _host_has_network, _no_route, scene="guests"),
     Entry("K13", "listeners of the host", PROBE, _knocks, _nobody_knocked, scene="guests"),
     probed("K16", "writing outside of the workspace", *(f"create {folder}" for folder in FOLDERS)),

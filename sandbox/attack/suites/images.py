@@ -1,4 +1,4 @@
-"""THREATS M: an image whose configuration wants to decide what a guest is."""
+"""THREATS M: an image with a configuration that tries to control the guest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKDIR /tmp
 STOPSIGNAL SIGCONT
 HEALTHCHECK --interval=1s CMD touch /workspace/health
 ENV GIT_DIR=/evil BASH_ENV=/evil PATH=/evil:/usr/bin:/bin
-LABEL {label}=somebody-else space.sandbox.task=evil
+LABEL {label}=another-owner space.sandbox.task=evil
 """
 CHECK = """
 [[check]]
@@ -46,15 +46,15 @@ def _built(scene: Scene, name: str, text: str) -> str:
     try:
         _containers(scene).build(tag, text.format(base=base, label=INSTANCE_LABEL))
     except SandboxError as error:
-        raise Missing(f"the engine builds no image here: {error.details or error.brief}") from error
+        raise Missing(f"the engine cannot build an image here: {error.details or error.brief}") from error
     scene.site.images.append(tag)
     return tag
 
 
 def _obeyed(scene: Scene) -> str:
     said = _containers(scene).run(_built(scene, "hostile", HOSTILE), None).stdout
-    fired(b"ENTRYPOINT-RAN 0 /tmp /evil" in said, f"the engine did not obey it: {said[-200:]!r}")
-    return "an engine left to itself obeys its entrypoint, user, directory and environment"
+    fired(b"ENTRYPOINT-RAN 0 /tmp /evil" in said, f"the engine did not apply it: {said[-200:]!r}")
+    return "by default an engine applies its entrypoint, user, directory and environment"
 
 
 def _profile(scene: Scene, image: str) -> None:
@@ -70,16 +70,16 @@ def _overridden(scene: Scene) -> str:
         (run,) = workbench.run_checks(scene.task.id, ["go"])
     held(run.verdict, Verdict.PASSED, "the check")
     uid, folder, *rest = run.stdout_tail.splitlines()
-    held((uid == "0", folder), (False, "/workspace"), "root, and the directory, of the guest")
+    held((uid == "0", folder), (False, "/workspace"), "whether the guest is root, and its directory")
     held([line for line in rest if "/evil" in line or "RAN" in line], [], "what the image set")
-    return f"uid {uid} in {folder}, nothing of the image's environment"
+    return f"uid {uid} in {folder}, no variable of the image"
 
 
 def _makes_volume(scene: Scene) -> str:
     tag = _built(scene, "volume", "FROM {base}\nVOLUME /data\n")
     said = _containers(scene).run(tag, ["cat", "/proc/self/mountinfo"]).stdout
-    fired(b" /data " in said, "the engine made no volume")
-    return "an engine left to itself gives it a volume without any limit"
+    fired(b" /data " in said, "the engine created no volume")
+    return "by default an engine gives it a volume without any limit"
 
 
 def _refused(scene: Scene) -> str:
@@ -90,7 +90,7 @@ def _refused(scene: Scene) -> str:
 
 
 ENTRIES = (
-    Entry("M01", "an image with orders of its own", "check run with that image", _obeyed, _overridden,
+    Entry("M01", "an image with its own entrypoint and user", "check run with that image", _obeyed, _overridden,
           needs_engine=True),
     Entry("M01V", "an image with a volume", "check run with that image", _makes_volume, _refused, needs_engine=True),
 )  # fmt: skip

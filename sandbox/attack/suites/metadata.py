@@ -1,4 +1,4 @@
-"""THREATS D and I: git metadata and attributes of the guest do not decide what the product sees or stores."""
+"""THREATS D and I: the guest's git metadata and attributes must not change what the product sees or stores."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def _hide_by_exclude(scene: Scene) -> None:
 
 def _hidden(scene: Scene) -> str:
     fired(scene.must("status", "--porcelain", cwd=scene.wt) == "", "git shows it")
-    return "plain `git status` shows nothing"
+    return "plain `git status` shows no change"
 
 
 def _both_seen(scene: Scene) -> str:
     held(_changed(scene), ["f.txt", "g.txt"], "status")
     held([f.path for f in scene.wb.diff(scene.task.id).files], ["f.txt", "g.txt"], "diff")
-    return "both changes are seen"
+    return "both changes are reported"
 
 
 def _new_seen(scene: Scene) -> str:
     (scene.wt / ".gitignore").write_text("*\n")
     held(_changed(scene), [".gitignore", "new.sh"], "status")
-    return "seen; rules of the base commit alone decide"
+    return "reported; only the rules of the base commit apply"
 
 
 def _linked_clone(scene: Scene) -> str:
     scene.must("clone", "-q", "--bare", str(scene.remote), str(scene.root / "local.git"), cwd=scene.root)
     fired(_links(scene, "local.git"), "git copied")
-    return "`git clone` of a path shares its objects' files"
+    return "`git clone` of a path hard-links the object files"
 
 
 def _links(scene: Scene, name: str) -> list[str]:
@@ -68,7 +68,7 @@ def _own_files(scene: Scene) -> str:
     alternates = scene.cache / "objects" / "info" / "alternates"
     if alternates.exists() and alternates.read_text().strip():
         raise GotThrough("the cache borrows objects of another repository")
-    return "no file of the cache has another name elsewhere"
+    return "no file of the cache is hard-linked elsewhere"
 
 
 def _binary_by_attribute(scene: Scene) -> None:
@@ -102,27 +102,27 @@ def _converts(scene: Scene) -> str:
     scene.must("add", "-A", cwd=clone)
     stored = scene.git("show", ":f.txt", cwd=clone).stdout
     fired(stored != CRLF, "git stored the bytes")
-    return "plain git committed other bytes than were reviewed"
+    return "plain git committed bytes that differ from the reviewed ones"
 
 
 def _same_bytes(scene: Scene) -> str:
     commit = scene.wb.commit(scene.task.id, "x").commit
     stored = scene.git("show", f"{commit}:f.txt", cwd=scene.root, git_dir=scene.cache).stdout
     held(stored, CRLF, "bytes of the commit")
-    return "the commit holds the bytes of the worktree"
+    return "the commit has the bytes of the worktree"
 
 
 def _runs_away(scene: Scene) -> str:
     program = f"import re; re.search({RUNAWAY!r}, {STEPS!r})"
     done = run_plain([sys.executable, "-I", "-c", program], cwd=scene.root, home=scene.root, seconds=RUNAWAY_S)
     fired(done.code == -9, "it found an answer")
-    return "Python's own engine finds no end"
+    return "Python's regular expressions do not end in time"
 
 
 def _bounded(scene: Scene) -> str:
     (scene.wt / "f.txt").write_text(f"{STEPS}\n")
     found = scene.wb.search(scene.task.id, SearchQuery(pattern=RUNAWAY, regex=True, timeout_s=RUNAWAY_S))
-    return f"an answer in any case: {len(found.hits)} hits, stopped by {found.stopped_by or 'nothing'}"
+    return f"answered: {len(found.hits)} hits, stopped by {found.stopped_by or 'no limit'}"
 
 
 ENTRIES = (
@@ -131,6 +131,6 @@ ENTRIES = (
     Entry("D14", "an exclude file that hides new files", "status", _hidden, _new_seen, _hide_by_exclude),
     Entry("I01", "an attribute that hides a change from review", "diff", _diff_hides, _diff_shows,
           _binary_by_attribute),
-    Entry("I03", "attributes that convert what is committed", "commit", _converts, _same_bytes, _converting),
+    Entry("I03", "attributes that convert committed content", "commit", _converts, _same_bytes, _converting),
     Entry("I07", "a pattern that takes for ever", "search", _runs_away, _bounded),
 )  # fmt: skip

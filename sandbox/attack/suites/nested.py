@@ -23,12 +23,12 @@ FOREIGN = 10001
 
 
 def needs_root(_site: Host) -> str:
-    """A need: some things only root can prepare."""
-    return "" if os.geteuid() == 0 else "needs root, to make files of another owner"
+    """A need: only root can prepare some files."""
+    return "" if os.geteuid() == 0 else "needs root, to create files of another owner"
 
 
 def make_nested(scene: Scene, folder: Path) -> str:
-    """A small repository; its commit."""
+    """Create a small repository; the id of its commit."""
     scene.must("init", "-q", "-b", "main", str(folder), cwd=scene.root)
     (folder / "a").write_text("a\n")
     scene.must("add", "a", cwd=folder)
@@ -37,7 +37,7 @@ def make_nested(scene: Scene, folder: Path) -> str:
 
 
 def arm(scene: Scene, folder: Path, git: Path | None = None) -> None:
-    """A filter, attributes that name it, and a change of the same size that git has to look into."""
+    """Add a filter, attributes that name it, and a change of the same size, which git must read to detect."""
     payload = scene.script("payload", then="cat")
     with ((git or folder / ".git") / "config").open("a") as stream:
         stream.write(f'[core]\n\tfsmonitor = {payload}\n[filter "evil"]\n\tclean = {payload}\n')
@@ -47,7 +47,7 @@ def arm(scene: Scene, folder: Path, git: Path | None = None) -> None:
 
 
 def hardened_host(scene: Scene, *command: str) -> None:
-    """The best that git can do in a worktree: a git directory of its own, and everything switched off by `-c`."""
+    """Run the most hardened git possible in a worktree: a separate git directory, and features disabled by `-c`."""
     git_dir = scene.root / "trusted"
     if not git_dir.exists():
         scene.must("clone", "-q", "--bare", str(scene.remote), str(git_dir), cwd=scene.root)
@@ -66,7 +66,7 @@ def _hit_by(*command: str) -> Callable[[Scene], str]:
 
 
 def _at_gitlink(scene: Scene) -> Path:
-    """The remote records a commit at `sub`, and the guest puts that very commit there, armed."""
+    """The remote records a commit at `sub`; the guest puts an armed repository with that commit there."""
     commit = make_nested(scene, scene.root / "prototype")
     work = scene.root / "work"
     scene.must("clone", "-q", str(scene.remote), str(work), cwd=scene.root)
@@ -103,8 +103,8 @@ def _gitfile(scene: Scene) -> None:
 
 def _rejected(name: str) -> Callable[[Scene], str]:
     def attack(scene: Scene) -> str:
-        held(name in scene.wb.status(scene.task.id).rejected, True, f"{name} is reported as set aside")
-        return f"set aside; {live(scene)}"
+        held(name in scene.wb.status(scene.task.id).rejected, True, f"{name} is reported as rejected")
+        return f"rejected; {live(scene)}"
 
     return attack
 
@@ -148,10 +148,10 @@ def _make(path: Path, kind: str) -> None:
 def _none_committed(scene: Scene) -> str:
     tree = scene.wb.commit(scene.task.id, "x").tree
     listing = scene.must("ls-tree", "-r", "-z", "--name-only", tree, cwd=scene.root, git_dir=scene.cache)
-    held(listing.strip("\0").split("\0"), sorted(scene.files), "the commit holds")
+    held(listing.strip("\0").split("\0"), sorted(scene.files), "names in the commit")
     if scene.in_odb(b"evil"):
-        raise GotThrough("content of such a file became an object")
-    return "none of 28 is in the commit or among the objects"
+        raise GotThrough("the content of such a file became an object")
+    return "none of 28 files is in the commit or among the objects"
 
 
 def _publish_submodule(scene: Scene) -> None:
@@ -182,13 +182,13 @@ def _stays_empty(scene: Scene) -> str:
 
 
 ENTRIES = (
-    Entry("C01", "a nested repository where a commit records one", LIFE, _hit_by("add", "-A"), _rejected("sub/.git"),
+    Entry("C01", "a nested repository at a recorded submodule", LIFE, _hit_by("add", "-A"), _rejected("sub/.git"),
           _linked),
-    Entry("C02", "`.gitmodules` switches the hardening off", LIFE, _hit_by("status"), _rejected("sub/.git"),
+    Entry("C02", "`.gitmodules` disables the hardening", LIFE, _hit_by("status"), _rejected("sub/.git"),
           _with_gitmodules),
     Entry("C03", "a nested repository of another owner", LIFE, _hit_by("add", "-A"), _rejected("sub/.git"), _foreign,
           (needs_root,)),
-    Entry("C04", "an embedded repository, armed after it was added", LIFE,
+    Entry("C04", "an embedded repository that is armed after `git add`", LIFE,
           _hit_by("-c", "diff.ignoreSubmodules=none", "status"), _rejected("emb/.git"), _two_steps),
     Entry("C05", "a nested `.git` that points elsewhere", LIFE, _hit_by("add", "-A"), _rejected("sub/.git"), _gitfile),
     Entry("C06", "other spellings of `.git` as files, directories, links and FIFOs", "commit", _adds_alias,

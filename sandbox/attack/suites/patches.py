@@ -1,4 +1,4 @@
-"""THREATS J: patches whose effect is another than their text, or than what was gated. Control: `git apply`."""
+"""THREATS J: patches with another effect than their text shows or their hashes cover. Control: `git apply`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTROL_FILES = (
 
 @dataclass(frozen=True)
 class Trick:
-    """A patch that git applies. `changes`: files it really touches, which the caller gated none of."""
+    """A patch that git applies. `changes`: the files it really changes, for which the caller gives no hash."""
 
     title: str
     patch: str
@@ -32,7 +32,7 @@ class Trick:
 
 
 TRICKS = {
-    "J03": Trick("a spelling of `.git` that some file systems take for it",
+    "J03": Trick("a spelling that some file systems treat as `.git`",
                  CREATE.format(".g\u200cit/x", "100644", "x"), (".g\u200cit/x",)),
     "J07": Trick("a header that names another file than the hunks",
                  "diff --git a/f.txt b/f.txt\n--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+INJ\n g2\n", ("g.txt",)),
@@ -40,9 +40,9 @@ TRICKS = {
     "J09": Trick("a copy of another file than the header names", MOVE.format("copy"), ("public.txt",)),
     "J11": Trick("old and new names that differ",
                  "--- a/f.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+INJ\n g2\n", ("g.txt",)),
-    "J12": Trick("a second file behind the hunks of the first",
+    "J12": Trick("a second file after the hunks of the first",
                  EDIT + "--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+INJ\n g2\n", ("f.txt", "g.txt")),
-    "J13": Trick("a second file behind words of a mail",
+    "J13": Trick("a second file after mail text",
                  f"{EDIT}-- \n2.39\n\nregards\n\ndiff --git a/g.txt b/g.txt\n--- a/g.txt\n+++ b/g.txt\n"
                  "@@ -1,2 +1,3 @@\n g1\n+INJ\n g2\n", ("f.txt", "g.txt")),
     "J15": Trick("a symlink out of the tree", CREATE.format("l", "120000", "../outside").replace("\n+../outside\n",
@@ -52,7 +52,7 @@ TRICKS = {
                  "-one\n-two\n-three\ndiff --git a/f.txt b/f.txt\nnew file mode 120000\n--- /dev/null\n+++ b/f.txt\n"
                  "@@ -0,0 +1 @@\n+../outside\n\\ No newline at end of file\n", ("f.txt",)),
     "J20": Trick("a submodule", CREATE.format("s", "160000", "Subproject commit " + "1" * 40), ("s",)),
-    "J25": Trick("a deletion of a file that was not gated",
+    "J25": Trick("a deletion of a file without a hash",
                  "--- a/g.txt\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-g1\n-g2\n", ("g.txt",)),
     "J29": Trick("the last of several files cannot be written",
                  EDIT + CREATE.format("f2/x", "100644", "x") + CREATE.format("f2", "100644", "x"), ("f.txt",)),
@@ -64,7 +64,7 @@ REFUSALS = (
 
 
 def state(root: Path) -> dict[str, object]:
-    """Every name below `root`, with its content or where it leads."""
+    """Every name below `root`, with its content or link target."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
@@ -98,8 +98,8 @@ def _refused(trick: Trick) -> Callable[[Scene], str]:
             error = refusal(lambda g=given: scene.wb.apply_patch(scene.task.id, trick.patch.encode(), g), *REFUSALS)  # type: ignore[misc]  # bound now
             codes.append(error.code)
         if state(scene.wt) != before:
-            raise GotThrough("refused, and yet the worktree changed")
-        return f"refused, whatever was gated: {', '.join(sorted(set(codes)))}"
+            raise GotThrough("refused, but the worktree changed")
+        return f"refused with any hashes: {', '.join(sorted(set(codes)))}"
 
     return attack
 
@@ -113,7 +113,7 @@ def _makes_control_files(scene: Scene) -> str:
     for path in CONTROL_FILES:
         done = scene.git("apply", "-", cwd=folder, stdin=CREATE.format(path, "100644", "x").encode())
         fired(done.code == 0, f"git refuses {path}")
-    return f"`git apply` makes all {len(CONTROL_FILES)}"
+    return f"`git apply` creates all {len(CONTROL_FILES)}"
 
 
 def _control_files(scene: Scene) -> str:
@@ -136,7 +136,7 @@ def _guesses(scene: Scene) -> str:
     (folder / "f.txt").write_text(FOUR)
     scene.git("apply", "-", cwd=folder, stdin=ELSEWHERE)
     fired((folder / "f.txt").read_text() != FOUR, "git refused")
-    return "`git apply` changed one of four places it could have meant"
+    return "`git apply` changed one of four possible places"
 
 
 def _does_not_guess(scene: Scene) -> str:
@@ -161,14 +161,14 @@ def _filter_runs(scene: Scene) -> str:
 def _no_filter(scene: Scene) -> str:
     scene.wb.apply_patch(scene.task.id, EDIT.encode(), GATES)
     held(b"INJ" in (scene.wt / "f.txt").read_bytes(), True, "the patch is applied")
-    return "applied, nothing ran"
+    return "applied; no filter ran"
 
 
 def _stale(scene: Scene) -> str:
     folder = plain_clone(scene)
     (folder / "f.txt").write_text("one\ntwo\nthree\nand more\n")
     fired(scene.git("apply", "-", cwd=folder, stdin=EDIT.encode()).code == 0, "git refused")
-    return "`git apply` changed a file that nobody had seen like this"
+    return "`git apply` changed a file that had changed since it was read"
 
 
 def _gated(scene: Scene) -> str:
@@ -177,13 +177,13 @@ def _gated(scene: Scene) -> str:
     for gate in (good, good.upper(), good[7:], hash_of(b"one two three"), "sha256:" + "0" * 64, None):
         refusal(lambda g=gate: scene.wb.apply_patch(scene.task.id, EDIT.encode(), {"f.txt": g}), *REFUSALS)  # type: ignore[misc]  # bound now
     held(state(scene.wt), before, "the worktree")
-    return "refused with every hash but that of the content"
+    return "refused with every hash except that of the content"
 
 
 ENTRIES = (
     *(_entry(name, trick) for name, trick in TRICKS.items()),
-    Entry("J24", "a hunk that fits in several places", "patch", _guesses, _does_not_guess),
-    Entry("J31", "files that git, a forge or an editor obeys", "patch, write", _makes_control_files, _control_files),
+    Entry("J24", "a hunk that matches several places", "patch", _guesses, _does_not_guess),
+    Entry("J31", "files that control git, a forge or an editor", "patch, write", _makes_control_files, _control_files),
     Entry("J34", "a filter that runs when a patch is checked", "patch", _filter_runs, _no_filter, _filters),
-    Entry("J36", "hashes of another content", "patch", _stale, _gated),
+    Entry("J36", "hashes of other content", "patch", _stale, _gated),
 )

@@ -1,4 +1,4 @@
-"""THREATS H: paths, links and file kinds. The product reads and writes below one kept handle, never through a link."""
+"""THREATS H: paths, links and file kinds. The product reads and writes below one open handle, never through a link."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HANG_S = 0.5
 
 
 def _refuses(scene: Scene, paths: Iterable[str]) -> str:
-    """Reading and making each of these is refused as unsafe."""
+    """Reading and creating each of these must be refused as unsafe."""
     names = [*paths]
     for path in names:
         patch = NEW % path.encode("utf-8", "surrogatepass")
@@ -47,7 +47,7 @@ def _refuses(scene: Scene, paths: Iterable[str]) -> str:
 def _joined(scene: Scene) -> str:
     absolute = os.path.join(scene.wt, str(scene.outside / "secret"))  # noqa: PTH118 - the point
     relative = Path(f"{scene.wt}/../../../../../outside/secret")
-    fired(Path(absolute).read_bytes() == SECRET == relative.read_bytes(), "joining names stayed inside")
+    fired(Path(absolute).read_bytes() == SECRET == relative.read_bytes(), "the joined names stayed inside")
     return "a joined name read the host's secret"
 
 
@@ -68,7 +68,7 @@ def _followed(below: str) -> Callable[[Scene], str]:
         links = [p for p in sorted(scene.wt.iterdir()) if p.name.startswith("link")]
         for link in links:
             with (link / below if below else link).open("rb") as stream:
-                fired(stream.read(1), f"{link.name} leads nowhere")
+                fired(stream.read(1), f"{link.name} has no target")
         return f"a plain open followed {len(links)} links out of the worktree"
 
     return control
@@ -94,14 +94,14 @@ def _hangs(scene: Scene) -> str:
     scene.must("clone", "-q", "--bare", str(scene.remote), str(git_dir), cwd=scene.root)
     words = [scene.git_program, f"--git-dir={git_dir}", "--work-tree", str(scene.wt), "status"]
     fired(run_plain(words, cwd=scene.wt, home=scene.root, seconds=HANG_S).code == -9, "git ended")
-    return "a plain read hangs, and `git status` on a FIFO as .gitignore"
+    return "a plain read hangs, and so does `git status` with a FIFO as .gitignore"
 
 
 def _not_blocked(scene: Scene) -> str:
     names = ("f.txt", ".gitignore", ".gitattributes")
     for name in names:
         refusal(lambda name=name: scene.wb.read_file(scene.task.id, name), ErrorCode.UNSAFE_PATH)  # type: ignore[misc]  # bound now
-    held(set(names) <= set(scene.wb.status(scene.task.id).rejected), True, "FIFOs are reported as set aside")
+    held(set(names) <= set(scene.wb.status(scene.task.id).rejected), True, "FIFOs are reported as rejected")
     return f"refused at once; {live(scene)}"
 
 
@@ -119,7 +119,7 @@ def _special(scene: Scene) -> None:
 def _device_read(scene: Scene) -> str:
     try:
         with (scene.root / "zero").open("rb") as stream:
-            fired(stream.read(1) == b"\0", "the device gave nothing")
+            fired(stream.read(1) == b"\0", "the device gave no data")
     except PermissionError:
         raise Missing("needs a scratch directory that is not mounted nodev: set TMPDIR") from None
     return "a plain read of a device in the tree gets data"
@@ -138,7 +138,7 @@ def _setuid(scene: Scene) -> None:
 
 def _kept_bits(scene: Scene) -> str:
     shutil.copy(scene.wt / "g.txt", scene.root / "copy")
-    fired((scene.root / "copy").stat().st_mode & stat.S_ISUID, "a plain copy has no such bit")
+    fired((scene.root / "copy").stat().st_mode & stat.S_ISUID, "a plain copy has no setuid bit")
     return "a plain copy is setuid too"
 
 
@@ -150,7 +150,7 @@ def _stripped(scene: Scene) -> str:
         line.split()[0] for line in scene.must("ls-tree", "-r", tree, cwd=scene.root, git_dir=scene.cache).splitlines()
     }
     held(modes <= {"100644", "100755"}, True, "modes of the commit")
-    return "what the host writes and commits is not setuid"
+    return "files that the host writes and commits are not setuid"
 
 
 def _hard_link(scene: Scene) -> None:
@@ -169,7 +169,7 @@ def _written_through(scene: Scene) -> str:
 def _replaced(scene: Scene) -> str:
     scene.wb.apply_patch(scene.task.id, HOST_EDIT, {"g.txt": hash_of(scene.files["g.txt"])})
     held((scene.wt / "alias").read_bytes(), scene.files["g.txt"], "the other name")
-    return "the edit made a new file, the other name kept its content"
+    return "the edit created a new file; the other name kept its content"
 
 
 def _sparse(scene: Scene) -> None:
@@ -177,13 +177,13 @@ def _sparse(scene: Scene) -> None:
         with (scene.wt / "huge").open("wb") as stream:
             stream.truncate(1 << 40)
     except OSError as error:
-        raise Missing(f"no file of 1 TiB can be made here: {error.strerror}") from None
+        raise Missing(f"a file of 1 TiB cannot be created here: {error.strerror}") from None
 
 
 def _endless(scene: Scene) -> str:
     words = ["/usr/bin/sha256sum", "huge"]
-    fired(run_plain(words, cwd=scene.wt, home=scene.root, seconds=HANG_S).code == -9, "reading all of it took no time")
-    return "reading 1 TiB has no end"
+    fired(run_plain(words, cwd=scene.wt, home=scene.root, seconds=HANG_S).code == -9, "reading all of it ended")
+    return "reading 1 TiB did not end in time"
 
 
 def _too_large(scene: Scene) -> str:
@@ -191,7 +191,7 @@ def _too_large(scene: Scene) -> str:
     steps = (lambda: wb.read_file(task, "huge"), lambda: wb.status(task), lambda: wb.commit(task, "x"))
     for step in steps:
         refusal(step, ErrorCode.QUOTA_EXCEEDED)
-    return "refused by its size before it is read"
+    return "refused by its size before reading"
 
 
 def _names(scene: Scene) -> None:
@@ -204,7 +204,7 @@ def _misread(scene: Scene) -> str:
     scene.must("init", "-q", str(folder), cwd=scene.root)
     (folder / "a\n?? injected.py").touch()
     listing = scene.git("-c", "core.quotePath=false", "ls-files", "-o", cwd=folder).text
-    fired("injected" in listing and listing.startswith('"'), "git listed it plainly")
+    fired("injected" in listing and listing.startswith('"'), "git listed it unquoted")
     return "line-based listings need a parser for quotes"
 
 

@@ -1,4 +1,4 @@
-"""THREATS A: who is the repository? The worktree's `.git` is the guest's; the product must never ask it."""
+"""THREATS A: which repository is used? The guest controls the worktree's `.git`; the product must never read it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATUS = "plain `git status` there"
 
 
 def poison(scene: Scene, name: str) -> str:
-    """Configuration that makes every git that reads it run a payload."""
+    """A configuration with which every git runs a payload."""
     return f"[core]\n\tfsmonitor = {scene.script(name)}\n"
 
 
@@ -27,10 +27,12 @@ def hit_by(*words: str) -> Callable[[Scene], str]:
 
 
 def live(scene: Scene) -> str:
-    """The attack: every host operation of a task's life, all of which must work."""
+    """The attack: run every host operation of a task's life. Each must work or raise a typed error."""
     refused = scene.whole_life()
-    held([f"{e.code}: {e.brief}" for e in refused if e.code == "internal"], [], "not a typed answer")
-    return "nothing ran" if not refused else f"nothing ran; refused: {', '.join(sorted({e.code for e in refused}))}"
+    held([f"{e.code}: {e.brief}" for e in refused if e.code == "internal"], [], "untyped errors")
+    return (
+        "no payload ran" if not refused else f"no payload ran; refused: {', '.join(sorted({e.code for e in refused}))}"
+    )
 
 
 def _directory(scene: Scene) -> None:
@@ -63,7 +65,7 @@ def _other_task(scene: Scene) -> str:
     before = scene.must("rev-parse", "t2", cwd=root, git_dir=clone)
     scene.must("commit", "-q", "--allow-empty", "-m", "x", cwd=root / "t1")
     fired(scene.must("rev-parse", "t2", cwd=root, git_dir=clone) != before, "the commit stayed on its own branch")
-    return "the commit landed on the other branch"
+    return "the commit is on the other branch"
 
 
 def _own_branch(scene: Scene) -> str:
@@ -84,7 +86,7 @@ def _around(scene: Scene) -> None:
 
 
 def _climbs(scene: Scene) -> str:
-    # Across file systems: else the mount of an overlay stops it, and a plain worktree does not.
+    # Across file systems: otherwise the mount of an overlay stops discovery, and a plain worktree does not.
     env = {"GIT_DISCOVERY_ACROSS_FILESYSTEM": "1"}
     found = scene.git("rev-parse", "--show-toplevel", cwd=scene.wt, env=env).text
     fired(found == str(scene.root), "discovery stopped")
@@ -96,7 +98,7 @@ def _stays(scene: Scene) -> str:
     held([c.path for c in scene.wb.status(scene.task.id).changes], ["f.txt"], "status")
     scene.wb.commit(scene.task.id, "x")
     held(list((scene.root / ".git" / "refs" / "heads").iterdir()), [], "branches of the repository around")
-    return "committed to the task alone"
+    return "committed only to the task"
 
 
 def _init(scene: Scene) -> None:
@@ -131,7 +133,7 @@ def _elsewhere(scene: Scene) -> None:
 
 def _reads_host(scene: Scene) -> str:
     scene.must("add", "-A", cwd=scene.wt)
-    fired(scene.must("show", ":secret", cwd=scene.wt).encode() + b"\n" == SECRET, "git kept to the worktree")
+    fired(scene.must("show", ":secret", cwd=scene.wt).encode() + b"\n" == SECRET, "git stayed in the worktree")
     return "plain git staged the host's secret"
 
 
@@ -142,13 +144,20 @@ def _foreign_worktree(scene: Scene) -> str:
 
 
 ENTRIES = (
-    Entry("A01", "`.git` becomes a directory with orders for git", LIFE, hit_by("status"), live, _directory),
+    Entry("A01", "`.git` becomes a directory with hostile configuration", LIFE, hit_by("status"), live, _directory),
     Entry("A02", "`.git` points to a directory of the guest's", LIFE, hit_by("status"), live, _redirected),
     Entry("A03", "`.git` becomes a symlink", LIFE, hit_by("status"), live, _link),
     Entry("A04", "`.git` points to another task", "commit", _other_task, _own_branch),
-    Entry("A05", "`.git` is deleted, so that git looks further up", "status, commit", _climbs, _stays, _around),
+    Entry(
+        "A05",
+        "`.git` is deleted, so that git searches the parent directories",
+        "status, commit",
+        _climbs,
+        _stays,
+        _around,
+    ),
     Entry("A06", "`commondir` beside innocent files", LIFE, hit_by("status"), live, _commondir),
-    Entry("A10", "a repository made by the guest where none was", LIFE, hit_by("status"), live, _init),
-    Entry("A16", "a tampered `.git` keeps the worktree from being removed", "close", _blocks_removal, _removed),
-    Entry("A17", "`core.worktree` leads to the host's files", LIFE, _reads_host, _foreign_worktree, _elsewhere),
+    Entry("A10", "a new repository created by the guest", LIFE, hit_by("status"), live, _init),
+    Entry("A16", "a changed `.git` prevents removal of the worktree", "close", _blocks_removal, _removed),
+    Entry("A17", "`core.worktree` points to files of the host", LIFE, _reads_host, _foreign_worktree, _elsewhere),
 )

@@ -1,4 +1,4 @@
-"""THREATS H, the races: names exchanged and files rewritten while the product works on them."""
+"""THREATS H, races: names are exchanged and files rewritten while the product works on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLIP_BYTES = 1 << 19
 
 
 def _guests_own(folder: Path) -> Path:
-    """A directory made anew, as a guest can: an overlay does not exchange directories of the layer below."""
+    """Recreate a directory, as a guest can: an overlay does not exchange directories of its lower layer."""
     shutil.rmtree(folder)
     folder.mkdir()
     return folder
@@ -82,7 +82,7 @@ def _whole_tree(scene: Scene) -> str:
         for step in steps:
             with suppress(SandboxError):
                 if SECRET.decode().strip() in str(step()):
-                    raise GotThrough("an answer holds the host's secret")
+                    raise GotThrough("an answer contains the host's secret")
 
     return f"{withstood(attempt)} rounds of status, diff and commit, none of the secret"
 
@@ -135,14 +135,14 @@ def _hash_then_read(scene: Scene) -> str:
     def attempt() -> bool:
         return hashlib.sha256(path.read_bytes()).digest() != hashlib.sha256(path.read_bytes()).digest()
 
-    return won(attempt, "hash, then read, was two contents")
+    return won(attempt, "hash, then read, saw two contents")
 
 
 def _one_read(scene: Scene) -> str:
     def attempt() -> None:
         found = scene.wb.read_file(scene.task.id, "flip")
         if found.sha256 != hash_of(found.content.encode()):
-            raise GotThrough("content and hash of one answer are of two contents")
+            raise GotThrough("the content and the hash of one answer differ")
 
     return f"{withstood(attempt)} reads, each with the hash of its content"
 
@@ -150,7 +150,7 @@ def _one_read(scene: Scene) -> str:
 ENTRIES = (
     Entry("H05", "a directory exchanged for a link while it is read", "read", _under_swap(_resolve_then_open),
           _under_swap(_reads), _swappable),
-    Entry("H06", "the same while the whole tree is looked at", "status, diff, commit", _under_swap(_git_add),
+    Entry("H06", "the same while the whole tree is read", "status, diff, commit", _under_swap(_git_add),
           _under_swap(_whole_tree), _swappable),
     Entry("H08", "directories and files exchanged while they are written", "patch", _under_swap(_check_then_write),
           _under_swap(_writes), _swappable),

@@ -1,4 +1,4 @@
-"""THREATS E, F and Q: the remote is hostile, a URL holds a secret, and the controller's environment gives orders."""
+"""THREATS E, F and Q: a hostile remote, a secret in a URL, and hostile variables in the controller's environment."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _not_written(*paths: str) -> Callable[[Scene], str]:
             refusal(lambda: scene.wb.clone(str(scene.remote)), *REFUSED)
             refusal(lambda c=commit: scene.wb.create_task(scene.repo_id, base_branch=c), ErrorCode.NOT_FOUND)  # type: ignore[misc]  # bound now
         held(sorted(os.listdir(scene.root)), before, "names beside the home")  # noqa: PTH208 - as above
-        return f"{len(paths)} trees refused at fetch; nothing of them is in the cache"
+        return f"{len(paths)} trees refused at fetch; none of their objects is in the cache"
 
     return attack
 
@@ -67,7 +67,7 @@ def _linked_rules(scene: Scene) -> None:
 
 def _rules_followed(scene: Scene) -> str:
     naive_checkout(scene, scene.remote, scene.root / "naive")
-    fired((scene.root / "naive" / ".gitignore").read_text() == "*\n", "the link leads nowhere")
+    fired((scene.root / "naive" / ".gitignore").read_text() == "*\n", "the link has no target")
     return "a program that reads them by name reads the host's file"
 
 
@@ -75,7 +75,7 @@ def _rules_ignored(scene: Scene) -> str:
     scene.new_task()
     (scene.wt / "new").write_text("x")
     held([c.path for c in scene.wb.status(scene.task.id).changes], ["new"], "status")
-    return "not followed: `*` of the host's file hides nothing"
+    return "not followed: `*` of the host's file hides no change"
 
 
 def _many_paths(scene: Scene) -> None:
@@ -122,7 +122,7 @@ def _refs_are_names(scene: Scene) -> str:
             continue
         try:
             scene.wb.create_task(scene.repo_id, "", name)
-            answers.append("a name like any other")
+            answers.append("used as an ordinary name")
         except SandboxError as error:
             held(error.code in {ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND}, True, f"{name}: {error.brief}")
             answers.append("refused")
@@ -132,7 +132,7 @@ def _refs_are_names(scene: Scene) -> str:
 def _expressions(scene: Scene) -> str:
     resolved = [e for e in EXPRESSIONS if scene.git("rev-parse", e, cwd=scene.remote, git_dir=scene.remote).code == 0]
     fired(len(resolved) > 3, f"git resolved only {resolved}")
-    return f"plain git takes {len(resolved)} of {len(EXPRESSIONS)}"
+    return f"plain git accepts {len(resolved)} of {len(EXPRESSIONS)}"
 
 
 def _only_names(scene: Scene) -> str:
@@ -163,7 +163,7 @@ def _our_push(scene: Scene) -> str:
     (scene.wt / "f.txt").write_text("x\n")
     scene.wb.commit(scene.task.id, "x")
     scene.wb.push(scene.task.id)
-    return "pushed, nothing ran"
+    return "pushed; no hook ran"
 
 
 def _template(scene: Scene) -> None:
@@ -196,7 +196,7 @@ def _environment(scene: Scene) -> str:
     clone = plain_clone(scene)
     (clone / "f.txt").write_text("x\n")
     scene.fires("payload", lambda: scene.git("diff", cwd=clone, env=env))
-    return "plain `git diff` obeyed GIT_EXTERNAL_DIFF"
+    return "plain `git diff` ran GIT_EXTERNAL_DIFF"
 
 
 def _own_environment(scene: Scene) -> str:
@@ -206,7 +206,7 @@ def _own_environment(scene: Scene) -> str:
     scene.new_task()
     refused = scene.whole_life()
     held([f"{e.code}: {e.brief}" for e in refused], [], "a task's life under such an environment")
-    return f"{len(_orders(scene))} variables, none obeyed"
+    return f"{len(_orders(scene))} variables, none had an effect"
 
 
 def _operator_filter(scene: Scene) -> None:
@@ -225,7 +225,7 @@ def _smudged(scene: Scene) -> str:
 def _not_smudged(scene: Scene) -> str:
     scene.new_task()
     held([f"{e.code}: {e.brief}" for e in scene.whole_life()], [], "a task's life")
-    return "clone, task and its life ran no filter"
+    return "clone and the task's life ran no filter"
 
 
 TOKEN = "t0k3n-of-the-user"  # noqa: S105 - a canary
@@ -255,12 +255,12 @@ ENTRIES = (
     *(
         Entry(name, title, "clone, task", _naive(*NAMES[name]), _not_written(*NAMES[name]))
         for name, title in (
-            ("E01", "names in a tree that lead out or into `.git`"),
-            ("E02", "names that some file systems take for `.git`"),
-            ("E03", "names that Windows takes for `.git`"),
+            ("E01", "names in a tree that lead outside or into `.git`"),
+            ("E02", "names that some file systems treat as `.git`"),
+            ("E03", "names that Windows treats as `.git`"),
         )
     ),
-    Entry("E04", "rules that are links", "clone, task, status", _rules_followed, _rules_ignored, _linked_rules,
+    Entry("E04", "ignore rules that are links", "clone, task, status", _rules_followed, _rules_ignored, _linked_rules,
           scene="bare"),
     Entry("E06", "a million files in seven objects", "clone", _million, _budget, _many_paths, scene="bare"),
     Entry("E09", "branch names that are commands and options", "clone, task", _shell_ref, _refs_are_names,
@@ -271,6 +271,6 @@ ENTRIES = (
     Entry("E16", "the operator's filters on hostile files", "clone and a task's life", _smudged, _not_smudged,
           _operator_filter, scene="bare"),
     Entry("F08", "tokens and line ends in URLs", "clone", _persisted, _not_persisted),
-    Entry("Q01", "orders in the controller's environment", "clone and a task's life", _environment, _own_environment,
+    Entry("Q01", "variables in the controller's environment", "clone and a task's life", _environment, _own_environment,
           _template),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""THREATS L: a guest that eats, floods, hides or stays. The verdict has to come from facts, never from its words."""
+"""THREATS L: a guest that uses up resources, floods, hides or persists. The verdict must come from kernel facts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORPHAN_WAIT_S = 1.0
 
 
 def _prints(*argv: str, want: str, what: str) -> Callable[[Scene], str]:
-    """A control: nothing stops it in a soft container."""
+    """A control: the program reaches its end in a soft container."""
 
     def control(scene: Scene) -> str:
         ended = guests_of(scene).run_soft(*argv)
@@ -40,17 +40,17 @@ def _prints(*argv: str, want: str, what: str) -> Callable[[Scene], str]:
 
 
 def _at_most(check_id: str, limit: int, what: str) -> Callable[[Scene], str]:
-    """The attack: the number that the probe printed stays below a limit; 0: of processes."""
+    """The attack: the number that the probe printed is at most `limit`; 0 means the limit of processes."""
 
     def attack(scene: Scene) -> str:
         most = limit or small(scene.site.runtime)[1]
         run = guests_of(scene).run(check_id)
         numbers = [int(word) for word in run.stdout_tail.split() if word.isdigit()]
         if scene.site.runtime != "runc" and run.verdict in {Verdict.KILLED, Verdict.OOM_KILLED}:
-            return f"it ended its own guest: {run.verdict}"  # whose kernel counts its processes as its own
-        fired(numbers, f"the probe counted nothing: {run.verdict}, {run.stderr_tail[-200:]}")
+            return f"it ended its own guest: {run.verdict}"  # its own kernel counts the processes
+        fired(numbers, f"the probe printed no number: {run.verdict}, {run.stderr_tail[-200:]}")
         if numbers[0] > most:
-            raise GotThrough(f"{numbers[0]} {what}, where {most} is the limit")
+            raise GotThrough(f"{numbers[0]} {what}, above the limit of {most}")
         return f"{numbers[0]} {what} of at most {most}"
 
     return attack
@@ -64,12 +64,12 @@ def _not_passed(run: CheckRun, *verdicts: Verdict) -> str:
 def _given(scene: Scene) -> str:
     ended = guests_of(scene).run_soft("sh", "-c", eats(scene.site.runtime))
     said = ended.stdout.decode(errors="replace").strip()
-    fired(said.isdigit(), f"a soft container did not get it either: {said[-200:]}")
+    fired(said.isdigit(), f"a soft container did not get the memory either: {said[-200:]}")
     return f"{int(said) >> 20} MiB were given to a soft container"
 
 
 def _oom(scene: Scene) -> str:
-    """A kernel of its own dies with its guest: then nobody saw which process was killed."""
+    """A guest with its own kernel ends as a whole: then it is unknown which process was killed."""
     verdicts = [Verdict.OOM_KILLED] + [Verdict.KILLED] * (scene.site.runtime != "runc")
     return _not_passed(guests_of(scene).run("eats"), *verdicts)
 
@@ -83,11 +83,11 @@ def _spread(scene: Scene) -> str:
 def _scattered(scene: Scene) -> str:
     said = guests_of(scene).run_soft("perl", "-e", f'mkdir "{TMP}/s"; {SCATTERS.format(f"{TMP}/s")}').stdout.split()
     fired(said and int(said[-1]) == 6000, f"a soft container stopped it as well: {said}")
-    return "6000 files were made"
+    return "6000 files were created"
 
 
 def _stopped(check_id: str) -> Callable[[Scene], str]:
-    """The attack: the product stops it, since the engine has no limit for a mounted directory."""
+    """The attack: the product stops the check, because the engine has no limit for a mounted directory."""
 
     def attack(scene: Scene) -> str:
         run = guests_of(scene).run(check_id)
@@ -101,7 +101,7 @@ def _stopped(check_id: str) -> Callable[[Scene], str]:
 def _flooded(scene: Scene) -> str:
     size = len(guests_of(scene).run_soft("sh", "-c", FLOODS).stdout)
     fired(size >= 8 << 20, f"only {size} bytes arrived")
-    return f"{size >> 20} MiB were kept of a soft container"
+    return f"{size >> 20} MiB were kept from a soft container"
 
 
 def _bounded(scene: Scene) -> str:
@@ -109,7 +109,7 @@ def _bounded(scene: Scene) -> str:
     logs = [p for p in (scene.home / "repositories" / "logs").rglob(f"{run.run_id}.std*") if p.is_file()]
     fired(logs, "the run has no logs")
     held([p.name for p in logs if p.stat().st_size > 128 * 1024], [], "logs longer than the limit")
-    held(len(run.stdout_tail) <= 64 * 1024 and run.truncated, True, "a bounded answer that says it was cut")
+    held(len(run.stdout_tail) <= 64 * 1024 and run.truncated, True, "a bounded answer, marked as truncated")
     return f"{run.stdout_bytes + run.stderr_bytes} bytes came, {sum(p.stat().st_size for p in logs)} were kept"
 
 
@@ -120,17 +120,17 @@ def _deadline(scene: Scene) -> str:
 def _gone(scene: Scene) -> str:
     guests_of(scene).run("stays")
     orphan = scene.wt / "orphan"
-    fired(orphan.exists(), "nothing was started")
+    fired(orphan.exists(), "the process did not start")
     orphan.unlink()
-    time.sleep(ORPHAN_WAIT_S)  # its writer would need a twentieth of that
-    held(orphan.exists(), False, "something of an ended check still writes")
-    return "nothing of the check writes after its end"
+    time.sleep(ORPHAN_WAIT_S)  # its writer needs a twentieth of that
+    held(orphan.exists(), False, "a process of an ended check still writes")
+    return "no process of the check writes after its end"
 
 
 def _believed(scene: Scene) -> str:
     said = guests_of(scene).run_soft("sh", "-c", LIES.replace("/proc/1/", "/nowhere/")).stdout
-    fired(said.rstrip().endswith(b"PASSED"), "it did not say so")
-    return "who reads the output reads PASSED"
+    fired(said.rstrip().endswith(b"PASSED"), "it did not print PASSED")
+    return "the output says PASSED"
 
 
 def _by_status(scene: Scene) -> str:
@@ -140,7 +140,7 @@ def _by_status(scene: Scene) -> str:
 ENTRIES = (
     Entry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="400", what="400 processes started"),
           _at_most("forks", 0, "processes"), scene="guests"),
-    Entry("L02", "a child that eats all memory, under a parent that exits 0", "check run",
+    Entry("L02", "a child that uses up all memory, under a parent that exits 0", "check run",
           _given, _oom, scene="guests"),
     Entry("L03", "a full /tmp, which is memory", "check run",
           _prints("sh", "-c", FILLS.format(f"{TMP}/big"), want="33554432", what="32 MiB were written"),
@@ -152,9 +152,9 @@ ENTRIES = (
     Entry("L05", "all inodes, by empty files", "check run", _scattered, _stopped("scatters"), scene="guests"),
     Entry("L07", "a flood of output", "check run", _flooded, _bounded, scene="guests"),
     Entry("L09", "a process that ignores signals", "check run",
-          _prints("sh", "-c", SURVIVED, want="survived", what="it outlived SIGTERM"), _deadline, scene="guests"),
-    Entry("L12", "processes that stay behind", "check run",
-          _prints("sh", "-c", COMES_BACK, want="back", what="they went on writing in a soft container"), _gone,
+          _prints("sh", "-c", SURVIVED, want="survived", what="it survived SIGTERM"), _deadline, scene="guests"),
+    Entry("L12", "processes that outlive their check", "check run",
+          _prints("sh", "-c", COMES_BACK, want="back", what="they continued to write in a soft container"), _gone,
           scene="guests"),
     Entry("L16", "all file descriptors", "check run",
           _prints("perl", "-e", OPENS, want="1000", what="1000 files were open"),

@@ -1,7 +1,7 @@
 """THREATS B: configuration, attributes and hooks that make git run programs.
 
-Each sink is planted twice, in a repository that replaces the worktree's `.git` and in one nested below it. The control
-is what somebody would type in a copy of that worktree.
+Each sink is planted twice: in a repository that replaces the worktree's `.git` and in one nested below it. The control
+is a command that a user would type in a copy of that worktree.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CONFIGURED_HOOKS = (2, 54)
 
 @dataclass(frozen=True)
 class Sink:
-    """`config` for the planted repository; `files` for its worktree, or for its git directory when under `git/`;
-    `programs` that are the payload itself; and shell lines for plain git that set it off.
+    """`config`: of the planted repository. `files`: in its worktree, or in its git directory if below `git/`.
+    `programs`: files that are the payload itself. `commands`: shell lines with plain git that trigger the payload.
 
     {p}: the payload program; {url}: the remote.
     """
@@ -34,7 +34,7 @@ class Sink:
     commands: str
     files: tuple[tuple[str, str], ...] = ()
     programs: tuple[str, ...] = ()
-    typed: str = ""  # the command that it is, where the last line does not say
+    typed: str = ""  # the command to report, if it is not the last of `commands`
 
 
 _HOOKS = ("post-index-change", "pre-commit", "reference-transaction", "post-checkout", "pre-push")
@@ -116,7 +116,7 @@ SINKS = {
 
 
 def newer(version: tuple[int, int], what: str) -> Callable[[Host], str]:
-    """A need: git of this version or later, which first had `what`."""
+    """A need: git of this version or later; it was the first with `what`."""
 
     def reason(site: Host) -> str:
         if site.git_version >= version:
@@ -133,7 +133,7 @@ def _place(top: Path, git: Path, name: str) -> Path:
 
 
 def plant(scene: Scene, sink: Sink, top: Path) -> None:
-    """Make `top` a repository with the sink in it, and a file whose change git has to look into."""
+    """Make `top` a repository with the sink, and a file with a change that git must read to detect."""
     payload = scene.script("payload", then="exit 1")
     fill = {"p": payload, "url": str(scene.remote)}
 
@@ -153,7 +153,7 @@ def plant(scene: Scene, sink: Sink, top: Path) -> None:
 
 
 def set_off(scene: Scene, sink: Sink, top: Path) -> None:
-    """What somebody would type, in a copy."""
+    """Run the sink's commands in a copy of the worktree."""
     copy = scene.root / "copy"
     shutil.copytree(top, copy, symlinks=True)
     script = sink.commands.replace("{p}", scene.script("payload", then="exit 1")).replace("git ", "$git ")

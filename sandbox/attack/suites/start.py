@@ -1,4 +1,4 @@
-"""THREATS S: a client starts this sandbox in a directory of the attacker's, whose modules must not be imported."""
+"""THREATS S: a client starts this sandbox in the attacker's directory; modules there must not be imported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandbox.git.unhardened import Done, run_plain
 
 CLIENTS = ("claude", "cursor", "vscode", "codex")
 PYTHON_PATHS = ("", ".")
-"""Of the client's environment. The working directory is meant by `.`; plain Python takes an empty one for none."""
+"""Values in the client's environment. `.` is the working directory; plain Python treats an empty value as unset."""
 MODULES = ("click.py", "json.py", "sitecustomize.py", "usercustomize.py", "sandbox/__init__.py", "sandbox/__main__.py")
 _SANDBOX = "sys.path[:] = {path!r}; sys.argv[0] = {script!r}; from sandbox.__main__ import main; sys.exit(main())"
 _MESSAGES = (
@@ -30,14 +30,14 @@ _MESSAGES = (
 
 @dataclass(frozen=True)
 class Start:
-    """What a client does with a snippet."""
+    """How a client starts the server of a snippet."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
 
 
 def plant(scene: Scene) -> None:
-    """A repository that is open in the client, each module of which leaves a mark of its own."""
+    """Plant a repository that is open in the client; each of its modules leaves its own mark."""
     for name in MODULES:
         path = opened(scene) / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,19 +51,19 @@ def opened(scene: Scene) -> Path:
 
 
 def mark_of(module: str) -> str:
-    """The mark that a module leaves."""
+    """The name of the mark that a module leaves."""
     return module.replace("/", ".")
 
 
 def control(scene: Scene) -> str:
-    """`python -m sandbox` in that directory runs what lies there."""
+    """`python -m sandbox` in that directory must run its module."""
     careless = [sys.executable, "-m", "sandbox", "--version"]
     scene.fires(mark_of("sandbox/__main__.py"), lambda: run_plain(careless, cwd=opened(scene), home=scene.root))
     return "`python -m sandbox` ran a module of the directory"
 
 
 def snippet(scene: Scene, client: str) -> Start:
-    """What `sandbox mcp config` prints for a client, read as that client reads it. Raises: `GotThrough`: it fails."""
+    """Parse the output of `sandbox mcp config` as that client does. Raises: `GotThrough` when the command fails."""
     program = "import sys; " + _SANDBOX.format(path=[p for p in sys.path if p], script=sys.argv[0])
     words = ["--home", str(scene.home), "--json", "mcp", "config", client]
     done = run_plain([sys.executable, "-I", "-c", program, *words], cwd=Path("/"), home=_users_home(scene))
@@ -73,7 +73,7 @@ def snippet(scene: Scene, client: str) -> Start:
 
 
 def _users_home(scene: Scene) -> Path:
-    """The user's own: this sandbox may be installed below it. Nothing else is read there."""
+    """The user's home, because this sandbox may be installed below it. No other file there is read."""
     return Path(os.environ.get("HOME") or scene.operator)
 
 
@@ -85,25 +85,25 @@ def _read(text: str, client: str) -> Start:
 
 
 def serve(scene: Scene, start: Start, python_path: str) -> Done:
-    """The server as a client starts it in that directory, asked for its tools."""
+    """Start the server as a client does in that directory, and ask for its tools."""
     stdin = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in _MESSAGES).encode()
     env = {"PYTHONPATH": python_path, **start.env}
     return run_plain(start.argv, cwd=opened(scene), home=_users_home(scene), env=env, stdin=stdin)
 
 
 def require_tools(done: Done, start: Start) -> None:
-    """Raises: `GotThrough` when it did not answer: then nothing is shown by the absence of marks."""
+    """Raises: `GotThrough` when it did not answer: then the absence of marks proves no protection."""
     if b"space_repo_clone" not in done.stdout:
         raise GotThrough(f"`{' '.join(start.argv)}` lists no tools: {done.stderr.decode(errors='replace')[-500:]}")
 
 
 def attack(scene: Scene) -> str:
-    """Every different start that the snippets ask for, with each import path."""
+    """Try every distinct start of the snippets with each import path."""
     tried = [*_different(snippet(scene, client) for client in CLIENTS)]
     for start in tried:
         for python_path in PYTHON_PATHS:
             require_tools(serve(scene, start, python_path), start)
-    return f"the server listed its tools {len(tried) * len(PYTHON_PATHS)} times and imported nothing of the directory"
+    return f"the server listed its tools {len(tried) * len(PYTHON_PATHS)} times and imported no module of the directory"
 
 
 def _different(starts: Iterator[Start]) -> Sequence[Start]:
@@ -115,5 +115,5 @@ def _different(starts: Iterator[Start]) -> Sequence[Start]:
 
 
 ENTRIES = (
-    Entry("S01", "modules in the directory a client is in", "mcp config, mcp", control, attack, plant, scene="bare"),
+    Entry("S01", "modules in a client's working directory", "mcp config, mcp", control, attack, plant, scene="bare"),
 )

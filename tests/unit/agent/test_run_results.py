@@ -188,13 +188,13 @@ def test_the_list_of_tools_is_short() -> None:
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_short_schema_names_what_the_model_has(name: str) -> None:
     tool = TOOLS[name]
-    assert set(input_schema(tool.takes)["properties"]) == set(tool.takes.model_fields)
-    assert set(input_schema(tool.takes).get("required", ())) == {
-        field for field, info in tool.takes.model_fields.items() if info.is_required()
+    assert set(input_schema(tool.input_model)["properties"]) == set(tool.input_model.model_fields)
+    assert set(input_schema(tool.input_model).get("required", ())) == {
+        field for field, info in tool.input_model.model_fields.items() if info.is_required()
     }
-    assert set(result_schema(tool.returns)["properties"]) == set(tool.returns.model_fields)
-    jsonschema.Draft202012Validator.check_schema(input_schema(tool.takes))
-    jsonschema.Draft202012Validator.check_schema(result_schema(tool.returns))
+    assert set(result_schema(tool.result_model)["properties"]) == set(tool.result_model.model_fields)
+    jsonschema.Draft202012Validator.check_schema(input_schema(tool.input_model))
+    jsonschema.Draft202012Validator.check_schema(result_schema(tool.result_model))
 
 
 def test_what_may_be_absent_is_neither_required_nor_null() -> None:

@@ -87,7 +87,7 @@ def test_the_table_is_what_was_agreed() -> None:
 def test_questions_know_every_tool_that_sends_or_cleans() -> None:
     """By these names they are about the commit: of another tool that sends, the files would be approved."""
     assert {question.CLEANING, *question.SENDING} <= TOOLS.keys()
-    reaching = {t.name for t in TOOLS.values() if t.open_world and "task_id" in t.takes.model_fields}
+    reaching = {t.name for t in TOOLS.values() if t.open_world and "task_id" in t.input_model.model_fields}
     assert reaching == question.SENDING | {"space_repo_pr_status"}
 
 
@@ -431,7 +431,7 @@ def test_a_result_keeps_to_its_budget_and_says_how_to_get_the_rest(budget: int) 
         result = success(TOOLS[name], found, budget)
         assert size_of(result) <= budget
         assert result.structured_content["truncated"]
-        assert TOOLS[name].more in result.content[-1].model_dump()["text"]
+        assert TOOLS[name].cut_hint in result.content[-1].model_dump()["text"]
 
 
 def test_a_small_result_is_whole() -> None:
@@ -485,8 +485,8 @@ def test_prompt_and_resources(desk: Desk, mode: str) -> None:
 def test_schemas_have_no_format_that_clients_do_not_know() -> None:
     """Of those a value may have, JSON Schema names a few; clients with a strict validator warn of any other."""
     known = {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "regex"}
-    models = [(tool.takes, "validation") for tool in TOOLS.values()] + [
-        (tool.returns, "serialization") for tool in TOOLS.values()
+    models = [(tool.input_model, "validation") for tool in TOOLS.values()] + [
+        (tool.result_model, "serialization") for tool in TOOLS.values()
     ]
     schemas = json.dumps([model.model_json_schema(mode=mode) for model, mode in models])  # type: ignore[arg-type]  # either
     assert set(re.findall(r'"format": "([^"]*)"', schemas)) <= known

@@ -139,12 +139,12 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     assert str(site.root) not in Path("/proc/self/mountinfo").read_text()
 
 
-KILLED = """
+KILLED = f"""
 import os, signal
-from sandbox.attack.harness.site import Site
+from sandbox.attack.harness.site import {Site.__name__} as Site
 from sandbox.config import Settings
 site = Site(Settings(), os.environ)
-site.make("victim").new_task()
+site.{Site.make.__name__}("victim").{Scene.new_task.__name__}()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
