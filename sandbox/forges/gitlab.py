@@ -143,7 +143,7 @@ class GitLab:
         return commit in parsed(Commit, answer).parent_ids
 
     def _ours(self, number: int) -> MergeRequest:
-        """Read a merge request whose source branch is in this project. Raises: `forge_unsupported` for a fork's."""
+        """Read a merge request between branches of this project. Raises: `forge_unsupported` for a fork's."""
         answer = self._got(lambda: self._api.mergerequests.get(number).asdict())
         read = parsed(MergeRequest, answer)
         if read.from_fork:
