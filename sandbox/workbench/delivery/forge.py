@@ -5,29 +5,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project
-from sandbox.models import Host
+from sandbox.forges.table import FORGE_ROWS, ForgeRow, compare_url
 from sandbox.remotes import Remote
-from sandbox.workbench.controller.lazy import Lazy
 from sandbox.workbench.controller.services import Parts
-
-if TYPE_CHECKING:
-    from sandbox.forges import github, gitlab
-else:  # the clients cost a tenth of a second each
-    github = Lazy("sandbox.forges.github")
-    gitlab = Lazy("sandbox.forges.gitlab")
-
-_COMPARE = {
-    "bitbucket.org": "https://{host}/{path}/pull-requests/new?source={head}&dest={base}",
-    "codeberg.org": "https://{host}/{path}/compare/{base}...{head}",
-    "gitea.com": "https://{host}/{path}/compare/{base}...{head}",
-}
-"""Hosts that are no forge to us and show a page for a new pull request. One row each."""
-
 
 _NAME_IT = (
     "A GitHub Enterprise or GitLab server is named in remotes.github_hosts or remotes.gitlab_hosts "
@@ -38,17 +22,29 @@ _NAME_IT = (
 @contextmanager
 def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
     """The way to a remote's project."""
-    forge: Forge = github.GitHub(project) if remote.host is Host.GITHUB else gitlab.GitLab(project)
+    forge = _row_of(remote).connect(project)
     try:
         yield forge
     finally:
         forge.close()
 
 
+def has_forge(remote: Remote) -> bool:
+    """Whether there is an adapter for the remote's host."""
+    return remote.host in FORGE_ROWS
+
+
 def require_forge(remote: Remote, head: str, base: str) -> None:
     """Raises: `forge_unsupported`, see `no_forge`."""
-    if remote.host is Host.UNKNOWN:
+    if not has_forge(remote):
         raise no_forge(remote, head, base)
+
+
+def _row_of(remote: Remote) -> ForgeRow:
+    row = FORGE_ROWS.get(remote.host)
+    if row is None:
+        raise SandboxError(ErrorCode.FORGE_UNSUPPORTED, _no_adapter(remote), hint=_NAME_IT)
+    return row
 
 
 def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> SandboxError:
@@ -56,26 +52,20 @@ def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> S
     page = page or compare_url(remote, head, base)
     return SandboxError(
         ErrorCode.FORGE_UNSUPPORTED,
-        f"{_told(remote)} is no forge that pull requests can be opened on from here",
+        _no_adapter(remote),
         details=f"branch {head}, into {base}",
         hint=f"Open it there: {page}" if page else _NAME_IT,
     )
 
 
-def _told(remote: Remote) -> str:
-    return remote.hostname if remote.protocol != "file" else "A local path"
-
-
-def compare_url(remote: Remote, head: str, base: str) -> str | None:
-    """The page for a new pull request on a host that is no forge to us, where it is known."""
-    page = _COMPARE.get(remote.hostname)
-    path = f"{remote.owner}/{remote.name}"
-    names = {"head": quote(head, safe=""), "base": quote(base, safe="")}
-    return page.format(host=remote.hostname, path=quote(path), **names) if page else None
+def _no_adapter(remote: Remote) -> str:
+    place = remote.hostname if remote.protocol != "file" else "A local path"
+    return f"{place} is no forge that pull requests can be opened on from here"
 
 
 def project_of(parts: Parts, remote: Remote) -> Project:
     """Where a remote's project is on its forge, and what opens it. Raises: `auth_failed` without a token."""
+    row = _row_of(remote)
     credential = parts.token(remote)
     if credential is None:
         raise SandboxError(
@@ -84,23 +74,14 @@ def project_of(parts: Parts, remote: Remote) -> Project:
             hint=f"sandbox credentials set {remote.hostname} stores one (what it must be for: docs/pull-requests.md).",
         )
     web = f"https://{_authority(remote)}"
-    api_url = _api_url(parts, remote, web)
+    api_url = _configured_api_url(parts, remote) or row.api_url(remote.hostname, web)
     return Project(
         hostname=remote.hostname,
-        path=project_path(remote, api_url),
+        path=row.project_path(remote, api_url),
         api_url=api_url,
         web_url=web,
         credential=credential,
     )
-
-
-def project_path(remote: Remote, api_url: str) -> str:
-    """The project as its forge names it: a GitLab below a path has this path in its https URLs, not in those of ssh."""
-    path = f"{remote.owner}/{remote.name}"
-    below = urlsplit(api_url).path.removesuffix("/api/v4").strip("/")
-    if remote.host is Host.GITLAB and remote.protocol != "ssh" and below:
-        return path.removeprefix(f"{below.lower()}/")
-    return path
 
 
 def _authority(remote: Remote) -> str:
@@ -109,24 +90,16 @@ def _authority(remote: Remote) -> str:
     return f"{host}:{remote.port}" if remote.port and remote.protocol == "https" else host
 
 
-def _api_url(parts: Parts, remote: Remote, web: str) -> str:
+def _configured_api_url(parts: Parts, remote: Remote) -> str:
     ours = parts.settings.remotes
     configured = {name.lower(): url for name, url in ours.api_urls.items()}.get(remote.hostname, "").rstrip("/")
-    if configured:
-        return _checked(configured, allow_http=ours.allow_http)
-    if remote.host is Host.GITLAB:
-        return f"{web}/api/v4"
-    return "https://api.github.com" if remote.hostname == "github.com" else f"{web}/api/v3"
-
-
-def _checked(url: str, *, allow_http: bool) -> str:
-    if not _is_usable(url, allow_http=allow_http):
+    if configured and not _is_usable(configured, allow_http=ours.allow_http):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"remotes.api_urls: {url!r} cannot be used",
+            f"remotes.api_urls: {configured!r} cannot be used",
             hint="It is https://HOST/PATH, without a user name, query or fragment.",
         )
-    return url
+    return configured
 
 
 def _is_usable(url: str, *, allow_http: bool) -> bool:

@@ -25,9 +25,9 @@ from sandbox.forges import http_session
 from sandbox.forges.forge import EXCERPT_BYTES, MAX_ANSWER_BYTES, Project, Proposal
 from sandbox.forges.gitlab import GitLab
 from sandbox.forges.rollup import verdict_of
+from sandbox.forges.table import FORGE_ROWS
 from sandbox.models import CiCheck, CiState, CiVerdict, Host, PullState
 from sandbox.remotes import parse_remote
-from sandbox.workbench.delivery.forge import project_path
 
 TOKEN = "glpat-StandInToken012345"
 HEAD, OLD, MERGED, TARGET = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -625,4 +625,4 @@ def test_no_more_logs_are_asked_for_than_are_shown(server: Scripted) -> None:
 )
 def test_path_of_the_project_is_that_within_its_gitlab(url: str, api_url: str, path: str) -> None:
     remote = parse_remote(url, forges={"git.example": Host.GITLAB})
-    assert project_path(remote, api_url) == path
+    assert FORGE_ROWS[Host.GITLAB].project_path(remote, api_url) == path
