@@ -1,7 +1,7 @@
-"""Run every benchmark, each in a process of its own, and print one table at the end.
+"""Run every benchmark, each in its own process, and print one table at the end.
 
-`BENCH_SIZES` is the largest repository to measure on: small, medium (the default) or large. `BENCH_ROUNDS`: at most so
-many rounds of each. Exit code 1 when a script failed; the others are run all the same.
+`BENCH_SIZES`: the largest repository to measure on: small, medium (the default) or large. `BENCH_ROUNDS`: maximum
+rounds of each benchmark. Exit code 1 if a script failed; the others are run all the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks._harness import RESULTS, Figures, line
 
 SIZES = ("small", "medium", "large")
 LARGEST = {"orientation": "big"}
-"""What a script measures instead of `large`."""
+"""The size that a script uses instead of `large`."""
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def run(name: str, sizes: tuple[str, ...]) -> bool:
-    """Whether it succeeded; what it prints while it runs goes to stderr, since the table says it again."""
+    """Run one script. Returns whether it succeeded. Its output goes to stderr; the table repeats it."""
     print(f"... {name}", file=sys.stderr, flush=True)
     arguments = [LARGEST.get(name, size) if size == "large" else size for size in sizes]
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
@@ -43,7 +43,7 @@ def run(name: str, sizes: tuple[str, ...]) -> bool:
 
 
 def table() -> str:
-    """All results in the order they were measured in."""
+    """All results, in the order of measurement."""
     files = sorted(RESULTS.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     return "\n".join(line(Figures(**json.loads(path.read_text()))) for path in files)
 

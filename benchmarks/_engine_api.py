@@ -1,4 +1,4 @@
-"""The engine's own API, spoken one request a connection, without the SDK: the floor of what we add."""
+"""The engine's API without the SDK, one request per connection: the floor for our overhead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Unix(http.client.HTTPConnection):
 
 
 def call(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-    """The answer's document, None when it is none. Raises: RuntimeError for a refusal."""
+    """The JSON document of the answer; None for other answers. Raises: RuntimeError for an error status."""
     connection = _Unix("localhost")
     try:
         text = None if body is None else json.dumps(body)
@@ -35,19 +35,19 @@ def call(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
 
 
 def execute(container: str, *argv: str) -> None:
-    """One command by `exec`: made, started and read to its end, asked for its exit code."""
+    """Run one command by `exec`: create, start, read all output, get the exit code."""
     made = call("POST", f"/containers/{container}/exec", {"Cmd": argv, "AttachStdout": True, "AttachStderr": True})
     call("POST", f"/exec/{made['Id']}/start", {"Detach": False})
     assert call("GET", f"/exec/{made['Id']}/json")["ExitCode"] == 0
 
 
 def create(body: Mapping[str, Any]) -> str:
-    """A started container."""
+    """Create and start a container."""
     container = str(call("POST", "/containers/create", body)["Id"])
     call("POST", f"/containers/{container}/start")
     return container
 
 
 def delete(container: str) -> None:
-    """By force."""
+    """Remove a container by force."""
     call("DELETE", f"/containers/{container}?force=1&v=1")

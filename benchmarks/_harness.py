@@ -1,6 +1,6 @@
-"""Measure a product action and its floor interleaved in one run; print medians, spread and the ratio per round.
+"""Measure a product action and its floor in turn, in one run; print medians, spread and the ratio per round.
 
-A shared machine swings several-fold, so only ratios of neighbouring measurements mean anything.
+Times on a shared machine vary several-fold, so only ratios of neighbouring measurements are meaningful.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERIES = 3
 
 @dataclass(frozen=True)
 class Rounds:
-    """`most`: less than 15 only where one takes long. `tidy` runs after each and is not measured."""
+    """`most`: below 15 only for slow actions. `tidy` runs after each round and is not measured."""
 
     most: int = 15
     tidy: Callable[[], object] = lambda: None
@@ -31,7 +31,7 @@ _PLAIN = Rounds()
 
 @dataclass(frozen=True)
 class Figures:
-    """In `unit`; `ratio` is the best of three medians of per-round ratios. `load`: of the machine, over a minute."""
+    """Times are in `unit`. `ratio`: the best of three medians of per-round ratios. `load`: load average of 1 minute."""
 
     name: str
     target: str
@@ -56,7 +56,7 @@ def compare(
     target: str,
     rounds: Rounds = _PLAIN,
 ) -> Figures:
-    """Run both in turn after one warm-up each; the rounds are judged in three parts."""
+    """Run both in turn after one warm-up each. The rounds are evaluated in three parts."""
     product()
     floor()
     rounds.tidy()
@@ -70,7 +70,7 @@ def compare(
 def judge(
     name: str, pairs: Sequence[tuple[float, float]], *, floor_name: str, target: str, unit: str = "ms"
 ) -> Figures:
-    """Print and keep what (product, floor) of each round say; the rounds are judged in three parts."""
+    """Print and save the figures of (product, floor) pairs. The rounds are evaluated in three parts."""
     medians = [statistics.median(p / f for p, f in part) for part in _thirds(pairs)]
     products = sorted(p for p, _ in pairs)
     figures = Figures(
@@ -98,7 +98,7 @@ def _thirds(pairs: Sequence[tuple[float, float]]) -> list[Sequence[tuple[float, 
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """The duration in milliseconds."""
     started = time.perf_counter()
     action()
     return (time.perf_counter() - started) * 1000

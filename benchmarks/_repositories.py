@@ -1,4 +1,4 @@
-"""Repositories to measure on: the same content for both sides, made once per run in a temporary directory."""
+"""Repositories to measure on: equal content for both sides, created once per run in a temporary directory."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Callable
 from pathlib import Path
 
 SIZES = {"small": (100, 2_000), "medium": (7_000, 8_500), "big": (25_000, 4_000), "large": (57_000, 4_400)}
-"""Files and mean bytes a file."""
+"""Number of files, and mean bytes per file."""
 
 Content = Callable[[random.Random, int, int], tuple[str, bytes]]
-"""From (pick, number of the file, mean bytes) to the ending of the file's name and its content."""
+"""From (random generator, number of the file, mean bytes) to the file's extension and content."""
 
 _WORDS = ("buffer", "cache", "engine", "frame", "handle", "index", "journal", "lease", "mount", "parser", "queue")
 
 
 def text(pick: random.Random, number: int, mean: int) -> tuple[str, bytes]:
-    """Nothing that a tool would know how to read."""
+    """Content in no known language."""
     del number
     return ".txt", pick.randbytes(mean // 2).hex().encode() + b"\n"
 
 
 def source(pick: random.Random, number: int, mean: int) -> tuple[str, bytes]:
-    """Python and C with a definition about every 300 bytes, which ctags can see; some call each other."""
+    """Python and C, with a definition that ctags finds about every 300 bytes; some call each other."""
     definition = _python if number % 2 else _c
     parts = [definition(pick, number, part) for part in range(max(1, mean // 300))]
     return (".py" if number % 2 else ".c"), "\n".join(parts).encode()
 
 
 def make(folder: Path, size: str, content: Content = text) -> Path:
-    """A bare git repository of that size with one commit on `main`: a README and the files."""
+    """Create a bare git repository with one commit on `main`: a README and the files."""
     files, mean = SIZES[size]
     pick = random.Random(size)  # noqa: S311 - content, not a secret
     stream = [b"commit refs/heads/main\ncommitter b <b@localhost> 0 +0000\ndata 0\n\n", _file("README.md", b"# B\n")]

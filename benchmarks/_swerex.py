@@ -1,6 +1,6 @@
-"""SWE-ReX beside us: its server in a container, its own client here in a process of its own, with its own packages.
+"""SWE-ReX for comparison: its server in a container, its client in a separate process with its own packages.
 
-Run as a program, this file is that client: a line on stdin is one command, a line on stdout says that it ended.
+Run as a program, this file is that client: a line on stdin starts one command, a line on stdout reports its end.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _DEADLINE_S = 120.0
 
 
 class Peer:
-    """A running server and a client that is connected to it. As its users run it: root, with a network."""
+    """A running server and a connected client, as its users run it: root, with a network."""
 
     def __init__(self, way: str) -> None:
-        """`way`: `execute`, a process of its own, or `session`, a line in a shell that stays."""
-        from benchmarks import _engine_api  # noqa: PLC0415 - as a program this file has no package
+        """`way`: `execute`, a new process, or `session`, a line in a persistent shell."""
+        from benchmarks import _engine_api  # noqa: PLC0415 - run as a program, this file has no package
 
         self._api = _engine_api
         self._way = way
@@ -67,13 +67,13 @@ class Peer:
         self._api.delete(self._container)
 
     def true(self) -> None:
-        """Run /bin/true there."""
+        """Run /bin/true through SWE-ReX."""
         self._pipe(self._client.stdin).write("go\n")
         self._wait("done")
 
     def _wait(self, word: str) -> None:
         if self._pipe(self._client.stdout).readline().strip() != word:
-            raise RuntimeError("SWE-ReX does not answer")
+            raise RuntimeError("SWE-ReX did not answer")
 
     @staticmethod
     def _pipe(pipe: IO[str] | None) -> IO[str]:
@@ -82,15 +82,15 @@ class Peer:
 
 
 def install() -> None:
-    """Into a folder of its own, once."""
+    """Install the pinned packages into their own folder, once."""
     if not (FOLDER / "swerex").is_dir():
         command = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*command, "--target", str(FOLDER), *PINNED], check=True, timeout=600)
 
 
 async def client(port: int, token: str, way: str) -> None:
-    """What a user of SWE-ReX writes."""
-    import asyncio  # noqa: PLC0415 - of the client only
+    """The client, as a user of SWE-ReX would write it."""
+    import asyncio  # noqa: PLC0415 - used by the client only
 
     from swerex.runtime.abstract import (  # type: ignore[import-not-found]  # noqa: PLC0415 - its own packages
         BashAction,

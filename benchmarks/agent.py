@@ -1,4 +1,4 @@
-"""S18: what our tools cost above the SDK's bare server, in process: listing, and a call that does next to nothing."""
+"""S18: the cost of our tools above the SDK's bare server, in process: listing tools, and a trivial call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sandbox.agent.agent import Agent
 from sandbox.agent.server import make_server
 from sandbox.workbench import Workbench
 
-CALLS = 10  # a measurement; one alone is about a millisecond
+CALLS = 10  # per measurement; one call takes about a millisecond
 
 
 def bare(tools: list[types.Tool], answer: types.CallToolResult) -> Server[Any]:
-    """The SDK's server with the same list and a call that returns a constant."""
+    """The SDK's server with the same list of tools and a constant result."""
 
     async def list_tools(*_: object) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools)
@@ -34,7 +34,7 @@ def bare(tools: list[types.Tool], answer: types.CallToolResult) -> Server[Any]:
 
 
 async def timed(action: Callable[[], Awaitable[object]]) -> float:
-    """Milliseconds of one call, of `CALLS` in a row."""
+    """The mean milliseconds of one call, over `CALLS` calls."""
     started = time.perf_counter()
     for _ in range(CALLS):
         await action()
@@ -42,7 +42,7 @@ async def timed(action: Callable[[], Awaitable[object]]) -> float:
 
 
 async def measure(workbench: Workbench) -> None:
-    """Both servers with the same client, in turn."""
+    """Measure both servers in turn, with the same kind of client."""
     async with Client(make_server(Agent(workbench, workbench.home, "auto", every_tool=True))) as ours:
         tools = (await ours.list_tools()).tools
         answer = await ours.call_tool("space_repo_list", {})

@@ -1,7 +1,7 @@
-"""What running checks costs: S1 a warm one, S2 the first one of a task, S16 the end of a task, S20 a real build.
+"""The cost of checks: S1 a warm check, S2 the first check of a task, S16 closing a task, S20 a real build.
 
-S1 beside SWE-ReX as well: it answers from a server in the container, as root and with a network, writes no record and
-measures nothing; we prove the guest's identity, limits and cleanness each time and keep the run.
+S1 is also compared with SWE-ReX, whose server runs in the container as root with a network, writes no record and takes
+no measurements. We verify the guest's identity, limits and cleanness each time, and store the run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Desk:
 
 @contextmanager
 def desk(remote: Path) -> Iterator[Desk]:
-    """With a home of its own."""
+    """A controller with its own home, and one repository."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "home"
         (home / "profiles").mkdir(parents=True)
@@ -71,7 +71,7 @@ def desk(remote: Path) -> Iterator[Desk]:
 
 
 def like(task: Task) -> dict[str, Any]:
-    """What to create a container from that is as the task's own: same image, command, walls, limits and mounts."""
+    """Create options for a container like the task's: same image, command, hardening, limits and mounts."""
     listed = api.call("GET", f'/containers/json?filters={{"label":["space.sandbox.task={task.id}"]}}')
     found = api.call("GET", f"/containers/{listed[0]['Id']}/json")
     return {**found["Config"], "Labels": {}, "HostConfig": found["HostConfig"]}
@@ -100,7 +100,7 @@ def warm(at: Desk) -> None:
 
 
 def first(at: Desk) -> None:
-    """Nothing of the task is there; the repository's cache and the image are."""
+    """The first check of a new task. The cache clone and the image exist already."""
     model = at.task()
     at.check(model)
     body = like(model)
@@ -119,7 +119,7 @@ def first(at: Desk) -> None:
     for round_number in range(ROUNDS + 1):
         pair = (timed(product), timed(floor))
         end = (timed(lambda: at.close(tasks[-1])), timed(lambda: api.delete(containers[-1])))
-        if round_number:  # the first one warms up
+        if round_number:  # the first round is the warm-up
             pairs.append(pair)
             ends.append(end)
     at.close(model)
@@ -129,7 +129,7 @@ def first(at: Desk) -> None:
 
 
 def build(at: Desk) -> None:
-    """The same compiler on both sides, or the figure says nothing."""
+    """A real build. Needs the same compiler on both sides, or the ratio is meaningless."""
     guest = subprocess.run(
         ["docker", "run", "--rm", "--network=none", "space-sandbox/build:latest", "cc", "--version"],
         capture_output=True,
@@ -137,7 +137,7 @@ def build(at: Desk) -> None:
     ).stdout
     host = subprocess.run(["cc", "--version"], capture_output=True, check=True).stdout
     if host.splitlines()[0] != guest.splitlines()[0]:
-        print(f"S20 not measured: here {host.splitlines()[0]!r}, in the guest {guest.splitlines()[0]!r}")
+        print(f"S20 not measured: on the host {host.splitlines()[0]!r}, in the guest {guest.splitlines()[0]!r}")
         return
     task, name_of_floor = at.task(), "the same on the host, same CPUs"
     with tempfile.TemporaryDirectory() as name:
@@ -166,14 +166,14 @@ def build(at: Desk) -> None:
             target="1.03x",
             rounds=Rounds(most=6),
         )
-        # Guests have half the weight of others on the host, so beside other work their wall time says little.
+        # Guests have half the CPU weight of host processes, so their wall time depends on other load.
         seconds = list(zip(ours, theirs, strict=True))[1:]
         judge("S20 the same, CPU time", seconds, floor_name=name_of_floor, target="1.03x", unit="s")
     at.close(task)
 
 
 def sources(folder: Path) -> Path:
-    """A repository of C that keeps a compiler busy for some seconds."""
+    """Create a repository of C sources that take some seconds to compile."""
     folder.mkdir()
     for number in range(SOURCES):
         body = "".join(_function(number, part) for part in range(FUNCTIONS))

@@ -1,6 +1,6 @@
-"""S11: a hash-gated, durable patch of one file, against bare `git apply`; which checks no hash and syncs nothing.
+"""S11: a hash-gated, durable patch of one file, against plain `git apply`, which checks no hash and does not fsync.
 
-The product's time has everything: lock, task record, gate, placing, fsyncs of file and directory, a journal line.
+The product's time includes the lock, task record, gate, hunk placing, fsyncs of file and directory, and the journal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def patch(old: bytes, new: bytes) -> bytes:
 
 
 class Turns:
-    """Goes back and forth between the two versions, so that every round has the same work."""
+    """Alternates between two versions, so that every round has the same work."""
 
     def __init__(self) -> None:
         self._round = 0
@@ -44,7 +44,7 @@ class Turns:
 
 
 def repository(folder: Path) -> Path:
-    """A repository with one commit; its own worktree is the floor's."""
+    """Create a repository with one commit. Its worktree is used for the floor."""
     (folder / "src").mkdir(parents=True)
     (folder / "src" / "f.c").write_bytes(VERSIONS[0])
     identity = ["-c", "user.name=b", "-c", "user.email=b@localhost"]

@@ -1,7 +1,8 @@
-"""S19: tasks whose controllers are killed at random moments; afterwards, and after one `gc`, what is left must be 0.
+"""S19: tasks with controllers killed at random moments. After one `gc`, the number of leftovers must be 0.
 
-`python -m benchmarks.leaks [TASKS]`, 50 by default: each is created, written to, snapshot, committed and, every fifth,
-checked in a container, by commands of their own of which about half are killed. The dice are fixed; time is not.
+`python -m benchmarks.leaks [TASKS]`, 50 by default. Each task is created, written to, snapshot and committed, every
+fifth is also checked in a container. Each step is its own command; about half are killed. The random seed is fixed, the
+timing is not.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from sandbox.errors import SandboxError
 
 TASKS = 50
 STEPS = 120
-"""About as many as the longest command has without its container; a kill later than its last step is none."""
+"""About the number of steps of the longest command without a container. A later kill has no effect."""
 CHECKED = 5
 
 
 class Dice:
-    """Commands, about half of them killed at a random step."""
+    """Runs commands; about half are killed at a random step."""
 
     def __init__(self, home: Path, kills: Kills) -> None:
         self._home, self._kills = home, kills
-        self._random = random.Random(19)  # noqa: S311 - which steps are hit, not a secret
+        self._random = random.Random(19)  # noqa: S311 - selects steps, not a secret
         self.commands = self.killed = 0
 
     def run(self, *arguments: str) -> Run:
@@ -45,7 +46,7 @@ class Dice:
 
 
 def live(dice: Dice, repo_id: str, content: Path, *, checked: bool) -> None:
-    """One task's life, whichever of its commands survive."""
+    """Run one task from creation to closing; any command may be killed."""
     created = dice.run("task", "create", repo_id)
     if created.code != 0:
         return
@@ -86,7 +87,7 @@ def main() -> int:
             live(dice, repo_id, content, checked=engine is not None and number % CHECKED == 0)
         before = len(left_behind(home, engine))
         with Workbench(home) as workbench:
-            for task in workbench.tasks():  # those whose close was killed
+            for task in workbench.tasks():  # tasks that are still open because their close was killed
                 if task.closed_at is None:
                     workbench.close_task(task.id, delete_worktree=True, discard=True)
             collecting = timed(workbench.collect)
@@ -94,7 +95,7 @@ def main() -> int:
         left = left_behind(home, engine)
         unmount_below(home)
     print("\n".join(left))
-    print(f"S19: {dice.killed} of {dice.commands} commands killed, {before} things left, after gc {len(left)}")
+    print(f"S19: {dice.killed} of {dice.commands} commands killed, {before} leftovers, after gc {len(left)}")
     judge("S19 gc after kills", [(collecting, again)], floor_name="gc with nothing to do", target="0 left")
     return 1 if left else 0
 

@@ -1,7 +1,7 @@
-"""What a newcomer asks of a repository: clone, envelope, fetch (also by 100 callers at once) and map.
+"""First steps with a repository: clone, context envelope, fetch (also by 100 callers at once) and map.
 
-Each against plain git doing the same transfer or listing, the map against ctags alone in a container of the same image
-and limits, its output dropped. The remote is a local directory, so no network hides what we add.
+The floor is plain git with the same transfer or listing; for the map, ctags alone in a container of the same image and
+limits, without output. The remote is a local directory, so that no network time hides our overhead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sandbox.git.process import Git
 CALLERS = 100
 MOST = {"medium": 6, "big": 3}
 MOST_MAPS = {"medium": 3, "big": 2}
-"""Rounds of what takes seconds there, or the better part of a minute."""
+"""Maximum rounds for actions that take seconds, or most of a minute."""
 
 
 def measure(size: str) -> None:

@@ -1,6 +1,6 @@
 """S13: 32 warm checks at once, against the engine's exec in the same containers. S14: a warm check beside idle tasks.
 
-Arguments as of the other scripts; the largest says how many idle tasks. None: 200 of them.
+Arguments: sizes, as for the other scripts. The largest sets the number of idle tasks; 200 without arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDS = 9
 
 
 class Bench:
-    """A home, its tasks and what the engine calls their containers."""
+    """A home, its tasks, and the engine's ids of their containers."""
 
     def __init__(self, folder: Path, api: docker.APIClient) -> None:
         (folder / "home" / "profiles").mkdir(parents=True)
@@ -38,14 +38,14 @@ class Bench:
         self.repo_id = self.workbench.clone(str(make(folder / "remote.git", "small"))).repository.id
 
     def warm(self, count: int) -> list[str]:
-        """Tasks with a container each."""
+        """Create tasks with one container each."""
         tasks = [self.workbench.create_task(self.repo_id).id for _ in range(count)]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(self.check, tasks))
         return tasks
 
     def check(self, task_id: str) -> float:
-        """Milliseconds of one check."""
+        """The duration of one check in milliseconds."""
         started = time.perf_counter()
         assert self.workbench.run_checks(task_id, ["true"])[0].verdict is Verdict.PASSED
         return (time.perf_counter() - started) * 1000
@@ -55,13 +55,13 @@ class Bench:
         return [str(c["Id"]) for c in self.api.containers(filters={"label": label})]
 
     def execute(self, container: str) -> None:
-        """What the engine offers for the same."""
+        """Run the same command with the engine's exec."""
         created: Any = self.api.exec_create(container, ["/bin/true"])
         self.api.exec_start(created["Id"])
         assert self.api.exec_inspect(created["Id"])["ExitCode"] == 0
 
     def close(self) -> None:
-        """Every open task, with its container."""
+        """Close every open task, with its container."""
         for task in self.workbench.tasks():
             if task.status is not TaskStatus.CLOSED:
                 self.workbench.close_task(task.id, delete_worktree=True, discard=True)

@@ -1,7 +1,7 @@
-"""Search of a task against ripgrep on the same files: the first hundred hits, and everything for a rare pattern.
+"""Search in a task, against ripgrep on the same files: the first hundred hits, and all hits of a rare pattern.
 
-Needs `rg` (Debian: ripgrep). The floor is ripgrep's whole run, since it has no limit on hits in all. Also measured: the
-search alone, without looking for what changed in the worktree; that part depends on how the worktree is laid out.
+Needs `rg` (Debian: ripgrep). The floor is a whole run of ripgrep, because it has no limit on the total of hits. Also
+measured: the search of git objects alone, without the changes of the worktree, which depend on its layout.
 """
 
 from __future__ import annotations

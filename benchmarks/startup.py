@@ -1,4 +1,4 @@
-"""S17: how long the command takes to start: alone, and with 200 tasks to list."""
+"""S17: the start time of the command: alone, and with a list of 200 tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _installed(folder: Path) -> dict[str, str]:
-    """As a wheel's modules are: compiled, also where the shell forbids to write that beside a checkout."""
+    """An environment with compiled modules, as in a wheel, even if PYTHONDONTWRITEBYTECODE is set."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 

@@ -1,7 +1,7 @@
 """S8: status and diff after editing one file, against `git status` and `git diff` in a clone of the same commit.
 
-S12: commit of one changed file, against `git add -A && git commit` there. Snapshot and restore, which plain git has no
-command for, are measured against the same commit.
+S12: commit of one changed file, against `git add -A && git commit` there. Snapshot and restore are measured against the
+same commit, because plain git has no such command.
 """
 
 from __future__ import annotations

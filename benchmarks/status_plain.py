@@ -1,6 +1,6 @@
 """S9: status of a plain worktree, clean and with one edit, against `git status` in a clone of the same commit.
 
-The worktree is as it is after its creation: what it looked like is on file (workspaces/statcache.py).
+The worktree is newly created, so its stat cache exists (workspaces/statcache.py).
 """
 
 from __future__ import annotations

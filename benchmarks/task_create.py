@@ -1,7 +1,7 @@
-"""S6: create a task, against plain `git worktree add` of the same commit; with size, and with churn.
+"""S6: create a task, against plain `git worktree add` of the same commit; by size, and after churn.
 
-S7: the disk that a clean task takes, against such a worktree's. S10: the hash of one base file, which is what a task's
-first touch of it costs, against hashing every tracked file; creating a task computes none.
+S7: the disk space of a clean task, against such a worktree. S10: the hash of one base file, which is the cost of a
+task's first access to it, against hashing every tracked file; creating a task computes no hash.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sandbox import Workbench
 CYCLES = 20
 SERIES = 5
 MOST = {"medium": 5, "large": 2}
-"""Rounds with git's own worktrees: it takes seconds to make one, and longer after others were removed."""
+"""Maximum rounds with git's worktrees: creating one takes seconds, and longer after others were removed."""
 FILE = "d1/e1/f1.txt"
 
 
 class Ours:
-    """Tasks of one repository in a home of its own."""
+    """Tasks of one repository in their own home."""
 
     def __init__(self, workbench: Workbench, home: Path, remote: Path) -> None:
         self.workbench, self.home = workbench, home
@@ -44,7 +44,7 @@ class Ours:
 
 
 class Plain:
-    """Worktrees of one repository, made by git."""
+    """Worktrees of one repository, created by git."""
 
     def __init__(self, remote: Path, folder: Path) -> None:
         self._git, self._folder, self._numbers = ["git", f"--git-dir={remote}", "worktree"], folder, itertools.count()
@@ -70,7 +70,7 @@ def both(size: str) -> Iterator[tuple[Ours, Plain]]:
             try:
                 yield ours, Plain(remote, folder)
             finally:
-                ours.close_all()  # a mount left would keep the folder from being removed
+                ours.close_all()  # a remaining mount would prevent removal of the folder
 
 
 def measure(size: str) -> None:
@@ -133,7 +133,7 @@ def _weigh(size: str, ours: Ours, tree: Path) -> None:
 
 
 def _disk(folder: Path) -> float:
-    """Blocks in KiB, without what is seen through mounts."""
+    """Disk blocks in KiB, without mounted file systems."""
     out = subprocess.run(["du", "-skx", str(folder)], check=True, capture_output=True).stdout
     return float(out.split()[0])
 

@@ -1,5 +1,6 @@
-"""S4: a clean-room verify of one trivial check, against the engine's API doing create, start, wait and remove.
-S5: a verify that is known already, against starting `git rev-parse`; in the process, and as a command.
+"""S4: a clean-room verify of one trivial check, against the engine's API with create, start, wait and remove.
+
+S5: a verify with a cached verdict, against starting `git rev-parse`; in process, and as a command.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -31,9 +31,34 @@ _SEGMENT = re.compile(r"^[A-Za-z0-9_.~+][A-Za-z0-9_.~+-]{0,127}$")
 _USER = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}$")
 _SCP = re.compile(r"^(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^@/:\[\]]+):(?P<path>(?!//).+)$")
 _DEFAULT_PORTS = {"https": 443, "http": 80, "ssh": 22}
-FORGES: Mapping[str, Host] = {"github.com": Host.GITHUB, "gitlab.com": Host.GITLAB}
 _SCHEMES = {"https": "https", "http": "http", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh", "file": "file"}
 _HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME; a local path as ./PATH."
+
+
+@dataclass(frozen=True)
+class ForgeHosts:
+    """The hosts of one kind of forge. `setting`: the key below `remotes` that names self-hosted servers."""
+
+    defaults: tuple[str, ...]
+    setting: str
+
+
+FORGE_HOSTS: Mapping[Host, ForgeHosts] = {
+    Host.GITHUB: ForgeHosts(defaults=("github.com",), setting="github_hosts"),
+    Host.GITLAB: ForgeHosts(defaults=("gitlab.com",), setting="gitlab_hosts"),
+}
+"""The pure half of the table of forges; the other half is `sandbox.forges.table`."""
+
+
+def map_hosts(configured: Mapping[str, Iterable[str]]) -> dict[str, Host]:
+    """The kind of forge by host name. `configured`: self-hosted servers by their setting; they win over defaults."""
+    kinds = {hostname: kind for kind, hosts in FORGE_HOSTS.items() for hostname in hosts.defaults}
+    for kind, hosts in FORGE_HOSTS.items():
+        kinds |= {hostname.lower(): kind for hostname in configured.get(hosts.setting, ())}
+    return kinds
+
+
+FORGES: Mapping[str, Host] = map_hosts({})
 
 
 @dataclass(frozen=True)

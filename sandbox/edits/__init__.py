@@ -1,1 +1,1 @@
-"""Edits: patches and replacements, read strictly and applied only to content that the writer has seen."""
+"""Edits: patches and replacements, parsed strictly and applied only to content that the caller has read."""

@@ -1,4 +1,4 @@
-"""git's binary patches: base 85, deflate, and deltas against the content before.
+"""git's binary patches: base 85, deflate, and deltas against the old content.
 
 Sources: gitformat-pack(5) "Deltified representation"; the layout of `git diff --binary` in git 2.39.
 """
@@ -20,14 +20,14 @@ _KIND = re.compile(rb"(literal|delta) (\d{1,12})\r?")
 
 @dataclass(frozen=True)
 class BinaryContent:
-    """The way forward of a binary patch: whole content or a delta, deflated. `size`: inflated."""
+    """The forward half of a binary patch: whole content or a delta, deflated. `size`: bytes after inflating."""
 
     delta: bool
     size: int
     deflated: bytes
 
     def apply(self, before: bytes, limit: int) -> bytes:
-        """The content after. Raises: `patch_rejected`, `quota_exceeded` past `limit` bytes."""
+        """The new content. Raises: `patch_rejected`, `quota_exceeded` above `limit` bytes."""
         if self.size > limit:
             raise too_large(limit)
         plain = _inflate(self.deflated, self.size)
@@ -35,7 +35,7 @@ class BinaryContent:
 
 
 def read_binary(lines: Sequence[bytes], at: int) -> tuple[BinaryContent, int]:
-    """The content that begins at a line, and the line after it; the way back that follows is skipped."""
+    """Parse the content that starts at a line; also returns the line after it. The reverse half is skipped."""
     content, at = _read_one(lines, at)
     if at < len(lines) and _KIND.fullmatch(lines[at]):
         _, at = _read_one(lines, at)
@@ -55,7 +55,7 @@ def _read_one(lines: Sequence[bytes], at: int) -> tuple[BinaryContent, int]:
 
 
 def _decoded(line: bytes, at: int) -> bytes:
-    """One line: a letter for the number of bytes (A-Z 1 to 26, a-z 27 to 52), then base 85."""
+    """Decode one line: a letter for the number of bytes (A-Z: 1 to 26, a-z: 27 to 52), then base 85."""
     first, digits = line[0], line[1:]
     length = first - ord("A") + 1 if first <= ord("Z") else first - ord("a") + 27
     try:
@@ -68,14 +68,14 @@ def _decoded(line: bytes, at: int) -> bytes:
 
 
 def _inflate(deflated: bytes, size: int) -> bytes:
-    """Never more than is announced: a small patch may unpack to anything."""
+    """Inflate at most the announced size: a small patch may inflate to any size."""
     machine = zlib.decompressobj()
     try:
         plain = machine.decompress(deflated, size + 1)
     except zlib.error as error:
         raise rejected("This binary patch is damaged", str(error)) from error
     if len(plain) != size or not machine.eof:
-        raise rejected("This binary patch is damaged", "it is not as long as it says")
+        raise rejected("This binary patch is damaged", "its size is not the announced one")
     return plain
 
 
@@ -86,12 +86,12 @@ def _apply_delta(before: bytes, delta: bytes, limit: int) -> bytes:
         if target > limit:
             raise too_large(limit)
         if source != len(before):
-            raise rejected("The binary patch is for other content", f"{source} bytes, the file has {len(before)}")
+            raise rejected("The binary patch is for different content", f"{source} bytes, the file has {len(before)}")
         after = b"".join(_pieces(stream, before, target))
     except StopIteration as error:
-        raise rejected("This binary patch is damaged", "a delta ends early") from error
+        raise rejected("This binary patch is damaged", "a delta is incomplete") from error
     if len(after) != target:
-        raise rejected("This binary patch is damaged", "a delta is not as long as it says")
+        raise rejected("This binary patch is damaged", "a delta's size is not the announced one")
     return after
 
 
@@ -101,7 +101,7 @@ def _pieces(stream: Iterator[int], before: bytes, target: int) -> list[bytes]:
         piece = _copied(stream, code, before) if code & 0x80 else bytes(islice(stream, code))
         total += len(piece)
         if not piece or total > target or (code < 0x80 and len(piece) != code):
-            raise rejected("This binary patch is damaged", "a delta does not fit its content")
+            raise rejected("This binary patch is damaged", "a delta does not match its content")
         pieces.append(piece)
     return pieces
 
@@ -111,7 +111,7 @@ def _copied(stream: Iterator[int], code: int, before: bytes) -> bytes:
     length = sum([next(stream) << 8 * i for i in range(3) if code & 0x10 << i]) or 0x10000
     piece = before[offset : offset + length]
     if len(piece) != length:
-        raise rejected("This binary patch is damaged", "a delta reaches past the content before")
+        raise rejected("This binary patch is damaged", "a delta copies from beyond the old content")
     return piece
 
 
@@ -126,7 +126,7 @@ def _number(stream: Iterator[int]) -> int:
 
 
 def too_large(limit: int) -> SandboxError:
-    """No edit leaves a file that could not be read back."""
+    """The error for a result that is too large to be read again."""
     return SandboxError(
-        ErrorCode.QUOTA_EXCEEDED, f"An edited file has at most {limit} bytes", hint="Nothing was written."
+        ErrorCode.QUOTA_EXCEEDED, f"An edited file may have at most {limit} bytes", hint="No file was changed."
     )

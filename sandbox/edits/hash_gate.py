@@ -1,4 +1,4 @@
-"""Nothing is edited that the writer has not seen: expected hashes, and what an edit does to a file."""
+"""The hash gate: an edit is accepted only on content that the caller has read. Also the models of an edit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.policy.paths import RepoPath, check_path
 
 @dataclass(frozen=True)
 class FileState:
-    """One file before or after an edit; `content` None: absent."""
+    """A file before or after an edit. `content` None: no file."""
 
     content: bytes | None
     executable: bool = False
@@ -28,7 +28,7 @@ ABSENT = FileState(None)
 
 @dataclass(frozen=True)
 class Absence:
-    """What is known of a path where there is no file: it was there before, or others that may be meant."""
+    """Facts about a path without a file: whether it existed before, and similar paths."""
 
     was_there: bool = False
     near: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Absence:
 
 @dataclass(frozen=True)
 class Edit:
-    """One file an edit touches, on both sides. `source`: where a rename or copy took it from."""
+    """One file of an edit, before and after. `source`: the origin of a rename or copy."""
 
     path: RepoPath
     before: FileState
@@ -46,7 +46,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an edit does when published. `adjusted`: what was read other than it was written."""
+    """The effect of an edit when it is published. `adjusted`: notes on parts that were corrected."""
 
     edits: tuple[Edit, ...]
     adjusted: tuple[str, ...] = ()
@@ -54,10 +54,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Gate:
-    """The files as they are, and who may say what about them.
+    """The current files, and the rules for editing them.
 
-    `writable` accepts a path or refuses it by policy. `left_by` names the edit of ours that left a file with this hash
-    (None: absent); empty when there is none. `absence`: of a path that was expected to be a file, and is none.
+    `writable` accepts a path or refuses it by policy. `left_by` names the edit of this task that left a file with this
+    hash (None: no file); empty if there is none. `absence`: facts about a path that was expected to be a file.
     """
 
     files: WorktreeFiles
@@ -66,16 +66,16 @@ class Gate:
     absence: Callable[[RepoPath], Absence] = lambda _path: Absence()
 
     def states(self, expected: Mapping[str, str | None]) -> dict[RepoPath, FileState]:
-        """The files named, if each may be written and has the hash expected; None: it must not exist.
+        """The named files, if each is writable and has the expected hash (None: it must not exist).
 
-        All paths are looked at before any file is read. Raises: `unsafe_path`, `not_found`, `stale_hash`,
+        All paths are checked before any file is read. Raises: `unsafe_path`, `not_found`, `stale_hash`,
         `quota_exceeded`.
         """
         checked = {self.writable(path): sha256 for path, sha256 in expected.items()}
         return {path: self._state(path, sha256) for path, sha256 in checked.items()}
 
     def state(self, path: str, expected: str | None) -> tuple[RepoPath, FileState]:
-        """One file with its path."""
+        """One checked path and its file."""
         ((checked, state),) = self.states({path: expected}).items()
         return checked, state
 
@@ -84,15 +84,15 @@ class Gate:
         if state.sha256 == expected:
             return state
         edit = self.left_by(path, state.sha256)
-        who = f"another edit: {edit}" if edit else "no edit of this task: its container, a restore, or the repository"
+        who = f"another edit: {edit}" if edit else "the task's container, a restore or the repository, not by an edit"
         if state.content is None:
             absence = self.absence(path)
             raise _deletion_error(path, expected, who) if edit or absence.was_there else no_such_file(path, absence)
         raise SandboxError(
             ErrorCode.STALE_HASH,
-            f"{path} is not what you last read",
-            details=f"expected {expected or 'no file'}, current {state.sha256}\nit was left by {who}",
-            hint="Read the file again and make the edit on its current content.",
+            f"{path} is not the version that you read",
+            details=f"expected {expected or 'no file'}, current {state.sha256}\nlast changed by {who}",
+            hint="Read the file again and edit its current content.",
             reason="exists" if expected is None else "changed",
             data={"path": path, "expected_sha256": expected, "current_sha256": state.sha256},
         )
@@ -102,21 +102,21 @@ def _deletion_error(path: RepoPath, expected: str | None, who: str) -> SandboxEr
     return SandboxError(
         ErrorCode.STALE_HASH,
         f"{path} was deleted since you read it",
-        details=f"expected {expected}, current no file\nit was deleted by {who}",
-        hint="To make it again, write it without an expected hash.",
+        details=f"expected {expected}, current no file\ndeleted by {who}",
+        hint="To create it again, write it without an expected hash.",
         reason="deleted",
         data={"path": path, "expected_sha256": expected},
     )
 
 
 def no_such_file(path: str, absence: Absence, hint: str = "") -> SandboxError:
-    """`not_found`, with what is known of the path."""
+    """The error `not_found`, with the facts about the path."""
     near = f"Did you mean: {', '.join(absence.near)}?" if absence.near else ""
     return SandboxError(
         ErrorCode.NOT_FOUND,
         f"There is no file {path}",
-        details="It is in the task's last commit, or was made by an edit, and is gone." if absence.was_there else near,
-        hint=hint or "To make a new file, write it without an expected hash.",
+        details="The task's last commit or an edit had this file; it was deleted since." if absence.was_there else near,
+        hint=hint or "To create a new file, write it without an expected hash.",
         reason="deleted" if absence.was_there else "no_such_file",
         data={"path": path, "did_you_mean": list(absence.near)},
     )
@@ -135,12 +135,12 @@ def current_state(files: WorktreeFiles, path: RepoPath) -> FileState:
 def rejected(
     brief: str, details: str = "", hint: str = "", *, reason: str | None = None, data: Mapping[str, Any] | None = None
 ) -> SandboxError:
-    """The edit cannot be made as it is written; nothing was."""
+    """The error for an edit that cannot be applied; no file was changed."""
     return SandboxError(
         ErrorCode.PATCH_REJECTED,
         brief,
         details=details[:2000],
-        hint=hint or "Nothing was written. Read the files and try again.",
+        hint=hint or "No file was changed. Read the files and try again.",
         reason=reason,
         data=data,
     )

@@ -1,9 +1,10 @@
-"""Place hunks on content. Pure.
+"""Apply hunks to content. Pure.
 
-Theory. The content is exactly what the writer saw (its hash was checked), so a wrong line number is a slip of the
-writer and no sign of another version: the lines of a hunk decide where it goes. They have to fit byte for byte, at the
-line its header names or else at exactly one place; what fits at several is refused. Line ends are the one exception,
-if the whole file has one kind and the whole hunk the other: editors and models lose that, and it can be undone exactly.
+Theory. The content is exactly what the caller read (its hash was checked). So a wrong line number is a mistake of the
+caller, not a sign of another version, and the lines of a hunk decide its place. They must match byte for byte, at the
+line in the header or else at exactly one place; a hunk that matches several places is refused. The one exception is
+line endings, if the whole file has one kind and the whole hunk the other: editors and models lose them, and the change
+can be reversed exactly.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import shown
 
 WORK_BYTES = 2 * 1024**3
-"""How many bytes one patch may have us look through: about a second."""
+"""Maximum number of bytes searched for one patch: about one second."""
 _PLACES = 10
 
 
 class Work:
-    """Counts the bytes looked through for one patch."""
+    """Counts the bytes that were searched for one patch."""
 
     def __init__(self, limit: int = WORK_BYTES) -> None:
         self._left = limit
@@ -36,13 +37,13 @@ class Work:
         self._left -= amount
         if self._left < 0:
             raise SandboxError(
-                ErrorCode.QUOTA_EXCEEDED, "This patch takes too long to apply", hint="Send it in several parts."
+                ErrorCode.QUOTA_EXCEEDED, "This patch takes too long to apply", hint="Split it into several patches."
             )
 
 
 @dataclass(frozen=True)
 class _Change:
-    """Replace `content[start:end]`; without the context that hunks may share."""
+    """Replace `content[start:end]`. Excludes context, which hunks may share."""
 
     start: int
     end: int
@@ -51,9 +52,9 @@ class _Change:
 
 
 def apply_hunks(content: bytes, hunks: Sequence[Hunk], work: Work, *, crlf: bool) -> tuple[bytes, list[str]]:
-    """Content with all hunks made, and remarks on what was not as written. `crlf`: the patch's own headers end so.
+    """Apply all hunks. Returns the new content and notes on corrections. `crlf`: the patch's headers end with CRLF.
 
-    Raises: `patch_rejected` naming the hunk and the lines where it could go.
+    Raises: `patch_rejected`, which names the hunk and the lines where it could be placed.
     """
     work.spend(len(content))
     target = _Target(content, work, crlf=crlf)
@@ -69,7 +70,7 @@ def _replaced(content: bytes, changes: Sequence[_Change]) -> bytes:
     pieces, at, last = [], 0, -1
     for change in changes:
         if change.start < at or change.start == last:
-            raise rejected(f"Hunk {change.hunk} changes lines that another hunk changes")
+            raise rejected(f"Hunk {change.hunk} overlaps another hunk")
         pieces += [content[at : change.start], change.text]
         at, last = change.end, change.start
     return b"".join([*pieces, content[at:]])
@@ -89,9 +90,9 @@ class _Target:
     def place(self, hunk: Hunk, number: int) -> tuple[_Change, list[str]]:
         if not hunk.old and self._content:
             raise rejected(
-                f"Hunk {number} adds lines without saying where: it has no context",
+                f"Hunk {number} adds lines but has no context to place them",
                 f"line {hunk.line} of the patch",
-                "Give at least one unchanged or removed line beside the lines it adds.",
+                "Include at least one unchanged or removed line next to the added lines.",
             )
         for variant, remarks in self._variants(hunk):
             needle = b"".join(variant.old)
@@ -105,28 +106,28 @@ class _Target:
         raise self._misfit(hunk, number)
 
     def _variants(self, hunk: Hunk) -> Iterator[tuple[Hunk, list[str]]]:
-        """The hunk as written, or with the file's line ends; then without a newline at the end of the file."""
+        """The hunk as written, or with the file's line endings; then without a newline at the end of the file."""
         written = self._with_line_ends(hunk)
         yield from written
         if not self._content or self._content.endswith(b"\n"):
             return
         for variant, remarks in written:
             if variant.old and variant.old[-1].endswith(b"\n"):
-                yield _without_last_newline(variant), [*remarks, "the file has no newline at its end"]
+                yield _without_last_newline(variant), [*remarks, "the file does not end with a newline"]
 
     def _with_line_ends(self, hunk: Hunk) -> list[tuple[Hunk, list[str]]]:
         lines = [*hunk.old, *hunk.new]
         ends = sum(line.removesuffix(b"\n").endswith(b"\r") for line in lines)
-        windows = ends > 0 and ends + lines.count(b"\n") == len(lines)  # tools strip an empty line to nothing
+        windows = ends > 0 and ends + lines.count(b"\n") == len(lines)  # tools strip the CR of an empty line
         if self._all_crlf and (windows or ends == 0):
-            return [(hunk, []), (_with_ends(hunk, b"\r\n"), ["Windows line ends kept, as the file has them"])]
+            return [(hunk, []), (_with_ends(hunk, b"\r\n"), ["CRLF line endings were kept, as in the file"])]
         if self._no_crlf and windows:
-            dropped = (_with_ends(hunk, b"\n"), ["Windows line ends of the patch dropped"])
+            dropped = (_with_ends(hunk, b"\n"), ["CRLF line endings of the patch were changed to LF"])
             return [dropped] if self._crlf_patch else [(hunk, []), dropped]
         return [(hunk, [])]
 
     def _header_offset(self, hunk: Hunk) -> int:
-        """Where the header's line begins; -1 when it names none or there is none."""
+        """Offset of the line that the header names; -1 if it names none or the file has no such line."""
         line = max(hunk.start or 0, 0 if hunk.start is None else 1)
         return self._starts[line - 1] if 1 <= line <= len(self._starts) else -1
 
@@ -136,7 +137,7 @@ class _Target:
         return needle.endswith(b"\n") or start + len(needle) == len(self._content)
 
     def _search(self, needle: bytes) -> list[int]:
-        """Up to ten offsets of lines where the needle fits."""
+        """Offsets of up to ten lines where the needle matches."""
         self._work.spend(len(self._content))
         if not needle.endswith(b"\n"):  # only the file's last line has no newline
             start = len(self._content) - len(needle)
@@ -152,7 +153,7 @@ class _Target:
         return offset == 0 or self._content[offset - 1 : offset] == b"\n"
 
     def _change(self, hunk: Hunk, start: int, number: int) -> _Change:
-        """Only what differs: context at both ends stays out, so that hunks may share it."""
+        """The lines that differ. Context at both ends is left out, so that hunks may share it."""
         old, new = hunk.old, hunk.new
         head = _shared(old, new)
         start += sum(map(len, old[:head]))
@@ -165,22 +166,22 @@ class _Target:
         return bisect_right(self._starts, offset)
 
     def _moved(self, hunk: Hunk, offset: int) -> str:
-        named = "names no line" if hunk.start is None else f"names line {hunk.start}"
-        return f"header {named}, its lines are at line {self._line(offset)}"
+        named = "no line" if hunk.start is None else f"line {hunk.start}"
+        return f"the header names {named}; the hunk matched at line {self._line(offset)}"
 
     def _ambiguous(self, hunk: Hunk, number: int, places: Sequence[int]) -> SandboxError:
         lines = [self._line(p) for p in places]
         shown_lines = ", ".join(map(str, lines)) + (" and more" if len(places) == _PLACES else "")
         return rejected(
-            f"Hunk {number} fits at several places and its header names none of them",
-            f"line {hunk.line} of the patch; it fits at lines {shown_lines}",
-            "Nothing was written. Give more context, or the right line in the hunk's header.",
+            f"Hunk {number} matches several places and its header names none of them",
+            f"line {hunk.line} of the patch; it matches at lines {shown_lines}",
+            "No file was changed. Add context, or correct the line number in the hunk's header.",
             reason="several_matches",
             data={"hunk": number, "lines": lines},
         )
 
     def _misfit(self, hunk: Hunk, number: int) -> SandboxError:
-        """Shows the first line that differs at the place the header names, and the places that are like the hunk."""
+        """The error with the first line that differs at the line in the header, and with similar places."""
         details = f"line {hunk.line} of the patch"
         offset = self._header_offset(hunk)
         for line in hunk.old if offset >= 0 else ():
@@ -194,7 +195,7 @@ class _Target:
             offset += len(line)
         near = find_near(self._content, b"".join(hunk.old))
         return rejected(
-            f"The patch does not fit the content of the file: hunk {number} fits nowhere",
+            f"The patch does not match the file: hunk {number} matches no place",
             f"{details}\n{near.describe()}".rstrip("\n"),
             reason="white_space" if near.white_space else "no_match",
             data={"hunk": number, "closest": near.data()},
@@ -206,7 +207,7 @@ def _quoted(line: bytes) -> str:
 
 
 def _shared(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """How many lines are the same from the front."""
+    """The number of equal lines at the start."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 

@@ -1,9 +1,9 @@
-"""Where a text that is not in a file may have been meant. Pure, and linear in what it looks at.
+"""Find the places in a file that are most similar to a text that is not in it. Pure, in linear time.
 
-Theory. Who edits from memory gets white space wrong, or a word. Without its white space a text is found as it is, which
-costs two copies of the file. Else the places are those where whole lines are the same, or where a line has many of the
-three-byte pieces of the longest line wanted; each is then compared line by line. That is no measure of edit distance,
-but it takes no time that a hostile file could stretch.
+Theory. A caller that edits from memory gets white space wrong, or a word. A search without white space finds the first
+kind exactly, at the cost of two copies of the file. Else the candidates are places where whole lines are equal, or
+where a line has many of the three-byte pieces of the longest wanted line; each is then compared line by line. This is
+not an edit distance, but a hostile file cannot make it slow.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from itertools import accumulate, islice
 from sandbox.text import shown
 
 SEARCHED_BYTES = 1024**2
-"""How much of a file is looked at for lines that are alike."""
+"""Bytes of a file that are searched for similar lines."""
 
 WANTED_BYTES = 16 * 1024
-"""How much of the text wanted is looked for there."""
+"""Bytes of the wanted text that are compared."""
 
-_MOST_LINES, _MOST_WANTED, _COMPARED = 20_000, 200, 1000  # lines of both, and bytes of each, that are compared
-_BLANKS_BYTES = 2 * 1024**2  # of a file that is compared without its white space
+_MOST_LINES, _MOST_WANTED, _COMPARED = 20_000, 200, 1000  # compared: lines of the file, of the text; bytes per line
+_BLANKS_BYTES = 2 * 1024**2  # largest file that is searched without white space
 _PLACES = 3
 _CANDIDATES = 20
 _LEAST_ALIKE, _OF_BEST = 0.5, 0.9
 _PIECES = 64
-_LINES, _LINE, _TEXT = 12, 160, 600  # of one place that is shown
-_BEFORE = 2  # lines shown before the first that differs
-_TRIVIAL = 3  # bytes of a line that is in too many places
+_LINES, _LINE, _TEXT = 12, 160, 600  # shown of one place: lines, characters per line, all characters
+_BEFORE = 2  # lines shown before the first difference
+_TRIVIAL = 3  # a shorter line occurs in too many places
 _BLANK = b" \t\r\n\f\v"
 
 
@@ -46,17 +46,17 @@ class Place:
 
 @dataclass(frozen=True)
 class NearMiss:
-    """At most three places, the closest first. `white_space`: there is the text, but for its white space."""
+    """At most three places, the closest first. `white_space`: they differ from the text in white space only."""
 
     places: tuple[Place, ...] = ()
     white_space: bool = False
 
     def describe(self) -> str:
-        """For people: each place with its line numbers. Empty when there is none."""
+        """Text for users: each place with its line numbers. Empty if there is none."""
         return "\n".join(f"{self._heading(place)}\n{_number_lines(place)}" for place in self.places)
 
     def data(self) -> list[dict[str, object]]:
-        """The same for programs."""
+        """The same facts for programs."""
         return [{"start_line": p.first, "end_line": p.last, "text": p.text} for p in self.places]
 
     def _heading(self, place: Place) -> str:
@@ -65,7 +65,7 @@ class NearMiss:
 
 
 def find_near(content: bytes, wanted: bytes) -> NearMiss:
-    """The places of a file where a text that is not in it may have been meant."""
+    """Find the places that are most similar to a text that is not in the file."""
     small = len(content) <= _BLANKS_BYTES
     places = tuple(islice(_without_blanks(content, wanted), _PLACES)) if small else ()
     if places:
@@ -78,7 +78,7 @@ def _number_lines(place: Place) -> str:
 
 
 def _place(lines: Sequence[bytes], first: int, last: int) -> Place:
-    """Lines by index, both included, as many as are shown."""
+    """The lines from index `first` to `last`, cut to the limits of what is shown."""
     last = min(last, first + _LINES - 1)
     texts = (
         shown(line[: 4 * _LINE].removesuffix(b"\r")).replace("\n", " ")[:_LINE] for line in lines[first : last + 1]
@@ -106,7 +106,7 @@ def _without_blanks(content: bytes, wanted: bytes) -> Iterator[Place]:
         at = whole.find(bare, at + len(bare))
 
 
-# --- lines that are alike
+# --- similar lines
 
 
 def _alike(content: bytes, wanted: bytes) -> Iterator[Place]:
@@ -130,13 +130,13 @@ def _plain(line: bytes) -> bytes:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """Some of the three-byte pieces of a line, spread over it."""
+    """A sample of the three-byte pieces of a line, spread over it."""
     found = [line[at : at + 3] for at in range(max(1, len(line) - 2))]
     return found[:: -(-len(found) // _PIECES)]
 
 
 def _starts_by_equal_lines(plain: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
-    """Where the text would begin if lines that are the same are meant: what most of them agree on."""
+    """Possible start lines of the text, by votes: each equal line votes for one start."""
     where = defaultdict[bytes, list[int]](list)
     for number, line in enumerate(wanted):
         if len(line) >= _TRIVIAL and len(where[line]) < _PLACES:
@@ -146,7 +146,7 @@ def _starts_by_equal_lines(plain: Sequence[bytes], wanted: Sequence[bytes]) -> l
 
 
 def _starts_by_pieces(plain: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
-    """The same by the longest line wanted, and how much of it is in a line."""
+    """Possible start lines of the text, by the lines that share most pieces with its longest line."""
     number = max(range(len(wanted)), key=lambda n: len(wanted[n]))
     pieces = _pieces(wanted[number])
     found = ((_part(pieces, line), index) for index, line in enumerate(plain))
@@ -159,14 +159,14 @@ def _part(pieces: Sequence[bytes], line: bytes) -> float:
 
 
 def _likeness(plain: Sequence[bytes], start: int, wanted: Sequence[bytes], pieces: Sequence[list[bytes]]) -> float:
-    """From 0 to 1: how much of each line wanted, by its length, is in the line that would be its own."""
+    """Similarity from 0 to 1: the share of each wanted line, weighted by length, in the line opposite to it."""
     total = sum(map(len, wanted)) or 1
     pairs = ((n, plain[start + n]) for n in range(len(wanted)) if 0 <= start + n < len(plain))
     return sum(len(wanted[n]) * (wanted[n] == line or _part(pieces[n], line)) for n, line in pairs) / total
 
 
 def _part_to_show(plain: Sequence[bytes], start: int, wanted: Sequence[bytes]) -> tuple[int, int]:
-    """The first and the last line of a place, by index; of a long one from just before the first that differs."""
+    """Indexes of the first and last line to show; a long place starts just before the first difference."""
     first, last = max(0, start), min(len(plain), start + len(wanted)) - 1
     if last - first < _LINES:
         return first, last

@@ -1,4 +1,4 @@
-"""Paths that may be meant by one that is not there. Pure, and bounded whatever a repository names its files."""
+"""Find paths similar to one that does not exist. Pure; the cost is bounded for any file names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sandbox.text import one_line
 
 _NEAR = 3
 _COMPARED = 100
-_LENGTH = 200  # characters of a path that is compared; a longer one is no slip of the keyboard
+_LENGTH = 200  # characters; longer paths are not compared
 _PIECES = 24
 _ALIKE = 0.6
 
 
 def near_paths(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
-    """At most three: files of the same name elsewhere first, then those whose path is spelled alike."""
+    """At most three paths: first files of the same name in other directories, then paths of similar spelling."""
     if len(wanted) > _LENGTH:
         return ()
     paths = [path for path in known if len(path) <= _LENGTH and path == one_line(path)]

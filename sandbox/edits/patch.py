@@ -1,8 +1,8 @@
-"""What a patch does to gated files, without writing anything.
+"""Compute the effect of a patch on gated files, without writing.
 
-Gate on effect, not on text: the patch is applied in memory to nothing but the contents whose hashes the caller gave, so
-a file that was not gated does not exist for it. What it did is the difference between the files before and after,
-never what its headers say (THREATS J). No process is started.
+The gate checks the effect, not the text: the patch is applied in memory, only to files of which the caller gave the
+hash; any other file does not exist for it. Its effect is the difference between these files before and after, never
+what its headers say (THREATS J). No process is started.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from sandbox.policy.paths import RepoPath
 
 PATCH_BYTES = 10 * 1024**2
 RESULT_BYTES = 256 * 1024**2
-"""Most bytes of files one patch may leave: few bytes of a patch can copy much."""
+"""Maximum total size of the files after one patch: a small patch can make large copies."""
 
 
 def apply_patch(gate: Gate, patch: bytes, expected: Mapping[str, str | None]) -> Outcome:
-    """The effect of a unified diff. `expected`: the hash of each file it touches; None: the file must not exist.
+    """Compute the effect of a unified diff. `expected`: the hash of each file it touches; None: it must not exist.
 
     Raises: `stale_hash` with the current hash, `not_found`, `patch_rejected`, `unsafe_path`, `invalid_input`,
     `quota_exceeded`.
     """
     if len(patch) > PATCH_BYTES:
         raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED, f"A patch has at most {PATCH_BYTES} bytes", hint="Send it in several parts."
+            ErrorCode.QUOTA_EXCEEDED,
+            f"A patch may have at most {PATCH_BYTES} bytes",
+            hint="Split it into several patches.",
         )
     if not patch.strip():
         raise rejected("The patch is empty")
@@ -48,7 +50,7 @@ def apply_patch(gate: Gate, patch: bytes, expected: Mapping[str, str | None]) ->
 
 
 def _targets(sections: Iterable[Section], before: Mapping[RepoPath, FileState]) -> list[tuple[Section, Target]]:
-    """All files that lack a hash are told at once."""
+    """Find the file of each section. One error lists all files that lack a hash."""
     found, ungated = list[tuple[Section, Target]](), list[str]()
     for section in sections:
         try:
@@ -61,22 +63,22 @@ def _targets(sections: Iterable[Section], before: Mapping[RepoPath, FileState]) 
 
 
 def _require_absent(gate: Gate, edits: Iterable[Edit], before: Mapping[RepoPath, FileState]) -> None:
-    """A new file needs no hash: that it is not there is the same gate (docs/adr/0002)."""
+    """A new file needs no hash, but its path must be free; that is the same gate (docs/adr/0002)."""
     for edit in edits:
         if edit.path not in before and gate.files.exists(gate.writable(edit.path)):
-            raise rejected("The patch makes a file that exists already", edit.path)
+            raise rejected("The patch creates a file that already exists", edit.path)
 
 
 def _require_use(edits: Iterable[Edit], scratch: _Scratch, before: Mapping[RepoPath, FileState]) -> None:
     unused = sorted(before.keys() - {e.path for e in edits} - scratch.sources)
     if unused:
-        raise rejected("The patch does not touch a file that was given a hash", ", ".join(unused))
+        raise rejected("A hash was given for a file that the patch does not touch", ", ".join(unused))
     if not edits:
-        raise rejected("The patch changes nothing")
+        raise rejected("The patch has no effect")
 
 
 class _Scratch:
-    """The gated files in memory, and sections applied to them in order."""
+    """The gated files in memory. Sections are applied to them in order."""
 
     def __init__(self, before: Mapping[RepoPath, FileState]) -> None:
         self._before = before
@@ -90,7 +92,7 @@ class _Scratch:
 
     @property
     def sources(self) -> set[RepoPath]:
-        """Files that were renamed or copied from."""
+        """Origins of renames and copies."""
         return set(self._from.values())
 
     def apply(self, steps: list[tuple[Section, Target]]) -> None:
@@ -121,22 +123,22 @@ class _Scratch:
         if state != ABSENT:
             self._put(path, self._changed(section, path, state))
         elif section.hunks and not any(hunk.old for hunk in section.hunks):
-            self._create(section, target)  # plain diffs may name a new file on both sides
+            self._create(section, target)  # a plain diff may name a new file on both sides
         else:
             raise rejected("The patch changes a file that does not exist", path)
 
     def _delete(self, section: Section, target: Target) -> None:
-        """A deletion without hunks is one too: its hash says that the caller knows what goes."""
+        """Delete a file. A section without hunks may delete too: the hash proves that the caller knows the content."""
         path = target.path
         state = self._now(path)
         if state == ABSENT or path in self._made:
             raise rejected("The patch deletes a file that does not exist", path)
         if (section.hunks or section.binary) and self._changed(section, path, state).content:
-            raise rejected("The patch deletes a file and leaves content in it", path)
+            raise rejected("The patch deletes a file, but its hunks do not remove all lines", path)
         self._put(path, ABSENT)
 
     def _move(self, section: Section, target: Target) -> None:
-        """Renames and copies start from the files before the patch, whatever the order, as git has it."""
+        """Rename or copy. Both start from the files before the patch, in any order of sections, as in git."""
         source, path = target.source, target.path
         state = self._before[source]
         if state == ABSENT:
@@ -144,7 +146,7 @@ class _Scratch:
         self._require_free(path)
         if target.kind is Kind.RENAME:
             if source in self._after and source not in self._made:
-                raise rejected("The patch changes a file in one place and renames it in another", source)
+                raise rejected("The patch changes a file in one section and renames it in another", source)
             if source not in self._made:
                 self._put(source, ABSENT)
         self._put(path, self._changed(section, path, state))
@@ -152,9 +154,9 @@ class _Scratch:
         self._from[path] = source
 
     def _require_free(self, path: RepoPath) -> None:
-        """Nothing is there, or what is there goes in another section."""
+        """Require that the path is free, or that another section removes its file."""
         if self._now(path) != ABSENT and (path in self._after or path not in self._leaving):
-            raise rejected("The patch makes a file that exists already", path)
+            raise rejected("The patch creates a file that already exists", path)
 
     def _put(self, path: RepoPath, state: FileState) -> None:
         if state.content is not None:
@@ -164,8 +166,8 @@ class _Scratch:
             if self._bytes > RESULT_BYTES:
                 raise SandboxError(
                     ErrorCode.QUOTA_EXCEEDED,
-                    f"A patch leaves at most {RESULT_BYTES} bytes",
-                    hint="Send it in several parts.",
+                    f"The files after a patch may have at most {RESULT_BYTES} bytes",
+                    hint="Split it into several patches.",
                 )
         self._after[path] = state
 
@@ -191,28 +193,28 @@ class _Scratch:
     def _binary(self, section: Section, binary: BinaryContent, path: RepoPath, content: bytes) -> bytes:
         self._work.spend(len(content))
         old, new = _blob_ids(section)
-        if not old:  # git asks for them too: a section that lost its headers would do something else
-            raise rejected("A binary patch needs its index line with full object ids", f"{path}: `git diff --binary`")
+        if not old:  # git requires them too: a section without headers could mean another change
+            raise rejected("A binary patch needs an index line with full object ids", f"{path}: `git diff --binary`")
         if set(old) != {"0"} and blob_id(content, len(old)) != old:
-            raise rejected("The binary patch is for other content", path)
+            raise rejected("The binary patch is for different content", path)
         after = binary.apply(content, READ_CAP)
         if set(new) != {"0"} and blob_id(after, len(new)) != new:
-            raise rejected("The binary patch is damaged", f"{path}: the result is not what its index line says")
+            raise rejected("The binary patch is damaged", f"{path}: the result differs from its index line")
         return after
 
 
 def _blob_ids(section: Section) -> tuple[str, str]:
-    """Full object ids of an `index` line, else nothing."""
+    """The full object ids of an `index` line, or empty strings."""
     ids = section.extended.get("index", b"").partition(b" ")[0].decode("ascii", "replace").split("..")
     return (ids[0], ids[1]) if len(ids) == 2 and {len(i) for i in ids} in ({40}, {64}) else ("", "")
 
 
 def _executable(section: Section, path: RepoPath, *, default: bool) -> bool:
-    """The mode a section leaves. Links, submodules and all else but files are refused wherever they are named."""
+    """Whether the file is executable after a section. Any mode that is not a regular file's is refused."""
     found = section.extended
     named = [found[k].decode("ascii", "replace") for k in ("new file mode", "new mode", "old mode") if k in found]
     named += [mode.decode("ascii", "replace") for mode in found.get("index", b"").split(b" ")[1:2]]
     if not set(named) <= {REGULAR, EXECUTABLE}:
-        raise rejected("A patch may only make regular files", path)
+        raise rejected("A patch may only create regular files", path)
     mode = found.get("new file mode", found.get("new mode"))
     return default if mode is None else mode == EXECUTABLE.encode()

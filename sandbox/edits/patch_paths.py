@@ -1,7 +1,7 @@
-"""Which files a section of a patch is about. Pure.
+"""Find the files that a section of a patch means. Pure.
 
-A name can be read in two ways, as it is or without its first component (`a/`, `b/`); the one that names gated files
-holds. Two that do, or headers that name different files, are refused rather than guessed (THREATS J07, J08, J11).
+A name can be read in two ways: as written, or without its first component (`a/`, `b/`). The reading that names gated
+files is used. If both do, or if headers name different files, the patch is refused (THREATS J07, J08, J11).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sandbox.policy.paths import RepoPath, check_path, path_bytes, show_path
 from sandbox.text import shown
 
 NAME_BYTES = 20_000
-"""Longest header: two quoted paths."""
+"""Maximum length of a header: two quoted paths."""
 
 _NAMED = 20
 _Pair = tuple[bytes | None, bytes | None]
-_LETTER = re.compile(rb"[abciow]/")  # git's own prefixes, diff.mnemonicPrefix among them
+_LETTER = re.compile(rb"[abciow]/")  # git's prefixes, including those of diff.mnemonicPrefix
 _STAMP = re.compile(rb"\s+(\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?( ?[+-]\d\d:?\d\d| ?Z)?)$")
-_STAMP_BYTES = 60  # a search through a whole name of blanks takes time
+_STAMP_BYTES = 60  # searched at the end of a name only: a long name of blanks would be slow
 _EPOCH = re.compile(rb"\s*(1970-01-01|1969-12-31)[ T]")
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)")
@@ -32,7 +32,7 @@ _LETTERS = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b
 
 
 class Kind(StrEnum):
-    """What a section does to its file."""
+    """The operation of a section on its file."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """The file a section is about. `source`: the one it is renamed or copied from, else the same."""
+    """The file of a section. `source`: the origin of a rename or copy, else the same path."""
 
     kind: Kind
     path: RepoPath
@@ -51,7 +51,7 @@ class Target:
 
 
 def target_of(section: Section, states: Mapping[RepoPath, FileState]) -> Target:
-    """The file of a section. `states`: those that are gated. Raises: `patch_rejected`, `unsafe_path`."""
+    """Find the file of a section. `states`: the gated files. Raises: `patch_rejected`, `unsafe_path`."""
     moved = _moved(section)
     if moved is not None:
         return _moved_target(section, moved, states)
@@ -80,12 +80,12 @@ def _moved(section: Section) -> Kind | None:
     if not named:
         return None
     if len(named) > 1 or not {f"{named[0]} from", f"{named[0]} to"} <= section.extended.keys():
-        raise _unclear(section, "a rename or copy names one file it is from and one it is to")
+        raise _unclear(section, "a rename or copy needs one source and one target")
     return named[0]
 
 
 def _raw_pair(section: Section) -> _Pair:
-    """Names as they are written, None for the side that does not exist."""
+    """The names as written; None for a side that does not exist."""
     old, new = _side(section, section.old, removing=False), _side(section, section.new, removing=True)
     if section.old is None:
         old = new = b""
@@ -93,7 +93,7 @@ def _raw_pair(section: Section) -> _Pair:
             old, new = _git_names(section)
     created, deleted = "new file mode" in section.extended, "deleted file mode" in section.extended
     if (section.old is not None and (created and old is not None)) or (section.new is not None and deleted and new):
-        raise _unclear(section, "one header says that the file is new or deleted, the other does not")
+        raise _unclear(section, "only one of its headers says that the file is new or deleted")
     pair = (None if created else old, None if deleted else new)
     if pair == (None, None):
         raise _unclear(section, "it names no file")
@@ -101,7 +101,7 @@ def _raw_pair(section: Section) -> _Pair:
 
 
 def _side(section: Section, text: bytes | None, *, removing: bool) -> bytes | None:
-    """A name after `---` or `+++`. GNU diff marks the missing side by the epoch as its time."""
+    """The name after `---` or `+++`. GNU diff marks a missing side with the epoch as its time."""
     if text is None:
         return None
     name, stamp = _name_and_stamp(text)
@@ -122,7 +122,7 @@ def _name_and_stamp(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _reading(section: Section, pair: _Pair, states: Mapping[RepoPath, FileState]) -> _Pair:
-    """The reading of both names that gated files bear; for a new file without a gate the usual one."""
+    """Choose the reading that names gated files; for a new file that is not gated, the usual one."""
     stripped = _stripped(pair)
     readings = [r for r in (stripped, None if _prefixed(section) else pair) if r is not None]
     lettered = all(name is None or _LETTER.match(name) for name in pair)
@@ -138,12 +138,12 @@ def _reading(section: Section, pair: _Pair, states: Mapping[RepoPath, FileState]
     if pair[0] is None:
         return stripped if stripped is not None and lettered else pair
     if not any(map(_one_file, readings)):
-        raise _unclear(section, "it names two files, and is no rename")
+        raise _unclear(section, "it names two files but is not a rename")
     raise UngatedError([_shown(r) for r in readings if _one_file(r)][:1])
 
 
 def _prefixed(section: Section) -> bool:
-    """Whether the `diff --git` line has two names: no file is renamed here, so they differ by their prefixes."""
+    """Whether the names on the `diff --git` line differ. Without a rename, only prefixes can differ."""
     if section.git is None:
         return False
     left, right = _quoted_pair(section.git) if b'"' in section.git else _halves(section.git)
@@ -151,7 +151,7 @@ def _prefixed(section: Section) -> bool:
 
 
 def _stripped(pair: _Pair) -> _Pair | None:
-    """Both names without their first component; None when that leaves nothing."""
+    """Both names without their first component; None if one would be empty."""
     names = [None if name is None else name.partition(b"/")[2] for name in pair]
     return None if b"" in names else (names[0], names[1])
 
@@ -166,7 +166,7 @@ def _gated(pair: _Pair, states: Mapping[RepoPath, FileState]) -> bool:
 
 
 def _from_backup(readings: list[_Pair], states: Mapping[RepoPath, FileState]) -> _Pair | None:
-    """`diff -u f.orig f`: the later name is the file's, if only that one is gated."""
+    """`diff -u f.orig f`: use the second name if it is gated and the first is not."""
     for old, new in readings:
         if old and new and show_path(new) in states and show_path(old) not in states:
             return new, new
@@ -174,7 +174,7 @@ def _from_backup(readings: list[_Pair], states: Mapping[RepoPath, FileState]) ->
 
 
 def _git_names(section: Section) -> _Pair:
-    """Both names of a `diff --git` line that no other header helps to split: they are one name, so it is the middle."""
+    """Split a `diff --git` line without other headers: both names are equal in length, so split in the middle."""
     rest = section.git or b""
     if len(rest) > NAME_BYTES:
         raise rejected("A patch names a file with more bytes than a path has")
@@ -182,7 +182,7 @@ def _git_names(section: Section) -> _Pair:
         return _quoted_pair(rest)
     left, right = _halves(rest)
     if len(left) != len(right) or not left or rest[len(left) : len(left) + 1] != b" ":
-        raise _unclear(section, "its names cannot be told apart")
+        raise _unclear(section, "its two names cannot be separated")
     return left, right
 
 
@@ -199,7 +199,7 @@ def _quoted_pair(rest: bytes) -> tuple[bytes, bytes]:
 
 
 def _require_agreement(section: Section, old: bytes, new: bytes) -> None:
-    """`diff --git` names the same files. git believes the last header it reads; a person reads the first."""
+    """Require that `diff --git` names the same files. git uses the last header; a reader sees the first."""
     rest = section.git
     if rest is None:
         return
@@ -213,7 +213,7 @@ def _require_agreement(section: Section, old: bytes, new: bytes) -> None:
 
 
 def _names(written: bytes, name: bytes) -> bool:
-    """Whether this is the name, with or without a first component before it."""
+    """Whether `written` is the name, with or without a prefix component."""
     return name in {written, written.partition(b"/")[2]}
 
 
@@ -244,7 +244,7 @@ def _shown(pair: _Pair) -> str:
 
 
 class UngatedError(SandboxError):
-    """Files that the patch touches, and that nobody said the hash of."""
+    """The patch touches files for which the caller gave no hash."""
 
     def __init__(self, names: Sequence[str]) -> None:
         more = [f"... and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
@@ -252,8 +252,8 @@ class UngatedError(SandboxError):
             ErrorCode.PATCH_REJECTED,
             "The patch touches a file without an expected hash, or one that does not exist",
             details="\n".join([*names[:_NAMED], *more]),
-            hint="Nothing was written. Give the hash each was read with: `sandbox file read TASK PATH` shows it, "
-            "--expect PATH=HASH gives it; none (null) for a file that is new.",
+            hint="No file was changed. Give the hash of each file: `sandbox file read TASK PATH` shows it, "
+            "--expect PATH=HASH sets it; use none (null) for a new file.",
         )
         self.names = names
 
@@ -263,11 +263,11 @@ def _unclear(section: Section, why: str) -> SandboxError:
 
 
 def require_no_overlap(paths: Mapping[RepoPath, FileState]) -> None:
-    """No path is a file and a directory. Raises: `patch_rejected`."""
+    """Require that no path is both a file and a directory. Raises: `patch_rejected`."""
     present = {path_bytes(path) for path, state in paths.items() if state.content is not None}
     for path in present:
         above = path.rpartition(b"/")[0]
         while above and above not in present:
             above = above.rpartition(b"/")[0]
         if above:
-            raise rejected("The patch makes a file that is a directory too", show_path(above))
+            raise rejected("The patch creates a file and a directory of the same name", show_path(above))

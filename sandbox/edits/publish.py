@@ -1,4 +1,4 @@
-"""Write what an edit does into the worktree: all files or none."""
+"""Write an edit to the worktree: all files or none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sandbox.policy.paths import RepoPath
 
 
 def publish(files: WorktreeFiles, outcome: Outcome, owner: tuple[int, int] | None) -> PatchResult:
-    """Write all edits or none: when one fails, those before it are taken back.
+    """Write all edits or none: if one fails, the earlier ones are reverted.
 
-    The caller holds the task's lock and nothing runs in the task. Raises: the file's error; `stale_hash` when a file
+    The caller holds the task's lock, and no check runs in the task. Raises: the file's error; `stale_hash` if a file
     changed since the edit was computed.
     """
     done: list[Edit] = []
@@ -23,21 +23,21 @@ def publish(files: WorktreeFiles, outcome: Outcome, owner: tuple[int, int] | Non
             if current_state(files, edit.path) != edit.before:
                 raise SandboxError(
                     ErrorCode.STALE_HASH,
-                    f"{edit.path} changed while the edit was made",
-                    hint="Nothing was written. Read the file again and make the edit on its current content.",
+                    f"{edit.path} changed during the edit",
+                    hint="No file was changed. Read the file again and edit its current content.",
                 )
             done.append(edit)
             _put(files, edit.path, edit.after, owner)
     except BaseException:
         for edit in reversed(done):
-            with suppress(SandboxError):  # what could not be written cannot be taken back either; the others can
+            with suppress(SandboxError):  # the one that failed may fail again; revert the others
                 _put(files, edit.path, edit.before, owner)
         raise
     return PatchResult(files=_patched(outcome), adjusted=outcome.adjusted)
 
 
 def _deletions_first(edit: Edit) -> bool:
-    """A file may take the name of a directory whose files all go, and the reverse."""
+    """Deletions first: a new file may take the name of a directory that becomes empty, and the reverse."""
     return edit.after.content is not None
 
 
@@ -49,7 +49,7 @@ def _put(files: WorktreeFiles, path: RepoPath, state: FileState, owner: tuple[in
 
 
 def _patched(outcome: Outcome) -> tuple[PatchedFile, ...]:
-    """One entry a file; a rename is one entry for both of its paths."""
+    """One entry per file; a rename is one entry for both paths."""
     before = {e.path: e.before for e in outcome.edits if e.after.content is None}
     renamed = {e.source for e in outcome.edits if e.source in before}
     return tuple(_entry(e, before) for e in outcome.edits if e.path not in renamed)
@@ -58,7 +58,7 @@ def _patched(outcome: Outcome) -> tuple[PatchedFile, ...]:
 def _entry(edit: Edit, removed: dict[RepoPath, FileState]) -> PatchedFile:
     kind, before = ChangeKind.MODIFIED, edit.before
     if edit.source in removed:
-        kind, before = ChangeKind.RENAMED, removed.pop(edit.source)  # of several copies one is the rename
+        kind, before = ChangeKind.RENAMED, removed.pop(edit.source)  # of several copies, the first is the rename
     elif edit.before.content is None:
         kind = ChangeKind.ADDED
     elif edit.after.content is None:

@@ -1,4 +1,4 @@
-"""Edits without a patch: replace one piece of text in a file, or a whole file. Exact bytes, gated by hash."""
+"""Edits without a patch: replace one text in a file, or a whole file. Exact bytes, gated by hash."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SHOWN = 10
 
 
 def replace_text(gate: Gate, path: str, old: bytes, new: bytes, expected: str) -> Outcome:
-    """Replace the one occurrence of `old`.
+    """Replace the only occurrence of `old`.
 
-    Raises: `patch_rejected` with where it occurs, or what is like it; `stale_hash`, `not_found`.
+    Raises: `patch_rejected` with the lines of all occurrences or of similar text; `stale_hash`, `not_found`.
     """
     if not old or old == new:
         raise SandboxError(ErrorCode.INVALID_INPUT, "The text to replace is empty or the same as the new text")
@@ -33,7 +33,7 @@ def replace_text(gate: Gate, path: str, old: bytes, new: bytes, expected: str) -
 
 
 def write_whole(gate: Gate, path: str, content: bytes, expected: str | None, *, executable: bool | None) -> Outcome:
-    """Replace a file, or make it (expected None). `executable` None: as it was. The same content is no edit."""
+    """Replace a file, or create it (expected None). `executable` None: unchanged. Equal content is no edit."""
     checked, before = gate.state(path, expected)
     after = _state(content, executable=before.executable if executable is None else executable)
     return Outcome(() if after == before else (Edit(checked, before, after),))
@@ -46,7 +46,7 @@ def _state(content: bytes, *, executable: bool) -> FileState:
 
 
 def _occurrences(content: bytes, old: bytes) -> Iterator[int]:
-    """Overlapping ones too: `aa` is in `aaa` twice."""
+    """Offsets of all occurrences, overlapping ones included: `aa` is in `aaa` twice."""
     at = content.find(old)
     while at >= 0:
         yield at
@@ -59,9 +59,9 @@ def _not_unique(path: RepoPath, content: bytes, old: bytes, places: list[int]) -
     many = f"{_COUNTED} or more" if len(places) == _COUNTED else str(len(places))
     lines = [content.count(b"\n", 0, at) + 1 for at in places[:_SHOWN]]
     return rejected(
-        f"The text to replace is in the file {many} times",
+        f"The text to replace occurs {many} times in the file",
         f"at lines {', '.join(map(str, lines))}{' and more' if len(places) > _SHOWN else ''}",
-        "Nothing was written. Give more of the text around the place that is meant.",
+        "No file was changed. Include more of the surrounding text.",
         reason="several_matches",
         data={"path": path, "matches": len(places), "lines": lines},
     )
@@ -74,17 +74,17 @@ def _missing(path: RepoPath, content: bytes, old: bytes) -> SandboxError:
         near = find_near(content, old)
         reason, hint = ("white_space", _WHITE_SPACE) if near.white_space else ("no_match", _NO_MATCH)
     if near.white_space:
-        brief = "The text to replace is in the file with other white space only"
+        brief = "The text to replace is in the file only with different white space"
     return rejected(brief, near.describe(), hint, reason=reason, data={"path": path, "closest": near.data()})
 
 
-_WHITE_SPACE = "The file has this text with other white space: copy it exactly as it was read."
-_NO_MATCH = "Nothing was written. Give the text exactly as it was read, with its white space."
+_WHITE_SPACE = "The file has this text with different white space: copy it exactly as it was read."
+_NO_MATCH = "No file was changed. Give the text exactly as it was read, with its white space."
 
 
 def _other_line_ends(content: bytes, old: bytes) -> tuple[str, str]:
     if b"\n" in old and b"\r" not in old and old.replace(b"\n", b"\r\n") in content:
-        return "line_ends", "The file has Windows line ends (\\r\\n), the text has \\n: give both texts with \\r\\n."
+        return "line_ends", "The file has CRLF line endings (\\r\\n), the text has \\n: give both texts with \\r\\n."
     if b"\r\n" in old and old.replace(b"\r\n", b"\n") in content:
-        return "line_ends", "The text has Windows line ends (\\r\\n), the file has \\n: give both texts with \\n."
+        return "line_ends", "The text has CRLF line endings (\\r\\n), the file has \\n: give both texts with \\n."
     return "", ""

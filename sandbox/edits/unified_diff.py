@@ -1,10 +1,10 @@
-"""Read unified diffs, git's and plain ones, as tools and language models write them. Pure: nothing is applied here.
+"""Parse unified diffs, git's and plain ones, as tools and language models write them. Pure: does not apply them.
 
-Theory. The end of a hunk is told twice: by the counts in its header and by what the lines look like. Counts win while
-the body agrees with them and ends there, for only they tell a deleted line `-- a/x` from the header of another file
-(THREATS J14). Where they cannot be right the body goes on for as long as lines look like one, and a note says so.
-Text around a patch is skipped, as mail and chat put it there; but a line that begins like a part of a hunk and is in
-none is refused: it would be lost. Nothing said here is believed: a patch is judged by what it does to gated files.
+Theory. Two things mark the end of a hunk: the counts in its header, and the look of its lines. The counts win if the
+body agrees with them and ends there, because only they separate a deleted line `-- a/x` from the header of another file
+(THREATS J14). If the counts cannot be right, the body continues as long as its lines look like one, and a note says so.
+Text around a patch is skipped: mail and chat add it. But a line outside all hunks that starts like a line of a hunk is
+refused: it would be lost. The parsed claims are not trusted: a patch is judged by its effect on gated files.
 Sources: git-diff(1) "Generating patch text with -p", GNU diffutils "Detailed Unified", behaviour of git 2.39.
 """
 
@@ -32,18 +32,18 @@ _FOREIGN = {
     b"***************": "This is a context diff",
     b"diff --cc ": "This is a combined diff of a merge",
     b"diff --combined ": "This is a combined diff of a merge",
-    b"GIT binary patch": "Binary content belongs to no file",
-    b"Binary files ": "The patch says that a binary file differs, not how",
+    b"GIT binary patch": "Binary content without a file header",
+    b"Binary files ": "The patch says only that a binary file differs",
 }
 _KINDS = {first: first for first in (b" ", b"+", b"-", b"\\")} | {b"": b" ", b"\r": b" "}
-"""What a line of a hunk is, by its first byte; many tools strip the one blank of an empty line."""
+"""The kind of a hunk's line, by its first byte. Many tools strip the blank of an empty line."""
 _TELLING = frozenset(first[:1] for first in (b"diff", b"--", b"+", b"@@", b"```", *_FOREIGN))
 _VERSION = re.compile(rb"\d+\.\d+")
 
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines with their terminators on both sides. `start`: the line its header names, if any; `line`: in the patch."""
+    """Lines of both sides, with terminators. `start`: the line that its header names, if any; `line`: in the patch."""
 
     line: int
     start: int | None
@@ -54,7 +54,7 @@ class Hunk:
 
 @dataclass
 class Section:
-    """What a patch says about one file. `old` and `new`: text after `---` and `+++`; `git`: after `diff --git`."""
+    """The part of a patch for one file. `old`, `new`: text after `---` and `+++`; `git`: after `diff --git`."""
 
     line: int
     git: bytes | None = None
@@ -67,11 +67,11 @@ class Section:
 
 
 def parse_patch(text: bytes) -> list[Section]:
-    """The sections of a patch in order, at least one. Raises: `patch_rejected` naming the line."""
+    """Parse a patch into sections, in order, at least one. Raises: `patch_rejected`, which names the line."""
     complete = text.endswith(b"\n")
     lines = text.split(b"\n")[: -1 if complete else None]
     if len(lines) > LINES:
-        raise rejected(f"A patch has at most {LINES} lines")
+        raise rejected(f"A patch may have at most {LINES} lines")
     sections = _Parser(lines, complete=complete).sections()
     if not sections:
         raise rejected(
@@ -113,13 +113,13 @@ class _Parser:
         line = self._line()
         for start, what in _FOREIGN.items():
             if line.startswith(start):
-                raise self._refused(what, hint="Send a unified diff, as `git diff --binary` makes it.")
+                raise self._refused(what, hint="Send a unified diff, as from `git diff --binary`.")
         if line.startswith(b"@@"):
-            raise self._refused("A hunk belongs to no file: '--- a/PATH' and '+++ b/PATH' come before it")
+            raise self._refused("A hunk has no file: '--- a/PATH' and '+++ b/PATH' must come before it")
         if line.startswith(b"```") or line in {b"-- ", b"--"}:
             self._after_hunk = False
         elif self._after_hunk and line[:1] in {b"+", b"-"}:
-            raise self._refused("A line looks like a part of a hunk, but is outside of every hunk")
+            raise self._refused("A line looks like part of a hunk but is outside every hunk")
         self._at += 1
 
     def _git_section(self) -> Section:
@@ -127,7 +127,7 @@ class _Parser:
         self._at += 1
         while match := _EXTENDED.fullmatch(self._line()):
             if match[1].decode() in section.extended:
-                raise self._refused("A header is given twice")
+                raise self._refused("A header is repeated")
             section.extended[match[1].decode()] = match[2]
             self._at += 1
         if self._line().rstrip() == b"GIT binary patch":
@@ -148,7 +148,7 @@ class _Parser:
     def _hunk(self) -> Hunk:
         self._hunks += 1
         if self._hunks > HUNKS:
-            raise rejected(f"A patch has at most {HUNKS} hunks")
+            raise rejected(f"A patch may have at most {HUNKS} hunks")
         header, at = self._line(), self._at
         numbers = _NUMBERED.match(header)
         if numbers is None and _UNNUMBERED.fullmatch(header) is None:
@@ -166,7 +166,7 @@ class _Parser:
         return Hunk(at + 1, int(numbers[1]) if numbers else None, old, new, note)
 
     def _counted_end(self, old: int, new: int) -> int | None:
-        """Where the counts say the body ends, or None when they cannot be right."""
+        """The end of the body by the counts, or None if they cannot be right."""
         at = self._at
         while old > 0 or new > 0:
             kind = self._kind(at)
@@ -183,13 +183,13 @@ class _Parser:
         return _KINDS.get(self._lines[at][:1]) if at < len(self._lines) else None
 
     def _may_end(self, at: int) -> bool:
-        """Whether a hunk that is complete may be followed by this line."""
+        """Whether this line may follow a complete hunk."""
         if self._kind(at) is None or not self._line(at) or self._line(at) in {b"-- ", b"--"}:
             return True
         return self._plain_header(at)
 
     def _visible_end(self) -> int:
-        """Where the lines cease to look like a body; blank lines before that are none of it."""
+        """The end of the lines that look like a body, without trailing blank lines."""
         at = self._at
         while self._kind(at) is not None and not self._starts_another(at):
             at += 1
@@ -222,14 +222,14 @@ class _Parser:
 
     def _cut_newline(self, sides: dict[bytes, list[bytes]], last: bytes, at: int) -> None:
         if not last:
-            raise self._refused("A remark about the end of the file follows no line", at)
+            raise self._refused("A 'no newline' marker has no line before it", at)
         for side in (b"-", b"+"):
             if last in {b" ", side}:
                 sides[side][-1] = sides[side][-1].removesuffix(b"\n")
 
     def _require_open(self, side: list[bytes], at: int) -> None:
         if side and not side[-1].endswith(b"\n"):
-            raise self._refused("A line follows one that is said to be the file's last", at)
+            raise self._refused("A line follows the one marked as the last of the file", at)
 
     def _count_note(self, counts: tuple[int, int] | None, old: tuple[bytes, ...], new: tuple[bytes, ...]) -> str:
         found = (len(old), len(new))
@@ -238,7 +238,7 @@ class _Parser:
         cut = self._at >= len(self._lines) and not self._complete
         if cut and (found[0] < counts[0] or found[1] < counts[1]):
             raise self._refused("The patch ends in the middle of a hunk", self._at - 1)
-        return f"header counts {counts[0]} and {counts[1]} lines, there are {found[0]} and {found[1]}"
+        return f"the header counts {counts[0]} and {counts[1]} lines; the hunk has {found[0]} and {found[1]}"
 
     def _refused(self, what: str, at: int | None = None, hint: str = "") -> SandboxError:
         at = self._at if at is None else at

@@ -1,1 +1,1 @@
-"""Where pull requests live: one protocol, GitHub and GitLab behind it."""
+"""Adapters to the forges: one protocol, implemented for GitHub and GitLab."""

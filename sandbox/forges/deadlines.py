@@ -1,7 +1,7 @@
-"""Connections whose answers have one deadline, their heads included.
+"""HTTP connections with one deadline for the whole answer, headers included.
 
-A timeout of a socket is that of one read. The head of an answer is read in many: a server that sends a byte now and
-then, or `100 Continue` for ever, would keep us as long as it likes before anybody sees a response.
+A socket timeout limits one read only. The headers of an answer take many reads: a server that sends a byte now and
+then, or `100 Continue` without end, could block us before there is a response.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 
 class _Until(io.RawIOBase):
-    """What a socket receives until a deadline. Raises: `TimeoutError`."""
+    """Reads from a socket until a deadline. Raises: `TimeoutError`."""
 
     def __init__(self, received: io.BufferedReader, sock: socket.socket, deadline: float) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _Until(io.RawIOBase):
 
 
 class _Answer(http.client.HTTPResponse):
-    """The timeout that a socket has when its answer is due is that of the whole answer."""
+    """Uses the socket's timeout, as set when the request was sent, for the whole answer."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -56,4 +56,4 @@ class _Https(HTTPSConnection):
 
 
 CONNECTIONS: Mapping[str, type[HTTPConnection]] = {"http": _Http, "https": _Https}
-"""By the scheme of a pool of connections."""
+"""Connection classes by the scheme of their pool."""

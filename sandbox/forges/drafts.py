@@ -1,10 +1,10 @@
-"""GitLab has no field for drafts: a merge request is one by the first words of its title. Pure."""
+"""Draft titles: GitLab has no draft field; the first words of the title make a merge request a draft. Pure."""
 
 from __future__ import annotations
 
 import re
 
-# What GitLab takes for a draft, today and in old versions (`WIP`); it may be there more than once.
+# Prefixes that GitLab reads as draft, today and in old versions (`WIP`). They may be repeated.
 _DRAFT = re.compile(
     r"^\s*(?:\[(?:draft|wip)\]|\((?:draft|wip)\)|(?:draft|wip)\s*:|draft\s+-(?:\s|$)|wip(?:\s|$))\s*", re.IGNORECASE
 )
@@ -12,12 +12,12 @@ _MOST_CHARS = 255  # of a title on GitLab
 
 
 def as_draft(title: str) -> str:
-    """The title of a draft."""
+    """The title, marked as a draft."""
     return f"Draft: {without_draft(title)}"[:_MOST_CHARS]
 
 
 def without_draft(title: str) -> str:
-    """The title without the words that make it a draft."""
+    """The title without draft prefixes."""
     while (rest := _DRAFT.sub("", title)) != title:
         title = rest
     return title

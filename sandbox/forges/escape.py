@@ -1,13 +1,13 @@
-"""Text of guests and agents inside Markdown of ours: shown, and made into nothing else by GitHub or GitLab.
+"""Escaping of guest and agent text in our Markdown: GitHub and GitLab show it, and act on no part of it.
 
-Theory. A forge reads a pull request's text in three ways, and each has to find nothing:
-- as Markdown, where backslashes, code spans and indented code keep text from being structure, HTML, links or images;
-- as the text of the rendered page outside code, where `@user`, `#1`, `!1`, `:smile:`, `$x$` or a URL become something
-  after the Markdown was read, so no backslash helps: a zero-width space behind the first character of each does;
-- as raw lines that know no Markdown: GitLab looks there for `/close` and for `Closes #1` (its
-  Gitlab::QuickActions::Extractor and Gitlab::ClosingIssueExtractor), and a squash merge makes it the commit's message,
-  in which a forge looks for closing words and `[skip ci]`. So these are broken in code too, and no line of text
-  begins at the beginning of a line where it is verbatim.
+Theory. A forge reads a pull request's text in three ways. The text must be inert in each:
+- as Markdown: backslashes, code spans and indented code prevent structure, HTML, links and images;
+- as rendered text outside code: `@user`, `#1`, `!1`, `:smile:`, `$x$` and URLs are replaced after the Markdown was
+  parsed, so backslashes do not help; a zero-width space after the first character of each does;
+- as raw lines, without Markdown: GitLab looks there for `/close` and `Closes #1` (its Gitlab::QuickActions::Extractor
+  and Gitlab::ClosingIssueExtractor), and a squash merge turns the text into a commit message, in which a forge looks
+  for closing words and `[skip ci]`. So these are broken in code too, and verbatim text never starts at the beginning
+  of a line.
 Sources: GitHub's "Autolinked references and URLs", "Linking a pull request to an issue", "Writing mathematical
 expressions" and "Skipping workflow runs"; GitLab's "GitLab Flavored Markdown" and "Quick actions"; the GFM spec 0.29.
 """
@@ -19,20 +19,20 @@ import re
 from sandbox.text import neutral
 
 BREAK = "\u200b"
-"""Zero-width space: seen by nobody, and no reference, word or URL goes on after it."""
+"""Zero-width space: invisible; it ends every reference, word and URL."""
 
 RULE = "* * *"
-"""A line across: of dashes, two would hide all between them, see Gitlab::FrontMatter."""
+"""A horizontal rule. Not dashes: text between two lines of dashes is hidden, see Gitlab::FrontMatter."""
 
 _LINE_CHARS = 2000
 
-# What Unicode calls default ignorable and `neutral` leaves: it would hide in the text. Variation selectors among them
-# only choose how an emoji looks.
+# Unicode's default-ignorable characters that `neutral` keeps: they are invisible in text. The variation selectors
+# among them only change how an emoji looks.
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff]"
 )
-# Bounded and possessive, for text that was written to take long.
+# Bounded and possessive: hostile text must not cause long backtracking.
 _REFERENCE = r"(?:\S{0,300}[#!]|https?:|[a-z][a-z0-9_]{0,60}-\d)"
 _CLOSING_WORD = r"\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
 _CLOSING = re.compile(
@@ -47,39 +47,39 @@ _TRIGGER = re.compile(
     r"[@#!~%&$^*](?!\s)"  # mentions, references of either forge, math, entities
     r"|\[|\{(?=[+-])"  # task lists, named references, marked changes
     r"|:(?=[\w+-]+:|[:/])|www(?=\.)|(?:mailto|xmpp)(?=:)"  # emoji, directives, URLs
-    r"|(?<=[a-z0-9_])(?=-\d)"  # GH-1, and whatever tracker is configured
+    r"|(?<=[a-z0-9_])(?=-\d)"  # GH-1, and ids of external trackers
     r"|[0-9a-f]{4}(?=[0-9a-f]{3})"  # ids of commits
     r"|^[ ]*/(?=\w)|\b[a-z-]{1,40}-by(?=:)"  # quick actions, trailers
     rf"|{_CLOSING_WORD}(?=\s*+:?+\s*+\Z)",  # code may come next
     re.IGNORECASE | re.MULTILINE,
 )
-# Better whole and in code, for a reader to copy, than broken: URLs, and what may be a commit's id.
+# URLs and possible commit ids become code spans, not broken text, so that readers can copy them.
 _COPIED = re.compile(
     r"((?:\b[a-z][a-z0-9+.-]{0,30}://|\bwww\.|\bmailto:)\S+|(?<![0-9a-f])[0-9a-f]{7,64}(?![0-9a-f]))", re.IGNORECASE
 )
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~#^{}]")
-# Lists, headings, rules, tables and definitions; three of some begin a header of data to Gitlab::FrontMatter.
+# Lists, headings, rules, tables and definitions; three of some characters start front matter (GitLab).
 _LINE_START = re.compile(r"^([ ]*)([-+=:;]|[0-9]{1,9}(?=[.)]))", re.MULTILINE)
 
 
 def clean(text: str) -> str:
-    """Without terminal sequences, control and invisible characters, or with these written out; no tabs."""
+    """Remove or spell out terminal sequences, control and invisible characters; expand tabs."""
     return _UNSEEN.sub("", neutral(text)).expandtabs(4)
 
 
 def broken(text: str) -> str:
-    """Clean text in which no forge finds a reference, a mention, a URL, an emoji or an order. Not Markdown yet."""
+    """Break references, mentions, URLs, emoji and commands in clean text. The result is not Markdown yet."""
     return _disarmed(_TRIGGER.sub(_with_break, text))
 
 
 def prose(text: str) -> str:
-    """Inline Markdown that shows the text. Line breaks stay; URLs and ids of commits become code."""
+    """Inline Markdown that shows the text. Line breaks are kept; URLs and commit ids become code spans."""
     pieces = _COPIED.split(clean(text))
     return joined([code(piece) if n % 2 else _escaped(piece) for n, piece in enumerate(pieces)])
 
 
 def code(text: str, most: int = _LINE_CHARS) -> str:
-    """A code span of one line, of at most so many characters of the text."""
+    """A code span of one line, with at most `most` characters of the text."""
     seen = clean(text[: 4 * most]).replace("\n", "\N{SYMBOL FOR NEWLINE}")
     line = _disarmed(clipped(seen, most)) or " "
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
@@ -88,9 +88,9 @@ def code(text: str, most: int = _LINE_CHARS) -> str:
 
 
 def verbatim(text: str, most: int) -> str:
-    """A quoted code block of about so many characters at most; empty for no text.
+    """A quoted code block of about `most` characters; empty for empty text.
 
-    Indented, so that there is no fence to close, and quoted, so that no line of the text begins one of the source.
+    Indented, so that there is no fence to close. Quoted, so that no line of the text starts a line of the source.
     """
     lines = _disarmed(clean(text)).strip("\n").split("\n")
     rows = [f">     {clipped(line, _LINE_CHARS)}".rstrip() for line in lines]
@@ -100,7 +100,7 @@ def verbatim(text: str, most: int) -> str:
 
 
 def joined(pieces: list[str]) -> str:
-    """Inline Markdown in a row: two code spans must not touch, their backticks would count as one run."""
+    """Join inline Markdown. Adjacent code spans are separated, else their backticks would be one run."""
     whole = ""
     for piece in pieces:
         whole += BREAK + piece if whole.endswith("`") and piece.startswith("`") else piece
@@ -108,12 +108,12 @@ def joined(pieces: list[str]) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """The beginning, and a sign that there was more."""
+    """Cut the text to `most` characters, ending in an ellipsis if it was longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def fitting(rows: list[str], most: int) -> int:
-    """How many of these lines, from the first, have so many characters at most together."""
+    """The number of lines, from the first, that fit into `most` characters."""
     size = 0
     for number, row in enumerate(rows):
         size += len(row) + 1
@@ -123,7 +123,7 @@ def fitting(rows: list[str], most: int) -> int:
 
 
 def _disarmed(text: str) -> str:
-    """Without what is obeyed in code, too."""
+    """Break the commands that forges also obey inside code."""
     return _SKIPPING.sub(_with_break, _CLOSING.sub(_with_break, text))
 
 
@@ -134,5 +134,5 @@ def _with_break(match: re.Match[str]) -> str:
 def _escaped(text: str) -> str:
     shown = _MARKUP.sub(r"\\\g<0>", broken(text))
     shown = _LINE_START.sub(lambda m: m[1] + (m[2] + "\\" if m[2].isdigit() else "\\" + m[2]), shown)
-    # GitHub pairs dollars after the Markdown was read, GitLab before: each is alone here, and no dollar to read.
+    # GitHub pairs dollar signs after parsing Markdown, GitLab before: so each one becomes an entity of its own.
     return shown.replace("$", "<span>&dollar;</span>")

@@ -1,8 +1,8 @@
-"""The protocol of a forge: what the workbench asks of GitHub, GitLab and their kind.
+"""The protocol of a forge: the operations that the workbench needs from GitHub, GitLab and similar hosts.
 
-An instance serves one project with one credential, from one thread, and remembers answers to ask again politely. All
-text that comes back is foreign. Every method raises `SandboxError`: `auth_failed`, `not_found`, `network_error`,
-`timeout`, `forge_error`; what only reads is repeated a few times while the forge or the network fails.
+An instance serves one project with one credential, from one thread. It caches answers to send conditional requests.
+All text in an answer is untrusted. Every method raises `SandboxError`: `auth_failed`, `not_found`, `network_error`,
+`timeout`, `forge_error`. Methods that only read are retried a few times when the forge or the network fails.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from sandbox.credentials import Credential
 from sandbox.models import CiCheck, PullRequest
 
 CALL_TIMEOUT_S = 60.0
-"""Of one request, all of it. Reached: `timeout`."""
+"""Limit for one whole request. Reached: `timeout`."""
 
 CONNECT_TIMEOUT_S = 10.0
-"""Until there is a connection, TLS included. Reached: `timeout`."""
+"""Limit for connecting, TLS included. Reached: `timeout`."""
 
 MAX_ANSWER_BYTES = 32 * 1024**2
 MOST_PAGES = 20
-"""Of 100 items each; what lies beyond is refused (`forge_error`), never left out."""
+"""Pages have 100 items. A longer list is refused (`forge_error`), never cut."""
 
 EXCERPT_BYTES = 4096
 MOST_EXCERPTS = 5
 
 _URL = r"^https?://[!-~]{1,2000}$"
 WebUrl = Annotated[str, StringConstraints(pattern=_URL)]
-"""An address to show: printable ASCII, nothing that a terminal obeys."""
+"""An address to show: printable ASCII only, so no terminal sequences."""
 
 
 def web_url(text: str | None) -> str | None:
-    """The address, or None for what is none."""
+    """The text if it is a web address, else None."""
     return text if text and re.fullmatch(_URL, text) else None
 
 
@@ -53,7 +53,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a pull request is opened with. `head`, `base`: branches of the same project."""
+    """A pull request to be opened. `head` and `base` are branches of the same project."""
 
     head: str
     base: str
@@ -64,7 +64,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Found:
-    """A pull request with its texts, which people may have edited."""
+    """A pull request with its title and body, which users may have edited."""
 
     pull: PullRequest
     title: str
@@ -75,30 +75,29 @@ class Forge(Protocol):
     """One project on a forge."""
 
     def find(self, head: str) -> Found | None:
-        """The pull request from this branch of this very project: the open one or else the newest, never a fork's."""
+        """Find the pull request for a branch of this project: the open one, else the newest. Forks are excluded."""
 
     def open(self, proposal: Proposal) -> Found:
-        """Open one. The caller has asked `find` before; who comes second anyway gets the one that is there.
+        """Open a pull request. Call `find` first; if one was opened meanwhile, that one is returned.
 
-        Never repeated by itself. Raises: `conflict` when nothing differs between the branches, `not_found` for an
-        unknown branch.
+        Never retried. Raises: `conflict` when the branches do not differ, `not_found` for an unknown branch.
         """
 
     def describe(self, number: int, body: str) -> None:
         """Replace the body."""
 
     def make_ready(self, number: int) -> None:
-        """Make a draft ready for review; nothing happens to one that is."""
+        """Mark a draft as ready for review. Does not change a pull request that is ready."""
 
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
-        """Everything that judges a commit, or the pull request at it: the latest of each name, sorted by name."""
+        """All CI checks of a commit, or of the pull request at it: the latest of each name, sorted by name."""
 
     @property
     def unseen(self) -> str:
-        """What the last `checks` could not see, in words for a person; empty: it saw everything."""
+        """What the last call of `checks` could not see, in words for users. Empty: it saw everything."""
 
     def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
-        """The same, the first `MOST_EXCERPTS` failed ones with the end of their logs where the forge gives them."""
+        """The same checks; the first `MOST_EXCERPTS` failed ones get the end of their log if the forge offers it."""
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""

@@ -1,7 +1,7 @@
-"""GitHub: github.com and Enterprise, over its REST API, and GraphQL for the one thing that REST cannot do.
+"""GitHub: github.com and Enterprise Server, over the REST API, and GraphQL for the one operation that REST lacks.
 
-PyGithub is the layer below: authentication, requests, errors, GraphQL. Its objects are not used: they follow whatever
-URL an answer holds. Paths are built here and answers parsed by models of ours.
+PyGithub does authentication, requests, errors and GraphQL. Its objects are not used: they follow any URL that an
+answer holds. Paths are built here, and answers are parsed by our own models.
 API: https://docs.github.com/en/rest (version 2022-11-28).
 """
 
@@ -42,10 +42,10 @@ from sandbox.models import CiCheck, CiState
 
 _API_VERSION = "2022-11-28"
 _PAGE = 100
-_JOB = re.compile(r"/actions/runs/\d+/job/(\d+)(?:$|[?#])")  # as GitHub's own pages name jobs, and any check run
+_JOB = re.compile(r"/actions/runs/\d+/job/(\d+)(?:$|[?#])")  # pages of jobs; below: of jobs and other check runs
 _RUN = re.compile(r"/(?:job|runs)/(\d+)(?:$|[?#])")
 _LOGS = (".actions.githubusercontent.com", ".blob.core.windows.net")
-"""Where github.com keeps logs: https://docs.github.com/en/actions, requirements of self-hosted runners."""
+"""Hosts of github.com's logs: https://docs.github.com/en/actions, requirements of self-hosted runners."""
 
 
 class GitHub:
@@ -68,7 +68,7 @@ class GitHub:
         return as_found(newest) if newest else None
 
     def _is_ours(self, pull: Pull, head: str) -> bool:
-        """Servers that do not know the filter answer with everything; a fork may have a branch of the same name."""
+        """Servers that ignore the filter list all pull requests; a fork may have a branch of the same name."""
         path = self._project.path.lower()
         return pull.head.ref == head and pull.head.repo is not None and pull.head.repo.full_name.lower() == path
 
@@ -79,7 +79,7 @@ class GitHub:
             "head": proposal.head,
             "base": proposal.base,
             "draft": proposal.draft,
-            "maintainer_can_modify": False,  # means something for forks only
+            "maintainer_can_modify": False,  # has an effect on forks only
         }
         try:
             made = parsed(Pull, self._ask("POST", "/pulls", wanted))
@@ -104,11 +104,11 @@ class GitHub:
             raise SandboxError(
                 ErrorCode.FORGE_ERROR,
                 f"Pull request {number} is still a draft",
-                hint="The token may lack the permission; mark it ready on the forge.",
+                hint="The token may lack the permission. Mark the pull request as ready on the forge.",
             )
 
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
-        del number  # everything is bound to the commit here
+        del number  # on GitHub all checks belong to the commit
         statuses = self._pages(f"/commits/{commit}/status", {}, statuses_of)
         found = [*self._runs(commit), *map(check_of_status, statuses)]
         return tuple(sorted(found, key=lambda check: (check.name, check.url or "")))
@@ -118,7 +118,7 @@ class GitHub:
         return self._unseen
 
     def _runs(self, commit: str) -> list[CiCheck]:
-        """Check runs; for a token that may not read them, as no fine-grained one may, what Actions say themselves."""
+        """List check runs. If the token may not read them (no fine-grained token may), list jobs of GitHub Actions."""
         self._unseen = ""
         try:
             return [
@@ -131,7 +131,7 @@ class GitHub:
         for run in latest(self._pages("/actions/runs", {"head_sha": commit}, workflow_runs_of)):
             jobs = self._pages(f"/actions/runs/{run.id}/jobs", {"filter": "latest"}, jobs_of)
             found += map(check_of_run, jobs) if jobs else [check_of_workflow(run)]
-        self._unseen = "Our token may not read check runs: of GitHub Actions and commit statuses only."
+        self._unseen = "The token may not read check runs: only GitHub Actions and commit statuses are listed."
         return found
 
     def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
@@ -139,7 +139,7 @@ class GitHub:
         return tuple(self._explained(check) if check in failed else check for check in checks)
 
     def _explained(self, check: CiCheck) -> CiCheck:
-        """A check without an excerpt is still a check: whatever goes wrong here is left."""
+        """Add an excerpt to a check. On any failure the check is returned without one."""
         job, run = _JOB.search(check.url or ""), _RUN.search(check.url or "")
         if job is not None and (text := self._log(job[1])):
             return check.model_copy(update={"excerpt": excerpt_of_log(text)})
@@ -152,7 +152,7 @@ class GitHub:
         return check.model_copy(update={"excerpt": excerpt_of(notes)})
 
     def _log(self, job: str) -> str:
-        """The log of a job of GitHub Actions. It lies elsewhere: fetched without our token, if such logs lie there."""
+        """The log of a job of GitHub Actions. It is on another host: fetched without our token, from known hosts."""
         credential = self._project.credential
         token = f"token {credential.secret.get_secret_value()}"
         url = f"{self._project.api_url}{self._path(f'/actions/jobs/{job}/logs')}"
@@ -170,7 +170,7 @@ class GitHub:
     def _pages(
         self, path: str, parameters: Mapping[str, str], items: Callable[[Any], Sequence[Any]]
     ) -> tuple[Any, ...]:
-        """All items of a list. Raises: `forge_error` for one that is longer than anybody's."""
+        """All items of a list. Raises: `forge_error` for a list of more than `MOST_PAGES` pages."""
         found: list[Any] = []
         for page in range(1, MOST_PAGES + 1):
             asked = {**parameters, "per_page": str(_PAGE), "page": str(page)}
@@ -181,7 +181,7 @@ class GitHub:
         raise SandboxError(ErrorCode.FORGE_ERROR, f"The forge lists more than {MOST_PAGES * _PAGE} items", details=path)
 
     def _remembering(self, path: str, parameters: Mapping[str, str]) -> Any:
-        """Ask with the tag of the last answer: what did not change costs nothing of the rate limit."""
+        """Send a conditional request with the last ETag: an unchanged answer does not count against the rate limit."""
         key = f"{path}?{sorted(parameters.items())}"
         tag, known = self._remembered.get(key, ("", None))
         with translated(self._project):
@@ -205,7 +205,7 @@ class GitHub:
 class _Https(HTTPSRequestsConnectionClass):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.session = session_for(None)  # PyGithub names the CA file in each request
+        self.session = session_for(None)  # PyGithub passes the CA file with each request
 
 
 class _Http(HTTPRequestsConnectionClass):
@@ -215,7 +215,7 @@ class _Http(HTTPRequestsConnectionClass):
 
 
 class _Bounded(Requester):
-    """A requester with our sessions. PyGithub lets them be chosen for the whole process only; this is for one."""
+    """A requester with our sessions. PyGithub's own setting of them is for the whole process; this is per instance."""
 
     _Requester__httpConnectionClass = _Http
     _Requester__httpsConnectionClass = _Https
@@ -230,7 +230,7 @@ def _requester(project: Project) -> Requester:
         user_agent="space-sandbox",
         per_page=_PAGE,
         verify=str(ca_file) if ca_file else True,
-        retry=0,  # `wire.reading` decides what is asked again
+        retry=0,  # `http_session` does the retries
         pool_size=None,
         api_version=_API_VERSION,
     )

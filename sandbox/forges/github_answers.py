@@ -1,4 +1,4 @@
-"""What GitHub answers, as far as it is used, and what it means here. Pure."""
+"""Models of the used parts of GitHub's answers, and their translation to our models. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Jobs(Theirs):
 
 
 class WorkflowRun(Theirs):
-    """A run of a workflow: one that cannot start has no jobs."""
+    """A run of a workflow. A run that cannot start has no jobs."""
 
     id: int
     name: str | None = None
@@ -77,13 +77,13 @@ class _WorkflowRuns(Theirs):
 
 
 class _Readied(Theirs):
-    """Of GraphQL: the pull request after it was made ready."""
+    """GraphQL: the pull request after it was marked as ready."""
 
     is_draft: bool = Field(alias="isDraft")
 
 
 class Readying(Theirs):
-    """`pull_request`: None where nothing was changed."""
+    """`pull_request`: None if there was no change."""
 
     pull_request: _Readied | None = Field(alias="pullRequest", default=None)
 
@@ -101,7 +101,7 @@ class _Combined(Theirs):
 def pulls_of(answer: Any) -> tuple[Pull, ...]:
     """A list of pull requests."""
     if not isinstance(answer, list):
-        raise unusable("a list was due")
+        raise unusable("expected a list")
     return tuple(parsed(Pull, item) for item in answer)
 
 
@@ -121,7 +121,7 @@ def workflow_runs_of(answer: Any) -> tuple[WorkflowRun, ...]:
 
 
 def latest(runs: Iterable[WorkflowRun]) -> tuple[WorkflowRun, ...]:
-    """The last one of each workflow and event: a new run replaces the one before."""
+    """The last run of each workflow and event: a new run replaces the earlier one."""
     return tuple({(r.workflow_id, r.event): r for r in sorted(runs, key=lambda r: r.run_number)}.values())
 
 
@@ -131,7 +131,7 @@ def statuses_of(answer: Any) -> tuple[_CommitStatus, ...]:
 
 
 def as_found(pull: Pull) -> Found:
-    """A pull request in our words."""
+    """Translate a pull request."""
     state = PullState.MERGED if pull.merged_at else PullState(pull.state)
     known = PullRequest(
         url=pull.html_url,
@@ -146,7 +146,7 @@ def as_found(pull: Pull) -> Found:
 
 
 def check_of_run(run: _CheckRun) -> CiCheck:
-    """A check run in our words: its conclusion once it has one."""
+    """Translate a check run. Its state is the conclusion if it has one, else the status."""
     said = run.conclusion if run.status == "completed" and run.conclusion else run.status
     return CiCheck(
         name=word(run.name),
@@ -157,13 +157,13 @@ def check_of_run(run: _CheckRun) -> CiCheck:
 
 
 def check_of_workflow(run: WorkflowRun) -> CiCheck:
-    """A workflow run without jobs in our words."""
+    """Translate a workflow run that has no jobs."""
     name, said = word(run.name or "workflow"), run.conclusion or run.status or ""
     return CiCheck(name=name, state=_state(said), url=web_url(run.html_url), said=word(said))
 
 
 def check_of_status(status: _CommitStatus) -> CiCheck:
-    """A commit status in our words."""
+    """Translate a commit status."""
     said = word(status.state)
     return CiCheck(name=word(status.context), state=_state(status.state), url=web_url(status.target_url), said=said)
 
@@ -175,7 +175,7 @@ def _state(said: str) -> CiState:
 
 
 def excerpt_of(notes: Any) -> str:
-    """Where and why, line by line, of the annotations that a check run left."""
+    """The annotations of a check run, one per line: path, line, message."""
     lines = []
     for note in notes if isinstance(notes, list) else ():
         if isinstance(note, dict) and note.get("annotation_level") in {"failure", "warning"}:
@@ -185,11 +185,11 @@ def excerpt_of(notes: Any) -> str:
 
 _STAMP = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ", re.MULTILINE)
 _BEFORE_ERROR = 40
-"""Lines of a log before its last error: what comes after is mostly GitHub tidying up."""
+"""Lines of a log up to its last error. The lines after it are mostly GitHub's cleanup."""
 
 
 def excerpt_of_log(text: str) -> str:
-    """The lines that lead to the last error of a job's log, without their times; its end when none is marked."""
+    """The lines up to the last error of a job's log, without timestamps; the end of the log if it has no error."""
     lines = _STAMP.sub("", text).splitlines()
     errors = [number for number, line in enumerate(lines) if line.startswith("##[error]")]
     end = errors[-1] + 1 if errors else len(lines)

@@ -1,4 +1,4 @@
-"""What failed between GitHub and us, as errors of ours.
+"""Translation of GitHub's and PyGithub's errors to ours.
 
 Facts: https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api.
 """
@@ -22,12 +22,12 @@ from sandbox.forges.responses import unusable
 from sandbox.text import neutral, one_line
 
 _NONSENSE = (ArithmeticError, AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError)
-"""What PyGithub does with answers that no GitHub gives."""
+"""What PyGithub raises for invalid answers."""
 
 
 @contextmanager
 def translated(project: Project) -> Iterator[None]:
-    """Failures of PyGithub and of the network as ours; what the forge said never shows the token."""
+    """Translate errors of PyGithub and of the network. The token is removed from the forge's messages."""
     with unshown(project.credential):
         try:
             yield
@@ -55,17 +55,18 @@ def _failure(error: GithubException, project: Project) -> SandboxError:
 
 
 _Meaning = tuple[ErrorCode, str, str]
-_SCOPES = "docs/pull-requests.md says what a token has to be for."
+_SCOPES = "docs/pull-requests.md lists the permissions that a token needs."
+_BRANCHES = "Push first. Check that the base branch still exists."
 _MEANINGS: Mapping[int, _Meaning] = {
     401: (
         ErrorCode.AUTH_FAILED,
-        "{host} does not take our token",
-        "It may have expired: sandbox credentials set {host} stores another.",
+        "{host} rejected the token",
+        "It may have expired. Store a new one: sandbox credentials set {host}",
     ),
-    403: (ErrorCode.AUTH_FAILED, "Our token may not do this on {host}", _SCOPES),
+    403: (ErrorCode.AUTH_FAILED, "The token lacks a permission on {host}", _SCOPES),
     404: (
         ErrorCode.NOT_FOUND,
-        "{host} has no project {path}, or our token may not see it or this part of it",
+        "{host} has no project {path}, or the token has no access to it or to this part of it",
         _SCOPES,
     ),
 }
@@ -73,10 +74,10 @@ _MEANINGS: Mapping[int, _Meaning] = {
 
 def _refused(status: int, headers: Mapping[str, str], said: str) -> _Meaning:
     if "archived" in said:
-        return ErrorCode.FORGE_ERROR, "{path} is archived on {host}: nothing changes there", "Is it the right project?"
+        return ErrorCode.FORGE_ERROR, "{path} is archived on {host} and read-only", "Check the repository's URL."
     if status == 403 and "x-github-sso" in headers:
-        return (*_MEANINGS[403][:2], "Its organization wants single sign-on: authorize the token for it on the forge.")
-    if status == 400 and "FORBIDDEN" in said:  # GraphQL says everything with 200, and PyGithub with 400
+        return (*_MEANINGS[403][:2], "The organization requires single sign-on: authorize the token for it on GitHub.")
+    if status == 400 and "FORBIDDEN" in said:  # GraphQL errors come with 200, which PyGithub reports as 400
         status = 403
     code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
     missing = _missing(headers)
@@ -86,7 +87,7 @@ def _refused(status: int, headers: Mapping[str, str], said: str) -> _Meaning:
 
 
 def _missing(headers: Mapping[str, str]) -> str:
-    """What the forge says a token needs for the request, where it says so and the token has not got it."""
+    """Permissions or scopes that the request needs and the token lacks, if the forge names them."""
     permissions = headers.get("x-accepted-github-permissions", "")
     wanted = {scope.strip() for scope in headers.get("x-accepted-oauth-scopes", "").split(",") if scope.strip()}
     has = {scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",")}
@@ -96,18 +97,18 @@ def _missing(headers: Mapping[str, str]) -> str:
 
 def _unprocessable(said: str) -> _Meaning:
     if "pull request already exists" in said:
-        return ErrorCode.CONFLICT, "There is a pull request for this branch already", "sandbox pr status TASK"
+        return ErrorCode.CONFLICT, "A pull request for this branch already exists", "Show it: sandbox pr status TASK"
     if "No commits between" in said:
-        return ErrorCode.CONFLICT, "The branch has nothing that its base lacks", "Was it merged already?"
+        return ErrorCode.CONFLICT, "The branch has no commits that its base lacks", "It may have been merged already."
     if re.search(r"\b(head|base)\b.*\binvalid\b", said):
-        return ErrorCode.NOT_FOUND, "{host} does not know one of the branches", "Push first; was the base deleted?"
+        return ErrorCode.NOT_FOUND, "{host} lacks the head or the base branch", _BRANCHES
     if "Draft pull requests are not supported" in said:
-        return ErrorCode.FORGE_ERROR, "{path} has no drafts on {host}", "sandbox pr open TASK --ready"
-    return ErrorCode.FORGE_ERROR, "{host} does not accept this", ""
+        return ErrorCode.FORGE_ERROR, "{path} has no drafts on {host}", "Open it as ready: sandbox pr open TASK --ready"
+    return ErrorCode.FORGE_ERROR, "{host} rejected the request (HTTP 422)", ""
 
 
 def _said(error: GithubException, project: Project) -> str:
-    """Message and reasons of an answer, on one line each, without our token."""
+    """Message and error details of an answer, one per line, without our token."""
     data = error.data if isinstance(error.data, dict) else {}
     lines = [str(data.get("message") or error.message or "")]
     reasons = data.get("errors")
@@ -122,7 +123,7 @@ def _reason(reason: Any) -> str:
 
 
 def _asked_pause(error: GithubException, headers: Mapping[str, str], said: str) -> float | None:
-    """Seconds until the forge wants to hear from us again; None when it is no limit of rate that it names."""
+    """Seconds to wait for the rate limit; None if the error is not a rate limit."""
     if error.status not in {400, 403, 429} or (error.status == 400 and "RATE_LIMITED" not in said):
         return None
     after = headers.get("retry-after", "")
@@ -136,4 +137,4 @@ def _asked_pause(error: GithubException, headers: Mapping[str, str], said: str) 
 
 _SECONDS = re.compile(r"[0-9]{1,12}")
 _SECONDARY_S = 60.0
-"""What GitHub asks for when it names no time."""
+"""GitHub's documented pause when it names no time."""

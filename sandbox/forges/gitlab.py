@@ -1,7 +1,7 @@
 """GitLab, gitlab.com and self-hosted, over its REST API (v4), through python-gitlab.
 
-That library follows whatever link an answer has to its next page, with the token. Our session knows no way to another
-origin. Answers are parsed by models of ours. API: https://docs.gitlab.com/api/rest/.
+That library follows any next-page link in an answer, with the token. Our session cannot reach another origin. Answers
+are parsed by our own models. API: https://docs.gitlab.com/api/rest/.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GitLab:
         self._project = project
         self._gitlab = _connection(project)
         self._api = self._gitlab.projects.get(project.path, lazy=True)
-        self._jobs: dict[str, int] = {}  # by the URL of its check
+        self._jobs: dict[str, int] = {}  # job ids by the URL of their check
 
     def find(self, head: str) -> Found | None:
         """See `Forge`."""
@@ -53,7 +53,7 @@ class GitLab:
         return found(answer) if answer else None
 
     def open(self, proposal: Proposal) -> Found:
-        """See `Forge`. GitLab opens one without differences too; it has no `conflict` for that."""
+        """See `Forge`. GitLab also opens a merge request without differences, so there is no `conflict` for that."""
         texts = {
             "source_branch": proposal.head,
             "target_branch": proposal.base,
@@ -72,7 +72,7 @@ class GitLab:
         self._ask(lambda: self._api.mergerequests.update(number, {"description": body}))
 
     def make_ready(self, number: int) -> None:
-        """See `Forge`. On GitLab a draft is one by its title."""
+        """See `Forge`. On GitLab the title makes a draft."""
         answer = self._ours(number)
         if not answer.is_draft:
             return
@@ -81,12 +81,12 @@ class GitLab:
         if parsed(MergeRequest, changed).is_draft:
             raise SandboxError(
                 ErrorCode.FORGE_ERROR,
-                f"GitLab keeps merge request !{number} a draft",
+                f"Merge request !{number} is still a draft",
                 hint="Mark it as ready on its page.",
             )
 
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
-        """See `Forge`. The pipeline is the merge request's, if it ran on this commit, else the newest on the commit."""
+        """See `Forge`. Uses the merge request's pipeline if it ran on this commit, else the commit's newest one."""
         pipeline = self._pipeline(commit, self._ours(number))
         jobs: list[Job] = []
         if pipeline is not None:
@@ -100,11 +100,11 @@ class GitLab:
 
     @property
     def unseen(self) -> str:
-        """See `Forge`. Whoever may read the project sees all of them."""
+        """See `Forge`. Read access to the project includes all checks."""
         return ""
 
     def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
-        """See `Forge`. A log that cannot be had is an empty one: it is erased, hidden or larger than we read."""
+        """See `Forge`. A log that is erased, hidden or too large gives an empty excerpt."""
         failed = [check for check in checks if check.state is CiState.FAIL and check.url in self._jobs]
         logs = {id(check): self._excerpt(self._jobs[str(check.url)]) for check in failed[:MOST_EXCERPTS]}
         return tuple(c.model_copy(update={"excerpt": logs[id(c)]}) if id(c) in logs else c for c in checks)
@@ -121,7 +121,7 @@ class GitLab:
             return ""
 
     def _pipeline(self, commit: str, request: MergeRequest) -> Pipeline | None:
-        """The head pipeline stays that of an earlier commit until there is a new one; that says nothing on ours."""
+        """Find the pipeline of this commit. The head pipeline may still be that of an earlier commit."""
         head = request.head_pipeline
         if head is not None and (head.sha == commit or self._merges(head, commit)):
             return head
@@ -130,27 +130,27 @@ class GitLab:
             pipelines = self._all(Pipeline, lambda: self._api.pipelines.list(iterator=True, **asked))
         except SandboxError as error:
             if head is None and error.code is ErrorCode.AUTH_FAILED:
-                return None  # so GitLab answers when CI is switched off; others may judge commits all the same
+                return None  # GitLab's answer when CI is disabled; external commit statuses may still exist
             raise
         refs = {request.source_branch, f"refs/merge-requests/{request.iid}/head"}
         return next((p for p in pipelines if p.sha == commit and p.ref in refs), None)
 
     def _merges(self, pipeline: Pipeline, commit: str) -> bool:
-        """Whether it ran on merged results: on a merge of this commit into the target, made by GitLab."""
+        """Whether the pipeline ran on merged results: on GitLab's own merge of this commit into the target."""
         if not (pipeline.ref or "").startswith("refs/merge-requests/"):
             return False
         answer = self._got(lambda: self._api.commits.get(pipeline.sha).asdict())
         return commit in parsed(Commit, answer).parent_ids
 
     def _ours(self, number: int) -> MergeRequest:
-        """The merge request, if its branch is this project's: a fork's is somebody else's."""
+        """Read a merge request between branches of this project. Raises: `forge_unsupported` for a fork's."""
         answer = self._got(lambda: self._api.mergerequests.get(number).asdict())
         read = parsed(MergeRequest, answer)
         if read.from_fork:
             raise SandboxError(
                 ErrorCode.FORGE_UNSUPPORTED,
                 f"Merge request !{number} comes from a fork",
-                hint="Only those between branches of the project itself are handled here.",
+                hint="Only merge requests between branches of the same project are supported.",
             )
         return read
 
@@ -158,7 +158,7 @@ class GitLab:
         most = MOST_PAGES * _PER_PAGE
         items = self._got(lambda: [item.asdict() for item in itertools.islice(pages(), most + 1)])
         if len(items) > most:
-            raise SandboxError(ErrorCode.FORGE_ERROR, f"GitLab lists more than {most} of what was asked for")
+            raise SandboxError(ErrorCode.FORGE_ERROR, f"GitLab lists more than {most} items")
         return [parsed(kind, item) for item in items]
 
     def _got(self, ask: Callable[[], _ResultT]) -> _ResultT:
@@ -170,7 +170,7 @@ class GitLab:
 
 
 def _connection(project: Project) -> gitlab.Gitlab:
-    """The token goes by the user name that git sends it with: `oauth2` takes any access token, and so does `Bearer`."""
+    """git's user name selects the kind of token. `oauth2` is sent as `Bearer`, which works for any access token."""
     session = session_for(project.credential.ca_file, only=project.api_url, remembers=True)
     session.hooks["response"].append(raise_refusal)
     secret, user = project.credential.secret.get_secret_value() or None, project.credential.username

@@ -1,4 +1,4 @@
-"""What GitLab's API (v4) answers, as far as it is used, and what that means here. Pure.
+"""Models of the used parts of GitLab's answers (API v4), and their translation to our models. Pure.
 
 Sources: docs.gitlab.com, "Merge requests API", "Jobs API", "Commits API"; lib/api/entities of GitLab's own source.
 """
@@ -17,25 +17,25 @@ from sandbox.text import shown
 
 _STATES = {
     "opened": PullState.OPEN,
-    "locked": PullState.OPEN,  # while it is being merged
+    "locked": PullState.OPEN,  # the merge is in progress
     "merged": PullState.MERGED,
     "closed": PullState.CLOSED,
 }
 _JOB_STATES = {
     "success": CiState.PASS,
     "skipped": CiState.PASS,
-    "manual": CiState.PASS,  # starts when a person says so
+    "manual": CiState.PASS,  # waits for a user to start it
     "failed": CiState.FAIL,
     "canceled": CiState.FAIL,
 }
-"""All others are on their way: created, waiting_for_resource, preparing, pending, running, scheduled, canceling, and
-those that later versions bring."""
+"""All others are pending: created, waiting_for_resource, preparing, pending, running, scheduled, canceling, and states
+of later versions."""
 
-_SECTION = re.compile(rb"section_(start|end):\d+:[^\r\n]*\r(\x1b\[0K)?")  # folds lines in GitLab's own view
+_SECTION = re.compile(rb"section_(start|end):\d+:[^\r\n]*\r(\x1b\[0K)?")  # collapsible sections
 
 
 class Pipeline(Theirs):
-    """`sha`: the commit it ran on, with merged results one that merges the head into the target."""
+    """`sha`: the commit it ran on; with merged results, GitLab's merge of the head into the target."""
 
     id: int
     sha: ObjectId
@@ -45,7 +45,7 @@ class Pipeline(Theirs):
 
 
 class MergeRequest(Theirs):
-    """`source_project_id` is null when a fork is gone; `draft` is missing before 14.8, `head_pipeline` in lists."""
+    """`source_project_id` is null if the fork was deleted; `draft` is missing before 14.8, `head_pipeline` in lists."""
 
     iid: int
     web_url: WebUrl
@@ -63,17 +63,17 @@ class MergeRequest(Theirs):
 
     @property
     def is_draft(self) -> bool:
-        """By whichever field this version has."""
+        """From `draft`, or from `work_in_progress` in old versions."""
         return self.work_in_progress if self.draft is None else self.draft
 
     @property
     def from_fork(self) -> bool:
-        """Whether its branch is another project's."""
+        """Whether the source branch is in another project."""
         return self.source_project_id != self.target_project_id
 
 
 class Job(Theirs):
-    """A job, a bridge (one that starts a pipeline elsewhere) or a commit status, which share one row of ids."""
+    """A job, a bridge (a job that starts a pipeline elsewhere) or a commit status. They share one sequence of ids."""
 
     id: int
     name: str
@@ -84,25 +84,25 @@ class Job(Theirs):
 
     @property
     def is_job(self) -> bool:
-        """A commit status that stands for a job of some pipeline: its page is that of the job."""
+        """Whether this commit status stands for a pipeline's job: its target is the page of that job."""
         return re.search(rf"/(-/jobs|builds)/{self.id}$", self.target_url or "") is not None
 
 
 class Commit(Theirs):
-    """`parent_ids`: of a merge the target first."""
+    """`parent_ids`: for a merge, the target is first."""
 
     id: ObjectId
     parent_ids: tuple[ObjectId, ...] = ()
 
 
 def found(answer: MergeRequest, *, created: bool = False) -> Found:
-    """The merge request in our words. Raises: `forge_error` for a state or a head that we cannot tell."""
+    """Translate a merge request. Raises: `forge_error` for an unknown state or a missing head."""
     if answer.state not in _STATES or answer.sha is None:
         raise SandboxError(
             ErrorCode.FORGE_ERROR,
-            f"GitLab does not tell the state of merge request !{answer.iid}",
+            f"GitLab gave no known state or no head for merge request !{answer.iid}",
             details=word(f"state {answer.state}, head {answer.sha}"),
-            hint="Try again: it may still be preparing it.",
+            hint="Try again: GitLab may still be preparing it.",
         )
     pull = PullRequest(
         url=answer.web_url,
@@ -118,15 +118,15 @@ def found(answer: MergeRequest, *, created: bool = False) -> Found:
 
 
 def newest(answers: Iterable[MergeRequest], head: str) -> MergeRequest | None:
-    """The open one or else the newest of those from this branch that are no fork's."""
+    """The open merge request from this branch, else the newest. Those from forks are excluded."""
     ours = [a for a in answers if a.source_branch == head and not a.from_fork]
     return max(ours, key=lambda a: (_STATES.get(a.state) is PullState.OPEN, a.iid), default=None)
 
 
 def checks_of(pipeline: Pipeline | None, jobs: Sequence[Job], statuses: Sequence[Job]) -> tuple[CiCheck, ...]:
-    """Jobs (bridges among them) of the pipeline, and what others say of the commit, sorted by name.
+    """Checks of the pipeline's jobs (bridges included) and of external commit statuses, sorted by name.
 
-    The pipeline itself is a check where it says worse than its parts: a broken `.gitlab-ci.yml` fails without a job.
+    The pipeline itself becomes a check if its state is worse than its jobs': a broken `.gitlab-ci.yml` has no jobs.
     """
     known = {job.id for job in jobs}
     others = [s for s in statuses if s.id not in known and not s.is_job]
@@ -139,7 +139,7 @@ def checks_of(pipeline: Pipeline | None, jobs: Sequence[Job], statuses: Sequence
 
 
 def _latest(jobs: Iterable[Job]) -> list[Job]:
-    """One of each name: a retry is a new job, and before 13.5 the old ones were listed too."""
+    """The latest job of each name: a retry is a new job, and before 13.5 the old ones were listed too."""
     return list({job.name: job for job in sorted(jobs, key=lambda j: j.id)}.values())
 
 
@@ -161,7 +161,7 @@ def _state(status: str, *, allow_failure: bool) -> CiState:
 
 
 def excerpt_of(trace: bytes) -> str:
-    """The end of a job's log: whole lines where they are short enough, and nothing that a terminal would obey."""
+    """The end of a job's log, in whole lines if they are short enough, without terminal sequences."""
     tail = shown(_SECTION.sub(b"", trace[-4 * EXCERPT_BYTES :])).rstrip().encode()
     if len(tail) <= EXCERPT_BYTES:
         return tail.decode()

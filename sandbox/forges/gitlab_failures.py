@@ -1,7 +1,7 @@
-"""What failed between GitLab and us, as errors of ours.
+"""Translation of GitLab's and python-gitlab's errors to ours.
 
-python-gitlab would wait as long as a server likes (`Retry-After`), and ten times. So it is told of success only: any
-other answer is raised before it sees it. Facts: https://docs.gitlab.com/api/rest/troubleshooting/.
+python-gitlab would wait for any `Retry-After`, up to ten times. So a hook raises every answer other than success before
+the library sees it. Facts: https://docs.gitlab.com/api/rest/troubleshooting/.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from sandbox.forges.http_session import failed, limited, network_failure, unshow
 from sandbox.forges.responses import unusable
 from sandbox.text import neutral
 
-_SCOPE = "It takes a token with the scope `api`, of someone who has at least the role Developer in the project."
-_BRANCHES = "Push first; was the base deleted?"
+_SCOPE = "The token needs the scope `api`, and its user at least the role Developer in the project."
+_BRANCHES = "Push first. Check that the base branch still exists."
 _MEANINGS = {
     401: (
         ErrorCode.AUTH_FAILED,
-        "{host} does not take our token",
-        "It may have expired or been revoked: sandbox credentials set {host} stores another.",
+        "{host} rejected the token",
+        "It may have expired or been revoked. Store a new one: sandbox credentials set {host}",
     ),
-    403: (ErrorCode.AUTH_FAILED, "Our token may not do this on {host}", _SCOPE),
+    403: (ErrorCode.AUTH_FAILED, "The token lacks a permission on {host}", _SCOPE),
     404: (
         ErrorCode.NOT_FOUND,
-        "{host} has no project {path}, or our token may not see it or this part of it",
-        f"GitLab does not tell the two apart. {_SCOPE}",
+        "{host} has no project {path}, or the token has no access to it or to this part of it",
+        f"GitLab gives the same answer for both. {_SCOPE}",
     ),
     405: (
         ErrorCode.FORGE_ERROR,
-        "{host} does not let anybody change {path}",
-        "When the project was renamed or moved, clone it by its new URL.",
+        "{path} is read-only on {host}",
+        "If the project was renamed or moved, clone it by its new URL.",
     ),
-    409: (ErrorCode.CONFLICT, "There is a merge request for this branch already", "sandbox pr status TASK"),
+    409: (ErrorCode.CONFLICT, "A merge request for this branch already exists", "Show it: sandbox pr status TASK"),
 }
 
 
@@ -53,33 +53,33 @@ class _RefusedError(Exception):
 
 
 def raise_refusal(response: requests.Response, *_: object, **__: object) -> None:
-    """A hook for answers, as `requests` calls it: only success passes."""
+    """A response hook of `requests`. Raises `_RefusedError` for any answer other than success."""
     if not 200 <= response.status_code < 300:
         raise _RefusedError(response)
 
 
 @contextmanager
 def translated(project: Project) -> Iterator[None]:
-    """Failures of python-gitlab and of the network as ours; what the forge said never shows the token."""
+    """Translate errors of python-gitlab and of the network. The token is removed from the forge's messages."""
     with unshown(project.credential):
         try:
             yield
         except _RefusedError as refused:
             raise _failure(refused.response, project) from None
-        except UnicodeEncodeError:  # a header is Latin-1
+        except UnicodeEncodeError:  # headers are Latin-1
             raise SandboxError(
                 ErrorCode.AUTH_FAILED,
-                f"Our token for {project.hostname} holds characters that no token has",
-                hint=f"sandbox credentials set {project.hostname} stores another.",
+                f"The token for {project.hostname} has characters that are not allowed in a token",
+                hint=f"Store a new one: sandbox credentials set {project.hostname}",
             ) from None
-        except requests.exceptions.InvalidSchema:  # no way to another origin, see `wire.session_for`
-            raise unusable("it leads to another host") from None
+        except requests.exceptions.InvalidSchema:  # another origin, see `http_session.session_for`
+            raise unusable("it redirects or links to another host") from None
         except requests.exceptions.JSONDecodeError:
-            raise unusable("it is no JSON") from None
+            raise unusable("it is not JSON") from None
         except requests.RequestException as error:
             raise network_failure(error, project.hostname) from None
         except (gitlab.GitlabError, AttributeError, KeyError, TypeError, ValueError) as error:
-            # what python-gitlab does with answers that no GitLab gives
+            # what python-gitlab raises for invalid answers
             raise unusable(type(error).__name__) from None
 
 
@@ -92,15 +92,15 @@ def _failure(response: requests.Response, project: Project) -> SandboxError:
         return failed(host, status, said)
     code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
     if status == 403 and "insufficient_scope" in said:
-        brief = "Our token for {host} lacks a scope that this needs"
+        brief = "The token for {host} lacks a scope that this request needs"
     if status == 400 and re.search(r'"(source|target)_branch"', said):
-        code, brief, hint = ErrorCode.NOT_FOUND, "{host} does not know one of the branches", _BRANCHES
+        code, brief, hint = ErrorCode.NOT_FOUND, "{host} lacks the head or the base branch", _BRANCHES
     brief = brief.format(host=host, path=project.path, status=status)
     return SandboxError(code, brief, details=said, hint=hint.replace("{host}", host))
 
 
 def _said(response: requests.Response) -> str:
-    """Words of an answer: a string, or lists of them by field; of OAuth, a code and its description."""
+    """The messages of an answer: a string, or lists of strings by field; for OAuth, a code and a description."""
     try:
         answer = response.json()
     except (ValueError, RecursionError):
@@ -117,4 +117,4 @@ def _asked_pause_s(response: requests.Response) -> float:
 
 
 _PAUSE_S = 60.0
-"""Limits of rate are per minute; a proxy before GitLab may name no time."""
+"""Rate limits are per minute; a proxy in front of GitLab may name no time."""

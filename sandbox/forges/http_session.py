@@ -1,6 +1,6 @@
-"""What goes over the wire to a forge: bounded in time and size, to one host, with nothing added by the environment.
+"""HTTP sessions for forges: limited in time and size, no redirects, no credentials from the environment.
 
-Both client libraries speak through `requests`; they get a session of ours.
+Both client libraries use `requests`; they get a session from this module. Also the retry policy and common errors.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_B
 from sandbox.retries import build_retrying
 from sandbox.text import neutral
 
+ATTEMPTS = 3
+MAX_PAUSE_S = 30.0
+"""If a forge asks for a longer pause, we do not wait: the error's hint names the pause."""
+
 _CHUNK = 64 * 1024
 _ResultT = TypeVar("_ResultT")
 
 
 class ForgeFailure(SandboxError):
-    """A failure that may pass. `wait_s`: the pause that the forge asked for, 0 when it did not say."""
+    """A transient failure. `wait_s`: the pause that the forge asked for; 0 if it named none."""
 
     def __init__(self, error: SandboxError, wait_s: float = 0.0) -> None:
         super().__init__(error.code, error.brief, details=error.details, hint=error.hint)
@@ -43,9 +47,9 @@ class _Elsewhere(SandboxError):
         place = urlsplit(location)
         super().__init__(
             ErrorCode.FORGE_ERROR,
-            "The forge says that this project is elsewhere",
+            "The forge redirects to another address",
             details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}"[:500],  # a query may be a signature
-            hint="When it was renamed or moved, clone it by its new URL.",
+            hint="If the project was renamed or moved, clone it by its new URL.",
         )
         self.location = location
 
@@ -53,8 +57,8 @@ class _Elsewhere(SandboxError):
 def session_for(ca_file: Path | None, *, only: str = "", remembers: bool = False) -> requests.Session:
     """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
 
-    `only`: a URL; there is no way to any other origin than its (`requests` raises `InvalidSchema`).
-    `remembers`: what did not change since it was asked for is not sent again, where the forge gives tags.
+    `only`: a URL; requests to any other origin fail (`requests` raises `InvalidSchema`).
+    `remembers`: cache answers that have an ETag and send conditional requests for them.
     """
     session = requests.Session()
     session.auth = _as_it_is  # any other value than None keeps `requests` from looking into ~/.netrc
@@ -75,7 +79,7 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 class _Bounded(HTTPAdapter):
-    """Reads each answer whole, within a deadline and a size: a timeout of `requests` is only that of one read."""
+    """Reads each answer whole, within a deadline and a size limit: a timeout of `requests` limits one read only."""
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
@@ -91,13 +95,13 @@ class _Bounded(HTTPAdapter):
         finally:
             response.close()
         response.raw = io.BytesIO(body)
-        response.encoding = "utf-8"  # not what it says: to guess takes long, and `punycode` for ever
+        response.encoding = "utf-8"  # not the declared one: guessing is slow, and decoding `punycode` may never end
         _require_answer(request, response)
         return response
 
 
 class _Remembering(_Bounded):
-    """Asks again with the tag of the last answer, and gives that one when nothing has changed (RFC 9110, 13)."""
+    """Sends the ETag of the last answer, and returns that answer if it has not changed (RFC 9110, 13)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +116,7 @@ class _Remembering(_Bounded):
             request.headers["If-None-Match"] = known.headers["ETag"]
         response = super().send(request, *args, **kwargs)
         if response.status_code == 304 and known is not None:
-            # A full page stays the same when there is a next one now; what concerns the body is as it was.
+            # A full page is unchanged even if there is a next page now: update the headers, except those of the body.
             known.headers.update({n: v for n, v in response.headers.items() if not n.lower().startswith("content-")})
             return known
         if response.ok and "ETag" in response.headers and len(response.content) <= _MOST_REMEMBERED:
@@ -121,13 +125,13 @@ class _Remembering(_Bounded):
 
 
 _MOST_REMEMBERED = 1024**2
-"""Bytes of one answer."""
+"""Bytes of one answer; larger ones are not cached."""
 
 
 def _read(response: requests.Response, deadline: float) -> bytes:
     kept = bytearray()
     try:
-        # Not `stream`: it gathers a whole chunk first, for which a server may take the timeout for each byte.
+        # Not `stream`: it waits for a whole chunk, and a server may use up the timeout for each byte of it.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             kept += chunk
             if len(kept) > MAX_ANSWER_BYTES:
@@ -136,15 +140,15 @@ def _read(response: requests.Response, deadline: float) -> bytes:
                 raise _too_slow()
     except ReadTimeoutError as error:
         raise requests.ReadTimeout(str(error)) from error
-    except HTTPError as error:  # cut off, or not what its headers say
+    except HTTPError as error:  # cut off, or not as its headers declare
         raise requests.ConnectionError(str(error)) from error
     return bytes(kept)
 
 
 def _require_answer(request: requests.PreparedRequest, response: requests.Response) -> None:
-    """A redirect is told, not followed: whoever it names would get our request, and the project would be another one.
+    """Reject redirects and 202. A followed redirect would send our request elsewhere, for another project.
 
-    202 to a question means `not yet`; a client library would ask again for ever.
+    202 to a GET means `not yet`; a client library would ask again without end.
     """
     if response.status_code in {301, 302, 303, 307, 308}:
         raise _Elsewhere(response.status_code, response.headers.get("location", ""))
@@ -153,9 +157,9 @@ def _require_answer(request: requests.PreparedRequest, response: requests.Respon
 
 
 def elsewhere(session: requests.Session, url: str, headers: dict[str, str], allowed: Callable[[str], bool]) -> str:
-    """Text that a forge has elsewhere, or at once: only the first request carries `headers`.
+    """Fetch a text directly or through one redirect. Only the first request carries `headers`.
 
-    Raises: `forge_error` when it names a place that is not `allowed`, by its host, or not https.
+    Raises: `forge_error` when the redirect's host is not `allowed`, or its scheme is not https.
     """
     try:
         return session.get(url, headers=headers).text
@@ -168,7 +172,7 @@ def elsewhere(session: requests.Session, url: str, headers: dict[str, str], allo
 
 @contextmanager
 def unshown(credential: Credential) -> Iterator[None]:
-    """No error shows the credential's secret, whoever repeats it: in a status line, in the address of a redirect."""
+    """Remove the credential's secret from errors: a server may repeat it in a status line or a redirect's address."""
     try:
         yield
     except SandboxError as error:
@@ -177,8 +181,14 @@ def unshown(credential: Credential) -> Iterator[None]:
 
 
 def reading(ask: Callable[[], _ResultT]) -> _ResultT:
-    """A question, repeated while the forge or the network fails, and after the pause it asks for."""
-    return build_retrying(_is_transient, _retry_after_s)(ask)
+    """Send a read-only request; retry it on transient failures, after the pause that the forge asks for."""
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=_pause,
+        retry=tenacity.retry_if_exception(_worth_another_try),
+        reraise=True,
+    )
+    return attempts(ask)
 
 
 def _is_transient(error: BaseException) -> bool:
@@ -190,20 +200,20 @@ def _retry_after_s(error: BaseException) -> float:
 
 
 def failed(hostname: str, status: int, said: str) -> ForgeFailure:
-    """The forge's own failure."""
+    """An error of the forge itself (5xx)."""
     brief = f"{hostname} failed (HTTP {status})"
-    hint = "Try again later: nothing is lost."
+    hint = "Try again later. No work was lost."
     return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint))
 
 
 def limited(hostname: str, said: str, wait_s: float) -> ForgeFailure:
-    """We have asked too often."""
-    brief, hint = f"{hostname} limits how often we may ask", f"{hostname} asks for a pause of {wait_s:.0f} s."
+    """The rate limit was reached."""
+    brief, hint = f"The rate limit of {hostname} was reached", f"Wait {wait_s:.0f} s, then try again."
     return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint), wait_s)
 
 
 def network_failure(error: requests.RequestException, hostname: str) -> SandboxError:
-    """Why no answer came. A failure of TLS lasts; any other may pass."""
+    """Translate an error of `requests`. A TLS failure is permanent; the others are transient."""
     if isinstance(error, requests.exceptions.SSLError):
         return SandboxError(
             ErrorCode.NETWORK_ERROR,
@@ -218,7 +228,7 @@ def network_failure(error: requests.RequestException, hostname: str) -> SandboxE
             ErrorCode.NETWORK_ERROR,
             f"{hostname} did not answer",
             details=_short(error),
-            hint="Check the network, then try again: nothing is lost.",
+            hint="Check the network, then try again. No work was lost.",
         )
     )
 
@@ -227,7 +237,7 @@ def _too_slow() -> SandboxError:
     return SandboxError(
         ErrorCode.TIMEOUT,
         "The forge did not answer in time",
-        details=f"at most {CONNECT_TIMEOUT_S:.0f} s to connect, and {CALL_TIMEOUT_S:.0f} s for the whole answer",
+        details=f"limits: {CONNECT_TIMEOUT_S:.0f} s to connect, {CALL_TIMEOUT_S:.0f} s for the whole answer",
         hint="Try again later.",
     )
 

@@ -1,4 +1,4 @@
-"""What an opening that failed has done all the same."""
+"""Recovery after a failed opening: the pull request may exist all the same."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sandbox.models import PullState
 
 
 def opened_anyway(error: SandboxError, forge: Forge, head: str) -> Found:
-    """The one that is there: another got in first, or the answer was lost on its way. Raises: `error` when none is."""
+    """Find the pull request after an error: another process opened it, or the answer was lost. Else raises `error`."""
     if not isinstance(error, ForgeFailure) and error.code is not ErrorCode.CONFLICT:
         raise error
     try:
         found = forge.find(head)
     except SandboxError:
-        raise error from None  # the first failure says more
+        raise error from None  # the first error is more useful
     if found is None or found.pull.state is not PullState.OPEN:
         raise error
     return found

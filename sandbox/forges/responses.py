@@ -1,4 +1,4 @@
-"""What a forge answers, as models of ours. Pure."""
+"""Models of forge answers, and their validation. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TheirsT = TypeVar("_TheirsT", bound="Theirs")
 
 
 class Theirs(BaseModel):
-    """Base of a forge's shapes: what is not used here may change."""
+    """Base of the models of forge answers. Fields that are not used here are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 def parsed(model: type[_TheirsT], answer: Any) -> _TheirsT:
-    """An answer as one of the models. Raises: `forge_error`."""
+    """Validate an answer as a model. Raises: `forge_error`."""
     try:
         return model.model_validate(answer)
     except ValidationError as error:
@@ -28,7 +28,7 @@ def parsed(model: type[_TheirsT], answer: Any) -> _TheirsT:
 
 
 def word(text: str) -> str:
-    """A name or a state that the forge gives, as part of a line: it begins none and does not fill the screen."""
+    """A name or state from the forge, safe within a line: on one line and limited in length."""
     return one_line(text)[:_WORD_CHARS]
 
 
@@ -36,10 +36,10 @@ _WORD_CHARS = 200
 
 
 def unusable(details: str) -> SandboxError:
-    """An answer that no such forge gives."""
+    """The error for an answer that this kind of forge never gives."""
     return SandboxError(
         ErrorCode.FORGE_ERROR,
-        "The forge's answer cannot be used",
+        "The forge's answer is not valid",
         details=details,
-        hint="Is remotes.api_urls right for this host?",
+        hint="Check remotes.api_urls for this host.",
     )

@@ -1,4 +1,4 @@
-"""All checks of a commit in one word. Pure."""
+"""The combined CI verdict of all checks of a commit. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sandbox.models import CiCheck, CiState, CiVerdict
 
 
 def verdict_of(checks: Sequence[CiCheck]) -> CiVerdict:
-    """One failure fails; else one that is not finished keeps it open; none at all is no verdict."""
+    """Fail if any check failed; else pending if any is pending; else pass. None for no checks."""
     states = {check.state for check in checks}
     for state, verdict in ((CiState.FAIL, CiVerdict.FAIL), (CiState.PENDING, CiVerdict.PENDING)):
         if state in states:

@@ -1,7 +1,7 @@
-"""An agent's Markdown, read and written anew: headings, lists, quotes, emphasis and code stay, all else becomes text.
+"""Sanitize an agent's Markdown: headings, lists, quotes, emphasis and code are kept, all else becomes text.
 
-Nothing of the source is copied. Each piece of text goes through `sandbox.forges.escape`, links become their text and
-the URL in code, images their description, HTML code.
+The source is parsed and written again; no part of it is copied. Text goes through `sandbox.forges.escape`. Links become
+their text and the URL as code, images their description, HTML a code span or block.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from markdown_it.token import Token
 from sandbox.forges.escape import BREAK, RULE, code, joined, prose, verbatim
 
 MOST_EMPHASIS = 2
-"""Deeper emphasis is dropped: nobody writes it."""
+"""Deeper emphasis is dropped."""
 
-_LEFT_OUT = "\n\n_The rest of this text was too long._"
-_UNLIMITED = 10**9  # the whole has a limit of its own
+_LEFT_OUT = "\n\n_The rest of this text was cut: it was too long._"
+_UNLIMITED = 10**9  # the whole text has its own limit
 _NESTING = 12
 _LOWEST_HEADING = 6
 _ITEM_MARK = "- "
@@ -25,7 +25,7 @@ _EMPHASIS = {"em": "*", "strong": "**"}
 
 
 def tame(markdown: str, most: int) -> str:
-    """The same text in so many characters at most; where its end was left out, that is said."""
+    """Sanitize Markdown to at most `most` characters. If the end was cut, a note says so."""
     most -= len(_LEFT_OUT)
     taken = markdown[:most]
     while len(text := _written(taken)) > most:
@@ -41,31 +41,31 @@ def _written(markdown: str) -> str:
 
 
 class _Container:
-    """A quote or a list item: what its lines begin with, the first one and the others. `again`: no list's first."""
+    """A quote or a list item: prefixes of its first line and of the others. `again`: not the first item of a list."""
 
     def __init__(self, first: str, rest: str, *, again: bool = False) -> None:
         self.first, self.rest, self.again = first, rest, again
         self.begun = False
 
     def prefix(self) -> str:
-        """What the next line begins with."""
+        """The prefix of the next line."""
         begun, self.begun = self.begun, True
         return self.rest if begun else self.first
 
 
 class _Writer:
-    """Blocks of Markdown from the tokens of a parser, in their order. A block begins with the blank line before it."""
+    """Writes Markdown blocks from parser tokens, in order. A block includes the blank line before it."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
         self._open: list[_Container] = []
-        self._numbers: list[tuple[int | None, bool]] = []  # of each open list's next item, None for bullets; not first
+        self._numbers: list[tuple[int | None, bool]] = []  # per open list: next number (None: bullets), has items
         self._heading = ""
-        self._close = False  # whether this paragraph is of a list without blank lines between its items
-        self._close_before = 0  # how many containers were open around one, when it was just written
+        self._close = False  # whether the paragraph is in a list without blank lines between items
+        self._close_before = 0  # number of open containers around such a paragraph if it was the last block
 
     def take(self, token: Token) -> None:
-        """One token; those that close a paragraph, or are of no construct we know, say nothing."""
+        """Process one token. Tokens of unknown constructs produce no output."""
         match token.type:
             case "blockquote_open":
                 self._open.append(_Container("> ", "> "))
@@ -114,14 +114,14 @@ class _Writer:
         self._close_before = len(self._open) if self._close else 0
 
     def _continues_list(self) -> bool:
-        """Whether an item of one paragraph comes right after another one: only there no blank line is needed."""
+        """Whether a one-paragraph item follows another one: the only case without a blank line between."""
         item = self._open[-1] if self._open else None
         fresh = item is not None and item.again and not item.begun
         return self._close and fresh and self._close_before == len(self._open)
 
 
 def _start(token: Token) -> int:
-    """The first number of a list; the parser takes nine digits at most."""
+    """The first number of a list; the parser accepts at most nine digits."""
     return min(int(token.attrs.get("start", 1)), 10**6)
 
 
@@ -160,5 +160,5 @@ def _inline_leaf(token: Token) -> str:
 
 
 def _target(url: str) -> str:
-    """What stays of a link behind its text. The break keeps what stood around it from becoming one word."""
+    """The part of a link after its text: the URL as code. The break separates it from the words around it."""
     return f"{BREAK} ({code(url)})" if url else BREAK

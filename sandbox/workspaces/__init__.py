@@ -1,1 +1,1 @@
-"""Workspaces: the file tree a task owns. So far one kind, `worktree`, laid out in full by our own writer."""
+"""Workspaces: the file tree of a task. One kind so far, `worktree`, as an overlay or as a full checkout."""

@@ -1,4 +1,4 @@
-"""What we keep of a base tree, so that no operation on a task lists the whole tree again."""
+"""Stored facts about a base tree, so that no operation on a task lists the whole tree again."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from sandbox.workspaces.ignore import IGNORE_BYTES, IgnoreRules
 class BaseFacts(Model):
     """Facts about the tree of one commit, all paths in text form.
 
-    `ignore`: text of each `.gitignore` by its directory; None when they are too large to be used. `gitlinks`: where
-    submodules belong. `markers`: content of the files that profiles ask for (bytes as latin-1), None for those the
-    tree does not have.
+    `ignore`: text of each `.gitignore` by its directory; None if they are too large. `gitlinks`: paths of submodules.
+    `markers`: content of the files that profiles look for (bytes as latin-1), None for those that the tree lacks.
     """
 
     tree: ObjectId
@@ -28,27 +27,27 @@ class BaseFacts(Model):
     markers: dict[str, str | None]
 
     def rules(self, artifacts: Iterable[str]) -> IgnoreRules:
-        """Ignore rules of the tree, plus a profile's build output. Raises: `quota_exceeded`."""
+        """The ignore rules of the tree, plus the build output of a profile. Raises: `quota_exceeded`."""
         if self.ignore is None:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
-                f"The repository's .gitignore files hold more than {IGNORE_BYTES} bytes",
-                hint="Such a repository cannot be worked on: what a commit leaves out could not be told.",
+                f"The repository's .gitignore files are larger than {IGNORE_BYTES} bytes",
+                hint="This repository is not supported: the ignored files could not be determined.",
             )
         return IgnoreRules(self.ignore, artifacts)
 
     def gitlink_paths(self) -> frozenset[bytes]:
-        """Where submodules belong."""
+        """The paths of submodules."""
         return frozenset(path_bytes(path) for path in self.gitlinks)
 
     def marker(self, path: str) -> bytes | None:
-        """Content of a marker file. Raises: KeyError for one that was not looked for."""
+        """The content of a marker file. Raises: KeyError for a path that was not looked for."""
         text = self.markers[path]
         return None if text is None else text.encode("latin-1")
 
 
 def gather_facts(git: Git, tree: str, entries: Sequence[TreeEntry], markers: Mapping[str, bytes | None]) -> BaseFacts:
-    """Facts of a tree with these leaves."""
+    """Collect the facts of a tree with these leaves."""
     return BaseFacts(
         tree=tree,
         ignore=_ignore_files(git, entries),

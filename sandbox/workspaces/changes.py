@@ -1,4 +1,4 @@
-"""What differs between files on disk and a tree: contents compared by git's object ids, computed here."""
+"""Compare files on disk with a tree: contents are compared by git object ids, which are computed here."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sandbox.policy.paths import RepoPath, is_dotgit, show_path
 from sandbox.workspaces.ignore import IgnoreRules
 
 CHANGED_BYTES = 512 * 1024**2
-"""Most bytes of changed files one status or commit looks at."""
+"""Maximum total size of the changed files of one status or commit."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """A worktree against a tree: what to do to the tree to get the worktree, and names that can never be in one."""
+    """The difference from a tree to a worktree. `rejected`: names on disk that cannot be in a tree."""
 
     tree: tuple[TreeChange, ...]
     shown: tuple[Change, ...]
@@ -34,7 +34,7 @@ class Changes:
     """Leaves of the tree at the changed paths."""
 
     def outline(self, oid_length: int) -> Outline:
-        """The same as a difference that is expected of two trees."""
+        """The same changes as the expected difference of two trees."""
         changes = tuple(_expected(change, self.before.get(change.path), oid_length) for change in self.tree)
         sizes = {e.oid: e.size for e in self.before.values() if e.size is not None}
         new = {
@@ -53,9 +53,9 @@ def _expected(change: TreeChange, before: TreeEntry | None, oid_length: int) -> 
 
 
 class Comparison:
-    """Collects differences; refuses to hold more than `CHANGED_BYTES` of changed content.
+    """Collects differences. Raises `quota_exceeded` above `CHANGED_BYTES` of changed content.
 
-    `head`: entries of the tree by path, at least those the walk can meet. `gitlinks`: where it records submodules.
+    `head`: entries of the tree by path, at least those that the walk can meet. `gitlinks`: its paths of submodules.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Comparison:
         self._changes: list[tuple[TreeChange, Change]] = []
         self._rejected: list[bytes] = []
         self.same: dict[bytes, bytes] = {}
-        """Files that are as in the tree, with the stamp they had when they were read."""
+        """Files that are equal to the tree, with their stamp at the time of reading."""
 
     def look_at(self, entries: Collection[Entry], rules: IgnoreRules) -> set[bytes]:
-        """Compare walked names with the tree. Returns the paths that are there and can be in a tree."""
+        """Compare walked entries with the tree. Returns the paths on disk that can be in a tree."""
         self._rejected += [e.path for e in entries if e.kind is EntryKind.REJECTED and e.path != b".git"]
         nested = {posixpath.dirname(p) for p in self._rejected if is_dotgit(posixpath.basename(p))} - {b""}
         present: set[bytes] = set()
@@ -83,24 +83,24 @@ class Comparison:
             if not tracked and (inside(entry.path, nested) or rules.ignored(show_path(entry.path), directory=False)):
                 continue
             if inside(entry.path, self._gitlinks):
-                self._rejected.append(entry.path)  # a submodule's place: its files are another repository's
+                self._rejected.append(entry.path)  # in a submodule: its files belong to another repository
                 continue
             present.add(entry.path)
             self._compare(entry)
         return present
 
     def take(self, entry: TreeEntry, content: bytes) -> None:
-        """A file that is there with the content of another tree's blob."""
+        """Add a file that is present with the content of another tree's blob."""
         self._add(TreeChange(entry.path, entry.mode, content), _kind(self._head.get(entry.path), entry.mode))
 
     def missing(self, paths: Iterable[bytes]) -> None:
-        """Paths of the tree that are not on disk; those of submodules never are."""
+        """Add paths of the tree that are not on disk. Submodules are skipped: they are never on disk."""
         for path in paths:
             if self._head[path].mode != GITLINK:
                 self._add(TreeChange(path, "000000", None), ChangeKind.DELETED)
 
     def result(self) -> Changes:
-        """All that was found, by path."""
+        """All differences, sorted by path."""
         ordered = sorted(self._changes, key=lambda pair: pair[0].path)
         rejected = tuple(show_path(path) for path in sorted(self._rejected))
         before = {t.path: self._head[t.path] for t, _ in ordered if t.path in self._head}
@@ -120,8 +120,8 @@ class Comparison:
         if self._bytes > CHANGED_BYTES:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
-                f"Changed files hold more than {CHANGED_BYTES} bytes",
-                hint="Remove build output from the worktree or have the repository ignore it.",
+                f"The changed files are larger than {CHANGED_BYTES} bytes",
+                hint="Remove build output from the worktree, or add it to the repository's ignore rules.",
             )
         self._add(TreeChange(entry.path, mode, content), _kind(before, mode))
 
@@ -130,7 +130,7 @@ class Comparison:
         self._changes.append((change, Change(path=show_path(change.path), kind=kind, sha256=sha256)))
 
     def _load(self, entry: Entry) -> tuple[bytes, str, bytes] | None:
-        """Content, git mode and stamp; None for a link that leads out of the tree or a file that is none any more."""
+        """Content, git mode and stamp. None for a link that leads out of the tree, or if the file is gone."""
         try:
             if entry.kind is EntryKind.SYMLINK:
                 target, info = self._files.link_with_stat(entry.path)
@@ -149,7 +149,7 @@ class Comparison:
 
 
 def inside(path: bytes, folders: Collection[bytes]) -> bool:
-    """Whether any directory above is one of these. Costs the depth: the guest decides how many there are."""
+    """Whether a parent directory is in `folders`. The cost is the depth: the guest controls the number of folders."""
     while folders and (path := posixpath.dirname(path)):
         if path in folders:
             return True
@@ -164,8 +164,8 @@ def _kind(before: TreeEntry | None, mode: str) -> ChangeKind:
 
 
 def _stays_inside(path: bytes, target: bytes) -> bool:
-    """Whether a link leads into the tree, and not to `.git`. '..' only at the front: after a name, which may be a link
-    itself, it would mean another place than the text says.
+    """Whether a link's target is in the tree and not in `.git`. Allows `..` only at the front: after a name, which may
+    be a link itself, it would lead to another place than the text shows.
     """
     joined = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     steps = [step for step in target.split(b"/") if step not in {b"", b"."}]

@@ -1,6 +1,6 @@
-"""Worktrees in full: each has its own checkout, and changes are found by a walk over all of it.
+"""Worktrees as full checkouts: each has all files, and changes are found by a walk over all of them.
 
-What was read before and has the stamp it had then is not read again (statcache.py).
+A file that still has the stamp of its last read is not read again (statcache.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Plain:
         return site.root.is_dir()
 
     def find_changes(self, git: Git, site: Site, base: Base, head_tree: str) -> Changes:
-        """See `Layout`. Cost: a stat of every file, reading those that changed; build output is not entered."""
+        """See `Layout`. Cost: a stat of every file, and reading the changed ones. Build output is skipped."""
         horizon = site.memory.horizon() if site.memory else None
         index = index_of(git, head_tree, site.root, site.memory)
         gitlinks = base.facts.gitlink_paths()
@@ -77,7 +77,7 @@ class Plain:
 
 
 def _remember(git: Git, tree: str, site: Site) -> None:
-    """The index of a worktree that nobody but us has seen: its files are what we wrote."""
+    """Store the index of a new worktree, while its files are exactly what we wrote."""
     if site.memory is None:
         return
     horizon = site.memory.horizon()
@@ -91,7 +91,7 @@ def _remember(git: Git, tree: str, site: Site) -> None:
 
 
 def _familiar(index: Index, gitlinks: Collection[bytes]) -> Familiar:
-    """All that the index knows, but for what lies in the place of a submodule: that is told whatever it is."""
+    """The files that the index knows, except those inside submodules: these are always reported."""
     places = set(gitlinks)
     folders = (folder for folder in index.folders if folder not in places and not inside(folder, places))
     return Familiar({folder: index.folders[folder].known for folder in folders})
@@ -103,7 +103,7 @@ def _prune(tracked: Collection[bytes], rules: IgnoreRules) -> _Prune:
 
 @dataclass(frozen=True)
 class _Prune:
-    """Directories a walk does not enter: ignored ones that hold nothing tracked."""
+    """Tells a walk which directories to skip: ignored ones without tracked files."""
 
     tracked_folders: frozenset[bytes]
     rules: IgnoreRules

@@ -1,8 +1,8 @@
-"""Ignore rules of the base commit, plus the profile's build output. The live tree's rules are the guest's to write.
+"""Ignore rules of the base commit, plus the profile's build output. The guest controls the rules of the live tree.
 
-Not a library: pathspec turns a rule into one backtracking expression, and `*a*a*a*a*a*a*b` from a repository then meets
-a file name from the guest and runs for years on the host, with no deadline (THREATS I07). Here a rule is matched as
-`policy/globs.py` does, and all matching together has a budget.
+Not a library: pathspec's default backend turns a rule into one backtracking expression. Then `*a*a*a*a*a*a*b` from a
+repository and a file name from the guest could keep the host busy for years, without a deadline (THREATS I07). Here
+`policy/globs.py` matches each rule, and all matching together has a budget (docs/adr/0006).
 Grammar and precedence: gitignore(5); tests compare with `git check-ignore`.
 """
 
@@ -15,18 +15,18 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import Pattern, parse_pattern
 
 BUDGET = 30_000_000
-"""Comparisons of a name with a rule, for one walk: about 15 seconds."""
+"""Maximum comparisons of a name with a rule in one walk: about 15 seconds."""
 
 IGNORE_BYTES = 4 * 1024**2
-"""Most bytes of `.gitignore` files, together."""
+"""Maximum total size of all `.gitignore` files."""
 
-_COMPILING = 200  # what making an expression costs, in comparisons
+_COMPILING = 200  # cost of compiling a pattern, in comparisons
 
 
 class IgnoreRules:
-    """Which untracked paths are left out. `files`: text of each `.gitignore` by its directory ('' for the root).
+    """Decides which untracked paths are ignored. `files`: text of each `.gitignore` by directory ('' for the root).
 
-    Keeps the verdicts on directories: one object serves one walk. `budget`: comparisons it may cost; default: `BUDGET`.
+    Caches the results for directories: use one object per walk. `budget`: maximum comparisons; default: `BUDGET`.
     """
 
     def __init__(self, files: Mapping[str, str], artifacts: Iterable[str] = (), budget: int | None = None) -> None:
@@ -39,9 +39,9 @@ class IgnoreRules:
         )
 
     def ignored(self, path: str, *, directory: bool) -> bool:
-        """Whether git would ignore this path: by itself, or with a directory above it.
+        """Whether git would ignore this path, itself or through a parent directory.
 
-        Raises: `quota_exceeded` when the rules cost more than any honest repository's.
+        Raises: `quota_exceeded` when the budget is spent.
         """
         parts = path.split("/")
         if any(self._folder("/".join(parts[:depth])) for depth in range(1, len(parts))):
@@ -64,16 +64,16 @@ class IgnoreRules:
         return False
 
     def _last(self, rules: Sequence[Pattern], parts: list[str], directory: bool) -> bool | None:
-        """What the last matching rule of one file says."""
-        for rule in rules:  # kept in reverse
+        """The result of the last matching rule of one file; None if no rule matches."""
+        for rule in rules:  # stored in reverse order
             if rule.directories_only and not directory:
                 continue
             self._left -= rule.cost(parts)
             if self._left < 0:
                 raise SandboxError(
                     ErrorCode.QUOTA_EXCEEDED,
-                    "The repository's ignore rules take too long",
-                    hint="Its .gitignore files hold too many or too costly rules for this many untracked files.",
+                    "The repository's ignore rules take too long to evaluate",
+                    hint="Its .gitignore files have too many or too costly rules for this number of untracked files.",
                 )
             if rule.matches(parts):
                 return not rule.negated
@@ -81,11 +81,11 @@ class IgnoreRules:
 
 
 def exactly(path: str) -> str:
-    """The rule that matches one path from the root, and what lies below it."""
+    """The rule that matches one path from the root, and everything below it."""
     return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)
 
 
 def _rules(lines: Iterable[str]) -> tuple[Pattern, ...]:
-    """Last line first. A line that is no rule is skipped, as git does."""
+    """Parse rules, the last line first. Invalid lines are skipped, as in git."""
     found = [rule for line in lines if (rule := parse_pattern(line.removesuffix("\r"))) is not None]
     return tuple(reversed(found))

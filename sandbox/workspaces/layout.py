@@ -1,7 +1,7 @@
-"""How a worktree lies on disk: one small protocol, and who may choose between its two kinds.
+"""The layout of a worktree on disk: one small protocol with two kinds.
 
-`overlay` where this host allows it: a shared pristine checkout below, the task's changes above; everything costs what
-changed. `plain` everywhere else: a checkout of its own that is walked as a whole. Both give the same answers.
+`overlay`, where the host allows it: a shared pristine checkout below, the task's changes above; costs depend on the
+changes only. `plain` elsewhere: a full checkout per task, which is walked as a whole. Both give the same answers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Kind = Literal["overlay", "plain"]
 
 @dataclass(frozen=True)
 class Site:
-    """Where one worktree lives: what guests see, what an overlay keeps beside it, the folder of pristine checkouts.
+    """The directories of one worktree: the root that guests see, the overlay's layers, the pristine checkouts.
 
-    `owner`: uid and gid of its files, None for ours. `mask`: content of its `.git` file. `memory`: where a
-    plain worktree's look is kept, None for one that is looked at once.
+    `owner`: uid and gid of its files, None for the controller's. `mask`: content of its `.git` file. `memory`: files of
+    a plain worktree's stat cache, None for one that is compared only once.
     """
 
     root: Path
@@ -37,37 +37,37 @@ class Site:
 
 @dataclass(frozen=True)
 class Base:
-    """What is known of the tree a worktree started from, and what is left out of its changes."""
+    """Facts of the tree that a worktree started from, and the rules for ignored files."""
 
     facts: BaseFacts
     rules: IgnoreRules
 
 
 class Layout(Protocol):
-    """One way to lay worktrees out."""
+    """One kind of layout."""
 
     kind: Kind
 
     def lay_out(self, git: Git, tree: str, site: Site) -> None:
-        """Make a new worktree that holds `tree`. On failure nothing is left.
+        """Create a new worktree with the files of `tree`. On failure all of it is removed.
 
-        Raises: `quota_exceeded` before anything is written when the tree is too large, `unsafe_repository`.
+        Raises: `quota_exceeded` for a tree that is too large, before any file is written; `unsafe_repository`.
         """
 
     def make_ready(self, site: Site) -> None:
-        """Bring back what a reboot took away. The caller holds a lock of this worktree."""
+        """Mount the worktree if it is not mounted, e.g. after a reboot. The caller holds a lock of this worktree."""
 
     def put_away(self, site: Site) -> None:
-        """Take back what `make_ready` gave; nothing of the worktree is lost."""
+        """Unmount the worktree. Its content is kept."""
 
     def is_ready(self, site: Site) -> bool:
-        """Whether `root` shows the worktree."""
+        """Whether the files of the worktree are visible in `root`."""
 
     def find_changes(self, git: Git, site: Site, base: Base, head_tree: str) -> Changes:
-        """What differs from the tree of the task's head."""
+        """The differences from the tree of the task's head."""
 
     def pristine(self, site: Site) -> Path | None:
-        """The immutable checkout of the base tree below the worktree, named by the tree's id; None without one."""
+        """The immutable checkout of the base tree below the worktree, named by the tree's id; None if there is none."""
 
     def remove(self, site: Site) -> None:
-        """Take the worktree away, whatever a guest left in it; safe to repeat."""
+        """Delete the worktree, including hostile leftovers of a guest. Idempotent."""

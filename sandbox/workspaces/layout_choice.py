@@ -1,4 +1,4 @@
-"""Which layout a worktree has, or gets."""
+"""Choose the layout of a new worktree, or detect that of an existing one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.workspaces.overlay import Overlay
 
 
 def choose(wanted: Literal["auto", "overlay", "plain"], folder: Path) -> Layout:
-    """The layout of a new worktree below `folder`. Raises: `policy_violation` for an overlay this host cannot do."""
+    """The layout of a new worktree below `folder`. Raises: `policy_violation` if a required overlay is impossible."""
     if wanted == "plain":
         return Plain()
     reason = why_not_overlay(folder)
@@ -22,13 +22,13 @@ def choose(wanted: Literal["auto", "overlay", "plain"], folder: Path) -> Layout:
     if wanted == "overlay":
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
-            "workspaces.worktree asks for overlays, and this host cannot do them",
+            "workspaces.worktree is 'overlay', but this host cannot mount overlays",
             details=reason,
-            hint="Run the controller as root with its home on a file system like ext4 or xfs, or set 'auto'.",
+            hint="Run the controller as root with its home on ext4 or xfs, or set workspaces.worktree to 'auto'.",
         )
     return Plain()
 
 
 def layout_of(site: Site) -> Layout:
-    """The layout a worktree was made with, whatever new ones get."""
+    """The layout of an existing worktree, independent of the current setting."""
     return Overlay() if site.layers.is_dir() else Plain()

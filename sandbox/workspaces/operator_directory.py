@@ -1,14 +1,14 @@
-"""What a directory of the operator holds beside the commit that is checked out in it; for `sandbox run DIR`.
+"""Uncommitted changes in a directory of the operator, for `sandbox run DIR`.
 
-Theory. `git status` there would run what the repository's configuration, attributes and nested repositories name
-(THREATS B, C), and the directory may be a stranger's. So git is not asked: our own walk (files/tree.py) meets the
-leaves of the commit's tree, which come from the cache clone. Three things are taken from the directory's `.git`, as
-plain bytes and for this answer only: the index, so that a file with the stamp under which git last saw it is not read
-again and files that a filter writes differently (line ends, large file storage) or a sparse checkout leaves out are not
-called changed; `info/exclude`; and whether modes are compared. The owner of the repository could hide a change that
-way, as from `git status`; the verdict is about the commit in any case.
+Theory. `git status` there would run commands from the repository's configuration, attributes and nested repositories
+(THREATS B, C), and the directory may be untrusted. So git is not used: our own walk (files/tree.py) is compared with
+the leaves of the commit's tree, which come from the cache clone. Three files of the directory's `.git` are read as
+plain bytes, for this answer only. The index: a file that has the stamp of git's last look is not read again, and files
+that a filter writes differently (line endings, large file storage) or a sparse checkout omits do not count as changed.
+`info/exclude`. The configuration: whether modes are compared. The owner of the repository could hide a change that way,
+as from `git status`; the verdict is about the commit in any case.
 
-The time is bounded: what was changed last is compared first, and a comparison that did not come to its end says so.
+The time is limited: the files that changed last are compared first, and an incomplete comparison is marked as such.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sandbox.workspaces.ignore import IgnoreRules
 
 BUDGET_S = 2.0
 NAMED = 10
-"""Most paths of a result; all are counted."""
+"""Maximum number of paths in a result; all are counted."""
 
 _LIMITS = Limits(entries=200_000)
 _IGNORE_BYTES = 256 * 1024
@@ -47,10 +47,10 @@ _NO_MODES = re.compile(rb"^[ \t]*filemode[ \t]*=[ \t]*(false|no|off|0)[ \t\r]*$"
 def find_uncommitted(
     root: Path, leaves: Sequence[TreeEntry], ignore: Mapping[str, str] | None, budget_s: float = BUDGET_S
 ) -> Uncommitted:
-    """Compare the directory with the leaves (with sizes) of its checked-out commit, for at most about `budget_s`.
+    """Compare the directory with the leaves (with sizes) of its checked-out commit, in at most about `budget_s`.
 
-    `ignore`: text of the commit's `.gitignore` files by directory. Never raises: what cannot be looked at makes the
-    answer incomplete.
+    `ignore`: text of the commit's `.gitignore` files by directory. Never raises: if a part cannot be read, the result
+    is incomplete.
     """
     deadline = time.monotonic() + budget_s
     try:
@@ -62,7 +62,7 @@ def find_uncommitted(
 
 
 def _rules(files: WorktreeFiles, ignore: Mapping[str, str] | None) -> IgnoreRules | None:
-    """Those of the commit; at its root, with less weight, those of `info/exclude` (gitignore(5)). None: too many."""
+    """The commit's rules, and with lower precedence those of `info/exclude` (gitignore(5)). None: too large."""
     own = _plain(files, ".git/info/exclude", _SMALL).decode("utf-8", errors="replace")
     if ignore is None or len(own) + sum(map(len, ignore.values())) > _IGNORE_BYTES:
         return None
@@ -70,7 +70,7 @@ def _rules(files: WorktreeFiles, ignore: Mapping[str, str] | None) -> IgnoreRule
 
 
 def _plain(files: WorktreeFiles, path: str, cap: int) -> bytes:
-    """Content of a regular file; empty when there is none."""
+    """The content of a regular file; empty if there is none."""
     try:
         return files.read(RepoPath(path), cap)
     except SandboxError:
@@ -79,7 +79,7 @@ def _plain(files: WorktreeFiles, path: str, cap: int) -> bytes:
 
 @dataclass(frozen=True)
 class _LastSeen:
-    """What git's index says. `written_ns`: a file changed at or after that may have the stamp it had before."""
+    """The entries of git's index. `written_ns`: a file changed at or after this time may have an unchanged stamp."""
 
     entries: Mapping[bytes, IndexEntry]
     written_ns: int
@@ -93,7 +93,7 @@ class _LastSeen:
         return cls(parse_index(content, oid_length), info.st_mtime_ns)
 
     def is_as_in(self, leaf: TreeEntry, entry: Entry) -> bool:
-        """Whether git saw this very file, and found that it is this leaf."""
+        """Whether the index proves that this file has the content of this leaf."""
         seen = self.entries.get(entry.path)
         if seen is None or seen.oid != leaf.oid or entry.times_ns[0] >= self.written_ns:
             return False
@@ -134,7 +134,7 @@ class _Search:
         return Uncommitted(count=len(ordered), changes=named, complete=self._complete)
 
     def _walk(self, seen: _LastSeen) -> set[bytes]:
-        """Compare all that is there; returns the paths of leaves among it."""
+        """Compare all entries on disk. Returns the paths of leaves among them."""
         there: set[bytes] = set()
         unsure: list[tuple[Entry, TreeEntry]] = []
         for entry in self._files.walk(self._pruned, _LIMITS):
@@ -150,7 +150,7 @@ class _Search:
         return there
 
     def _pruned(self, folder: bytes) -> bool:
-        """Submodules, ignored directories, and what lies in a directory that is named as a whole already."""
+        """Whether the walk skips a directory: submodules, ignored ones, and those already reported as a whole."""
         if folder in self._gitlinks:
             return True
         if folder in self._folders:
@@ -158,7 +158,7 @@ class _Search:
         return self._top(folder + b"/") in self._found or self._ignored(folder, directory=True)
 
     def _ignored(self, path: bytes, *, directory: bool = False) -> bool:
-        """Where there are more rules than the time allows, untracked files are left out of the answer."""
+        """Whether a path is ignored. If there are too many rules, all untracked files count as ignored."""
         if self._rules is not None:
             try:
                 return self._rules.ignored(show_path(path), directory=directory)
@@ -168,7 +168,7 @@ class _Search:
         return True
 
     def _note_untracked(self, entry: Entry) -> None:
-        """As `git status` names it: no special files, and of a directory without tracked files only the directory."""
+        """Record as `git status` does: no special files, and a directory without tracked files as one entry."""
         path = entry.path
         if entry.kind is EntryKind.REJECTED:
             if path in self._folders:
@@ -181,7 +181,7 @@ class _Search:
         self._found[self._top(path)] = ChangeKind.ADDED
 
     def _top(self, path: bytes) -> bytes:
-        """The highest directory above (with a slash behind) that holds no leaf, or the path itself."""
+        """The highest parent directory without leaves, with a slash at the end; else the path itself."""
         names = path.split(b"/")
         for depth in range(1, len(names)):
             folder = b"/".join(names[:depth])
@@ -190,7 +190,7 @@ class _Search:
         return path
 
     def _read(self, unsure: Iterable[tuple[Entry, TreeEntry]]) -> None:
-        """Compare contents, of what was changed last first: the time may not suffice for all."""
+        """Compare contents, those that changed last first: the time may not be enough for all."""
         for entry, leaf in sorted(unsure, key=lambda pair: pair[0].times_ns[1], reverse=True):
             self._require_time()
             if kind := self._kind_of_change(entry, leaf):
@@ -209,7 +209,7 @@ class _Search:
         return is_file and self._with_modes and entry.executable != (leaf.mode == EXECUTABLE)
 
     def _same_content(self, entry: Entry, leaf: TreeEntry) -> bool:
-        """Line ends of another system are the same content: git writes them where it is configured to."""
+        """Whether the contents are equal. CRLF and LF are equal: git converts them if it is configured to."""
         try:
             if entry.kind is EntryKind.SYMLINK:
                 return blob_id(self._files.link_target(entry.path), self._oid_length) == leaf.oid
@@ -219,7 +219,7 @@ class _Search:
                 self._complete = False
                 return entry.size == leaf.size
             content = self._files.read(RepoPath(show_path(entry.path)), _READ_BYTES)
-        except SandboxError:  # it went, or became something else, meanwhile
+        except SandboxError:  # it was removed or replaced meanwhile
             return False
         if blob_id(content, self._oid_length) == leaf.oid:
             return True

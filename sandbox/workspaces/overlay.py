@@ -1,7 +1,7 @@
-"""Worktrees as overlays over a shared pristine checkout: all that is done costs what changed.
+"""Worktrees as overlays over a shared pristine checkout: the cost of every operation depends on the changes only.
 
-Beside the mounted root lie the task's upper and work directory and a file with the name of the tree below; the mount
-can be made again from them after a reboot.
+The layers directory has the task's upper and work directories and a file with the id of the tree below. After a reboot
+the overlay is mounted again from them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BASE = "base"
 
 
 class Overlay:
-    """The layout for a controller that may mount."""
+    """The layout for a controller that has the right to mount."""
 
     kind: Kind = "overlay"
 
@@ -55,9 +55,9 @@ class Overlay:
         if not layers.lower.is_dir():
             raise SandboxError(
                 ErrorCode.INTERNAL,
-                f"The pristine checkout below {site.root.name} is gone",
+                f"The pristine checkout below {site.root.name} is missing",
                 details=str(layers.lower),
-                hint="The task's changes are safe in its upper directory; fetch the base commit again.",
+                hint="The task's changes are kept in its upper directory. Fetch the base commit again.",
             )
         site.root.mkdir(exist_ok=True, mode=0o755)
         try:
@@ -65,7 +65,7 @@ class Overlay:
         except OSError as error:
             raise SandboxError(
                 ErrorCode.INTERNAL,
-                f"The worktree {site.root.name} cannot be mounted",
+                f"The worktree {site.root.name} could not be mounted",
                 details=error.strerror or str(error),
                 hint="Run the controller as root, or set workspaces.worktree = 'plain' for new tasks.",
             ) from error
@@ -107,10 +107,10 @@ class Overlay:
 
 @dataclass(frozen=True)
 class _View:
-    """An upper directory over a tree, beside another tree.
+    """An upper directory over a tree, compared with another tree, the head.
 
-    `known`: leaves of the tree below at the paths that the upper directory speaks of. `head`: leaves of the other
-    tree there, and wherever the two trees differ. `moved_from`: leaves of the tree below where they differ.
+    `known`: leaves of the tree below, at the paths of the upper directory. `head`: leaves of the head at these paths,
+    and wherever the two trees differ. `moved_from`: leaves of the tree below where they differ.
     """
 
     upper: Upper
@@ -136,16 +136,16 @@ class _View:
         return cls(upper, known, head, moved_from)
 
     def is_hidden(self, path: bytes) -> bool:
-        """Whether the upper directory has another say on this path than the tree below."""
+        """Whether the upper directory replaces or deletes this path of the tree below."""
         return path in self.upper.hidden or inside(path, self.upper.hidden)
 
     def shows_below(self, path: bytes) -> bool:
-        """Whether the leaf of the tree below is what one sees at this path."""
+        """Whether the leaf of the tree below is visible at this path."""
         return not self.is_hidden(path) and (path in self.known or path in self.moved_from)
 
 
 def _moved(git: Git, below: str, other: str) -> Sequence[RawChange]:
-    """Leaves in which two trees differ; a commit that this controller made has told already."""
+    """The difference of two trees. It is cached if this controller made the commit."""
     if below == other:
         return ()
     known = git.known.moves.get((below, other))
@@ -156,7 +156,7 @@ def _moved(git: Git, below: str, other: str) -> Sequence[RawChange]:
 
 
 def _enter_tracked(folder: Path, upper: Upper, rules: IgnoreRules, tracked: Collection[bytes]) -> None:
-    """Look into ignored directories after all where they hold tracked files."""
+    """Read ignored directories that have tracked files."""
     folders = folders_above(tracked)
 
     def skip(path: bytes) -> bool:
@@ -190,7 +190,7 @@ def _layers(site: Site) -> Layers:
 
 
 def base_of(layers: Path) -> str:
-    """Tree below an overlay, from its own record. Raises: `internal` when that is damaged or missing."""
+    """The id of the tree below an overlay, from its file. Raises: `internal` if that is damaged or missing."""
     try:
         below = (layers / _BASE).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
@@ -200,6 +200,6 @@ def base_of(layers: Path) -> str:
             ErrorCode.INTERNAL,
             f"The layers of worktree {layers.name} are damaged",
             details=str(layers / _BASE),
-            hint="Close the task with --delete --discard; its commits are in the cache clone.",
+            hint="Close the task with --delete --discard. Its commits are kept in the cache clone.",
         )
     return below

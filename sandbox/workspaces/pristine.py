@@ -1,4 +1,4 @@
-"""Pristine checkouts: one immutable checkout a tree, shared by the worktrees above it and by all who only read."""
+"""Pristine checkouts: one immutable checkout per tree, shared by the overlays above it and by readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.git.process import Git
 
 
 def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
-    """What to write for the leaves of a tree; submodules are left out."""
+    """The files of a tree to write. Submodules are left out."""
     leaves = [e for e in entries if e.mode != GITLINK]
     contents = read_blobs(git, [e.oid for e in leaves])
     for entry, content in zip(leaves, contents, strict=True):
@@ -23,20 +23,20 @@ def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
 
 
 def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, owner: tuple[int, int] | None) -> Path:
-    """The checkout of a tree, or of some entries of one, at `path`; made beside and renamed when it is not there.
+    """Return the checkout of a tree, or of some of its entries, at `path`; create it if missing.
 
-    Never mounted writable. Symlinks are laid out as they are; whoever reads goes through `files/`. The caller holds
-    its lock. Raises: `quota_exceeded`, `unsafe_repository`.
+    Created in a temporary directory, then renamed. Never mounted writable. Symlinks are written unchanged: read through
+    `files/` only. The caller holds its lock. Raises: `quota_exceeded`, `unsafe_repository`.
     """
     if path.is_dir():
-        os.utime(path)  # when it was last asked for: see `collect`
+        os.utime(path)  # the time of last use, for `collect`
         return path
     entries = list_tree(git, source) if isinstance(source, str) else source
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         check_out(beside, file_specs(git, entries), owner)
-        make_durable(beside)  # else a power failure could leave empty files that pass for the base's
+        make_durable(beside)  # else a power failure could leave empty files in the base
         beside.rename(path)
     finally:
         remove_tree(beside)
@@ -44,7 +44,7 @@ def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, own
 
 
 def collect(folder: Path, in_use: Collection[str], unused_s: float) -> list[str]:
-    """Remove checkouts in `folder` that no worktree lies above and nobody asked for in a while. Returns their names.
+    """Remove checkouts in `folder` that are not in use and were not requested for `unused_s`. Returns their names.
 
     The caller holds the lock under which `in_use` was read.
     """

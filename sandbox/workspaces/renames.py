@@ -1,7 +1,7 @@
-"""Renames in a working state: a new file with exactly the content of one that is gone.
+"""Detect exact renames in a worktree: an added file with the same content as a deleted one.
 
-Found by object id alone, so it costs one git process, and none when nothing was both added and deleted. Renames with
-edits are the diff's business: they need the contents of both sides.
+Only object ids are compared, so it costs one git process, and none unless files were both added and deleted. Renames
+with edits are detected by the diff, because they need the contents of both sides.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sandbox.policy.paths import show_path
 from sandbox.workspaces.changes import Changes
 
 _Content = tuple[bool, str]
-"""Whether it is a link, and the object id."""
+"""Whether it is a symlink, and the object id."""
 
 
 def with_exact_renames(git: Git, head: str, changes: Changes) -> tuple[Change, ...]:
-    """The changes as shown, with pairs of a deleted and an added file of the same content joined into one."""
+    """The shown changes, with pairs of a deleted and an added file of equal content merged into renames."""
     gone = [c.path for c in changes.tree if c.content is None]
-    new = [c for c in changes.tree if c.content]  # an empty file says nothing about where it came from
-    if not gone or not new or sum(len(path) + 1 for path in gone) > ARGUMENT_BYTES:  # a mass deletion is shown as it is
+    new = [c for c in changes.tree if c.content]  # an empty file has no origin
+    if not gone or not new or sum(len(path) + 1 for path in gone) > ARGUMENT_BYTES:  # mass deletions: not paired
         return changes.shown
     origins = {path: (e.mode == SYMLINK, e.oid) for path, e in files_at(git, head, gone).items()}
     return pair_up(changes.shown, new, origins, len(head))
@@ -33,7 +33,7 @@ def with_exact_renames(git: Git, head: str, changes: Changes) -> tuple[Change, .
 def pair_up(
     shown: Sequence[Change], new: Sequence[TreeChange], gone: dict[bytes, _Content], oid_length: int
 ) -> tuple[Change, ...]:
-    """Each deleted path is the origin of one added path at most, the first in order. Pure."""
+    """Merge renames. Each deleted path is the origin of at most one added path, the first in order. Pure."""
     origins: dict[_Content, list[str]] = {}
     for raw in sorted(gone, reverse=True):
         origins.setdefault(gone[raw], []).append(show_path(raw))

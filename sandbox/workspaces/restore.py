@@ -1,8 +1,8 @@
-"""Turn a worktree that holds one tree into another: only what differs is touched, and all of it or nothing.
+"""Change a worktree from one tree to another: only differing paths are written, all of them or none.
 
-Each path is compared with what it should hold right before it is replaced, so nothing that nobody has seen is lost: an
-edit from outside, or an ignored file in the place of a tracked one, ends the restore and what was done is taken back.
-Links are never followed; one that is in the way is removed itself, and put back if the restore fails.
+Each path is compared with its expected content right before it is replaced, so no unknown content is lost: an external
+edit, or an ignored file in the place of a tracked one, stops the restore, and its earlier steps are reverted. Symlinks
+are never followed; one that is in the way is removed itself, and put back if the restore fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Owner = tuple[int, int] | None
 
 @dataclass(frozen=True)
 class _State:
-    """One path: its git mode and object id, both empty when nothing is there. `link`: the target of a link."""
+    """One path: its git mode and object id, both empty for no file. `link`: the target of a symlink."""
 
     mode: str = ""
     oid: str = ""
@@ -44,11 +44,11 @@ class _Step:
 def restore_tree(
     git: Git, files: WorktreeFiles, before: str, after: str, owner: Owner, left_out: Iterable[str] = ()
 ) -> int:
-    """Make a worktree that holds the tree (or commit) `before` hold `after`. Returns the number of paths changed.
+    """Change a worktree from the tree (or commit) `before` to `after`. Returns the number of changed paths.
 
-    `left_out`: names that no tree can hold, so `before` does not say what is there. The caller holds the task's lock
-    and nothing runs in the task. Raises: `conflict` when a path is not what `before` says, `unsafe_path` when what is
-    there cannot be replaced; then the worktree is as it was.
+    `left_out`: names that cannot be in a tree, so `before` does not have their content. The caller holds the task's
+    lock, and no check runs in the task. Raises: `conflict` if a path differs from `before`, `unsafe_path` if a path
+    cannot be replaced; the worktree is then unchanged.
     """
     links = {path for path in left_out if _is_link(files, RepoPath(path))}
     steps = plan_steps(diff_trees(git, before, after))
@@ -68,8 +68,8 @@ def restore_tree(
 
 
 def plan_steps(changes: Sequence[RawChange]) -> list[_Step]:
-    """Removals first: a directory may take the place of a file, or the reverse. A submodule is nothing on disk, but a
-    file may come or go in its place. Pure.
+    """Plan the steps, removals first: a directory may replace a file, or the reverse. Submodules have no files on disk,
+    but a file may be added or removed in their place. Pure.
 
     Raises: `unsafe_path` for a name that may not exist on disk.
     """
@@ -83,14 +83,14 @@ def _side(mode: str, oid: str | None) -> _State:
 
 
 def _checked(raw: bytes) -> RepoPath:
-    """Not the callers' grammar: a repository may hold names that no caller may write, a backslash for one."""
+    """Check a path of a tree. Wider than the grammar for callers: a tree may have names with a backslash, for one."""
     if any(name in {b"", b".", b".."} or is_dotgit(name) for name in raw.split(b"/")):
-        raise SandboxError(ErrorCode.UNSAFE_PATH, "The tree holds a name that may not be on disk", details=ascii(raw))
+        raise SandboxError(ErrorCode.UNSAFE_PATH, "The tree has a name that is not allowed on disk", details=ascii(raw))
     return RepoPath(show_path(raw))
 
 
 def _clear_links(files: WorktreeFiles, step: _Step) -> Iterator[_Step]:
-    """Links where a new path needs directories; the look at the task has left them out or they would be in `before`."""
+    """Remove symlinks where a new path needs directories. They were left out of `before`, or they would be in it."""
     if step.before.oid or not step.after.oid:
         return
     parents = step.path.split("/")[:-1]
@@ -108,12 +108,12 @@ def _clear_links(files: WorktreeFiles, step: _Step) -> Iterator[_Step]:
 def _is_link(files: WorktreeFiles, path: RepoPath) -> bool:
     try:
         return files.kind(path) is EntryKind.SYMLINK
-    except SandboxError:  # deeper than any path may be: nothing of a tree goes there
+    except SandboxError:  # deeper than the limit: no path of a tree is there
         return False
 
 
 def _under_links(git: Git, after: str, links: Iterable[str]) -> list[_Step]:
-    """Files whose place a link has taken that no tree can hold: the trees alone do not tell that they are gone."""
+    """Steps for files that were replaced by a symlink that cannot be in a tree: the trees do not show this change."""
     leaves = files_at(git, after, map(path_bytes, links))
     return [_Step(RepoPath(show_path(path)), _State(), _State(e.mode, e.oid)) for path, e in leaves.items()]
 
@@ -126,9 +126,9 @@ def _require_known(files: WorktreeFiles, step: _Step, links: Set[str]) -> _State
     if not same and not already and not left_out:
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"{step.path} is not what the task's state says",
-            details="It changed meanwhile, or an ignored file is in its place.",
-            hint="Move it away and repeat; the task is as it was.",
+            f"{step.path} differs from the task's recorded state",
+            details="It was changed meanwhile, or an ignored file is in its place.",
+            hint="Move it away and try again. The task was not changed.",
         )
     return found
 
@@ -147,7 +147,7 @@ def _current(files: WorktreeFiles, path: RepoPath, step: _Step) -> _State:
     raise SandboxError(
         ErrorCode.UNSAFE_PATH,
         f"{path} cannot be replaced: it is a directory or a special file",
-        hint="`sandbox task fork` makes a new worktree from the same snapshot.",
+        hint="`sandbox task fork` creates a new worktree from the same snapshot.",
     )
 
 
@@ -162,7 +162,7 @@ def _put(files: WorktreeFiles, path: RepoPath, state: _State, content: bytes | N
 
 
 def _take_back(git: Git, files: WorktreeFiles, done: Sequence[_Step], owner: Owner) -> None:
-    """What cannot be put back, or not be read because the disk is full, is in a snapshot still; the other paths can."""
+    """Revert steps. Paths that fail (e.g. a full disk) are skipped: a snapshot still has their content."""
     contents = _as_far_as_read(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
     for step in reversed(done):
         content = next(contents, None) if _is_stored(step) else step.before.link
@@ -172,7 +172,7 @@ def _take_back(git: Git, files: WorktreeFiles, done: Sequence[_Step], owner: Own
 
 
 def _is_stored(step: _Step) -> bool:
-    """Whether what was there is to be asked of git."""
+    """Whether the old content is in git."""
     return bool(step.before.oid) and step.before.link is None
 
 

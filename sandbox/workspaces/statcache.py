@@ -1,13 +1,13 @@
-"""What a plain worktree looked like when it was last read: the leaves of a tree, and stamps of the files that were so.
+"""The stat cache of a plain worktree: the leaves of a tree, with stamps of the files that were equal to them.
 
-Theory. A status has to know that no file differs from the head. Reading all costs seconds, so a file with the stamp
-under which it was read is believed (files/stamps.py says when a stamp is evidence, THREATS H26). The index lists the
-leaves of one tree by directory; when the head moves it follows along the difference of the two trees, so the head is
-not listed again either. A leaf has a stamp only after its bytes were compared with it, never on hearsay.
+Theory. A status must prove that no file differs from the head. Reading all files takes seconds, so a file that still
+has the stamp of its last read counts as unchanged (files/stamps.py explains when a stamp is evidence, THREATS H26). The
+index lists the leaves of one tree by directory. When the head moves, the index is updated by the difference of the two
+trees, so the head is not listed again. A leaf gets a stamp only after its bytes were compared.
 
-The file lies in the home, where no guest reaches. It is a note: damaged, of another program version, of a time before
-the last boot or on a file system whose times prove nothing, it is as if it were not there. Per directory it keeps one
-run of bytes each for names, leaves and stamps; an untouched directory is compared as a whole (docs/adr/0015).
+The file is in the home, which guests cannot reach. It is only a cache: it is ignored if it is damaged, of another
+program version, from before the last boot, or on a file system with unreliable times. It stores one byte string each
+for names, leaves and stamps of a directory; an unchanged directory is compared as a whole (docs/adr/0015).
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from sandbox.store.home import write_atomically
 
 _log = logging.getLogger(__name__)
 _MAGIC = b"sandbox-stat-1\n"
-_HEAD = struct.Struct("<36sIII")  # boot, checksum of all behind, length of an object id, number of directories
+_HEAD = struct.Struct("<36sIII")  # boot, checksum of the rest, length of an object id, number of directories
 _FOLDER = struct.Struct("<III")  # bytes of the path, bytes of the names, number of names
 _MODES = (REGULAR, EXECUTABLE, SYMLINK, GITLINK)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_SHARE = 50  # written again when a fiftieth of it is new
-_READ_BYTES = 100_000  # read in the time one name costs
+_SHARE = 50  # the file is rewritten when a fiftieth of it is new
+_READ_BYTES = 100_000  # bytes read in the time of one name
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Where a worktree's index is kept, and the mark of guests that may be at work in it."""
+    """The files of a worktree's stat cache: the index, and the time mark of running guests."""
 
     index: Path
     guests: Path
@@ -54,25 +54,25 @@ class Memory:
         self.guests.unlink(missing_ok=True)
 
     def horizon(self) -> Horizon:
-        """For files that are read from now on. The clock first: a guest that starts between is younger than it."""
+        """The horizon for files read from now on. The clock is read first, so a guest that starts later is newer."""
         now_ns = coarse_now_ns()
         return Horizon.of(now_ns, guest_since_ns(self.guests))
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Leaves of one directory. `oids` holds, in the order of the names, a mode's number and an object id each."""
+    """The leaves of one directory. `oids`: for each name, in order, the number of its mode and its object id."""
 
     known: Known
     oids: bytes
 
 
 Leaf = tuple[bytes, bytes]
-"""Mode's number and object id; stamp."""
+"""The mode's number and object id; the stamp."""
 
 
 class Index:
-    """The leaves of `tree` by directory, some with a stamp. `news`: how much is in it that its file does not have."""
+    """The leaves of `tree` by directory, some with a stamp. `news`: the amount of changes since it was saved."""
 
     def __init__(self, tree: str, folders: dict[bytes, Folder], news: int) -> None:
         self.tree = tree
@@ -81,7 +81,7 @@ class Index:
 
     @classmethod
     def of(cls, git: Git, tree: str) -> Index:
-        """The leaves of a tree as git lists them, without any stamp."""
+        """Build the index of a tree from git's listing, without stamps."""
         found: dict[bytes, dict[str, Leaf]] = defaultdict(dict)
         entries = list_tree(git, tree, sizes=False)
         for entry in entries:
@@ -90,11 +90,11 @@ class Index:
         return cls(tree, {folder: _folder(leaves) for folder, leaves in found.items()}, len(entries))
 
     def count(self) -> int:
-        """How many leaves there are."""
+        """The number of leaves."""
         return sum(len(f.oids) for f in self.folders.values()) // self._width
 
     def entries(self, leave_out: Iterable[bytes]) -> dict[bytes, TreeEntry]:
-        """Leaves by path, without those of some directories."""
+        """The leaves by path, except those of the directories `leave_out`."""
         left_out = set(leave_out)
         return {
             path: TreeEntry(path, _MODES[leaf[0]], leaf[1:].hex(), None)
@@ -103,7 +103,7 @@ class Index:
         }
 
     def move(self, git: Git, tree: str) -> None:
-        """Make it the index of another tree, at the cost of the difference. Leaves that differ lose their stamp."""
+        """Update the index to another tree, at the cost of the difference. Leaves that differ lose their stamp."""
         moved: dict[bytes, Leaf | None] = {}
         for change in diff_trees(git, self.tree, tree):
             there = change.new_oid is not None
@@ -112,13 +112,13 @@ class Index:
         self.tree = tree
 
     def learn(self, stamps: Mapping[bytes, bytes], horizon: Horizon) -> None:
-        """Files whose bytes were compared with their leaves, under these stamps; only those that prove something."""
+        """Store the stamps of files that were compared with their leaves. Stamps that prove no equality are skipped."""
         proven = {path: stamp for path, stamp in stamps.items() if horizon.has_passed(stamp)}
         self._put({path: (b"", stamp) for path, stamp in proven.items()})
         self.news += sum(_size(stamp) // _READ_BYTES for stamp in proven.values())
 
     def is_worth_keeping(self) -> bool:
-        """Whether writing it costs less than what it saves the next time."""
+        """Whether saving it costs less than it saves next time."""
         return self.news > self.count() // _SHARE
 
     @property
@@ -132,7 +132,7 @@ class Index:
             yield prefix + name, found.oids[number * width : (number + 1) * width]
 
     def _put(self, changes: Mapping[bytes, Leaf | None]) -> None:
-        """Set or drop leaves; an empty leaf keeps what is there and sets the stamp only."""
+        """Set or remove leaves. An empty leaf sets only the stamp."""
         by_folder: dict[bytes, dict[str, Leaf | None]] = defaultdict(dict)
         for path, leaf in changes.items():
             folder, name = posixpath.split(path)
@@ -178,30 +178,30 @@ def _size(stamp: bytes) -> int:
 
 
 def index_of(git: Git, tree: str, root: Path, memory: Memory | None) -> Index:
-    """The index of a tree for the worktree at `root`: the kept one moved there, or one without stamps."""
+    """The index of a tree for the worktree at `root`: the saved one, updated to it, or a new one without stamps."""
     kept = load(memory.index) if memory and keeps_times(root) else None
     if kept is None or len(kept.tree) != len(tree):
         return Index.of(git, tree)
     if kept.tree != tree:
         try:
             kept.move(git, tree)
-        except (SandboxError, ValueError):  # its tree is not in the clone any more
+        except (SandboxError, ValueError):  # its tree is no longer in the clone
             return Index.of(git, tree)
     return kept
 
 
 def keep(index: Index, root: Path, memory: Memory | None) -> None:
-    """Write the index for the next time, when that is worth it. That it cannot be written is no failure."""
+    """Save the index if that is worth it. A failure is only logged."""
     if memory is None or not index.is_worth_keeping() or not keeps_times(root):
         return
     try:
         save(index, memory.index)
     except OSError as error:
-        _log.info("the index %s is not kept: %s", memory.index.name, error)
+        _log.info("the index %s could not be saved: %s", memory.index.name, error)
 
 
 def save(index: Index, path: Path) -> None:
-    """Write an index whole."""
+    """Write an index to a file, atomically."""
     body = bytearray(index.tree.encode())
     for folder, found in index.folders.items():
         known = found.known
@@ -212,7 +212,7 @@ def save(index: Index, path: Path) -> None:
 
 
 def load(path: Path) -> Index | None:
-    """A kept index, or None for a file that is not there, not whole, or from before the last boot."""
+    """Load an index. None if the file is missing, damaged, or from before the last boot."""
     try:
         content = path.read_bytes()
         boot, checksum, length, folders = _HEAD.unpack_from(content, len(_MAGIC))
@@ -239,5 +239,5 @@ def _read_folders(body: memoryview, length: int, folders: int) -> dict[bytes, Fo
 
 
 def _boot() -> bytes:
-    """What the kernel calls this boot. Times of before it may be older than the bytes they stand for."""
+    """The kernel's id of this boot. Times from before it may be older than the file's bytes."""
     return _BOOT.read_bytes().strip()

@@ -540,7 +540,7 @@ def test_a_layout_that_fails_half_way_leaves_nothing(
     def fail(*_: object) -> None:
         raise OSError("no space")
 
-    for module in ("overlay", "plain"):
+    for module in ("overlay", "full_checkout"):
         monkeypatch.setattr(f"sandbox.workspaces.{module}.write_mask", fail)
     with pytest.raises(OSError, match="no space"):
         lay(source)

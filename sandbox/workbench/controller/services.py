@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.git.shutdown import Ending
-from sandbox.models import Actor, Host
+from sandbox.models import Actor
 from sandbox.store.home import Home, default_home, home_at
 from sandbox.workbench.controller.background_threads import BackgroundThreads
 from sandbox.workbench.controller.lazy import Lazy
@@ -246,11 +246,7 @@ class Parts:
         """Parse a remote URL under the rules of this surface and the settings. Raises: `invalid_input`."""
         allow_file = self.allow_file or self.settings.remotes.allow_file
         ours = self.settings.remotes
-        forges = {
-            **remotes.FORGES,
-            **{name.lower(): Host.GITHUB for name in ours.github_hosts},
-            **{name.lower(): Host.GITLAB for name in ours.gitlab_hosts},
-        }
+        forges = remotes.map_hosts({h.setting: getattr(ours, h.setting) for h in remotes.FORGE_HOSTS.values()})
         try:
             return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
         except SandboxError as error:

@@ -5,29 +5,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project
-from sandbox.models import Host
+from sandbox.forges.table import FORGE_ROWS, ForgeRow, compare_url
 from sandbox.remotes import Remote
-from sandbox.workbench.controller.lazy import Lazy
 from sandbox.workbench.controller.services import Parts
-
-if TYPE_CHECKING:
-    from sandbox.forges import github, gitlab
-else:  # each client takes 0.1 s to import
-    github = Lazy("sandbox.forges.github")
-    gitlab = Lazy("sandbox.forges.gitlab")
-
-_COMPARE = {
-    "bitbucket.org": "https://{host}/{path}/pull-requests/new?source={head}&dest={base}",
-    "codeberg.org": "https://{host}/{path}/compare/{base}...{head}",
-    "gitea.com": "https://{host}/{path}/compare/{base}...{head}",
-}
-"""Hosts without forge support here that have a web page for a new pull request. One row each."""
-
 
 _NAME_IT = (
     "If it is a GitHub Enterprise or GitLab server, add it to remotes.github_hosts or remotes.gitlab_hosts "
@@ -37,18 +21,30 @@ _NAME_IT = (
 
 @contextmanager
 def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
-    """Connect to the forge of a remote's project; the connection is closed at the end."""
-    forge: Forge = github.GitHub(project) if remote.host is Host.GITHUB else gitlab.GitLab(project)
+    """The way to a remote's project."""
+    forge = _row_of(remote).connect(project)
     try:
         yield forge
     finally:
         forge.close()
 
 
+def has_forge(remote: Remote) -> bool:
+    """Whether there is an adapter for the remote's host."""
+    return remote.host in FORGE_ROWS
+
+
 def require_forge(remote: Remote, head: str, base: str) -> None:
-    """Raises: `forge_unsupported`, see `unsupported_forge`."""
-    if remote.host is Host.UNKNOWN:
+    """Raises: `forge_unsupported`, see `no_forge`."""
+    if not has_forge(remote):
         raise no_forge(remote, head, base)
+
+
+def _row_of(remote: Remote) -> ForgeRow:
+    row = FORGE_ROWS.get(remote.host)
+    if row is None:
+        raise SandboxError(ErrorCode.FORGE_UNSUPPORTED, _no_adapter(remote), hint=_NAME_IT)
+    return row
 
 
 def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> SandboxError:
@@ -56,29 +52,20 @@ def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> S
     page = page or compare_url(remote, head, base)
     return SandboxError(
         ErrorCode.FORGE_UNSUPPORTED,
-        f"{_told(remote)} is not a supported forge, so no pull request can be opened",
+        _no_adapter(remote),
         details=f"branch {head}, into {base}",
         hint=f"Open it in a browser: {page}" if page else _NAME_IT,
     )
 
 
-def _told(remote: Remote) -> str:
-    return remote.hostname if remote.protocol != "file" else "A local path"
-
-
-def compare_url(remote: Remote, head: str, base: str) -> str | None:
-    """The page for a new pull request on a host without forge support here; None if unknown."""
-    page = _COMPARE.get(remote.hostname)
-    path = f"{remote.owner}/{remote.name}"
-    names = {"head": quote(head, safe=""), "base": quote(base, safe="")}
-    return page.format(host=remote.hostname, path=quote(path), **names) if page else None
+def _no_adapter(remote: Remote) -> str:
+    place = remote.hostname if remote.protocol != "file" else "A local path"
+    return f"{place} is no forge that pull requests can be opened on from here"
 
 
 def project_of(parts: Parts, remote: Remote) -> Project:
-    """The project of a remote on its forge, with its credential.
-
-    Raises: `auth_failed` without a token; `invalid_input` for an unusable `remotes.api_urls`.
-    """
+    """Where a remote's project is on its forge, and what opens it. Raises: `auth_failed` without a token."""
+    row = _row_of(remote)
     credential = parts.token(remote)
     if credential is None:
         raise SandboxError(
@@ -87,23 +74,14 @@ def project_of(parts: Parts, remote: Remote) -> Project:
             hint=f"Store one: sandbox credentials set {remote.hostname} (required scopes: docs/pull-requests.md).",
         )
     web = f"https://{_authority(remote)}"
-    api_url = _api_url(parts, remote, web)
+    api_url = _configured_api_url(parts, remote) or row.api_url(remote.hostname, web)
     return Project(
         hostname=remote.hostname,
-        path=project_path(remote, api_url),
+        path=row.project_path(remote, api_url),
         api_url=api_url,
         web_url=web,
         credential=credential,
     )
-
-
-def project_path(remote: Remote, api_url: str) -> str:
-    """The project path on its forge. A GitLab below a URL path has this path in its https URLs, not in its ssh URLs."""
-    path = f"{remote.owner}/{remote.name}"
-    below = urlsplit(api_url).path.removesuffix("/api/v4").strip("/")
-    if remote.host is Host.GITLAB and remote.protocol != "ssh" and below:
-        return path.removeprefix(f"{below.lower()}/")
-    return path
 
 
 def _authority(remote: Remote) -> str:
@@ -112,24 +90,16 @@ def _authority(remote: Remote) -> str:
     return f"{host}:{remote.port}" if remote.port and remote.protocol == "https" else host
 
 
-def _api_url(parts: Parts, remote: Remote, web: str) -> str:
+def _configured_api_url(parts: Parts, remote: Remote) -> str:
     ours = parts.settings.remotes
     configured = {name.lower(): url for name, url in ours.api_urls.items()}.get(remote.hostname, "").rstrip("/")
-    if configured:
-        return _checked(configured, allow_http=ours.allow_http)
-    if remote.host is Host.GITLAB:
-        return f"{web}/api/v4"
-    return "https://api.github.com" if remote.hostname == "github.com" else f"{web}/api/v3"
-
-
-def _checked(url: str, *, allow_http: bool) -> str:
-    if not _is_usable(url, allow_http=allow_http):
+    if configured and not _is_usable(configured, allow_http=ours.allow_http):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            f"remotes.api_urls: {url!r} cannot be used",
-            hint="Use https://HOST/PATH, without a user name, query or fragment.",
+            f"remotes.api_urls: {configured!r} cannot be used",
+            hint="It is https://HOST/PATH, without a user name, query or fragment.",
         )
-    return url
+    return configured
 
 
 def _is_usable(url: str, *, allow_http: bool) -> bool:

@@ -16,7 +16,7 @@ from sandbox.forges.forge import Forge, Found, Project, Proposal
 from sandbox.forges.rollup import verdict_of
 from sandbox.gate import Step
 from sandbox.git.objects import resolve_ref
-from sandbox.models import Actor, CiVerdict, Host, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
+from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.text import one_line
 from sandbox.workbench.checks.gate import require_open
@@ -24,7 +24,7 @@ from sandbox.workbench.controller.journaling import recorded
 from sandbox.workbench.controller.lazy import Lazy
 from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.delivery import description, push, secret_scan
-from sandbox.workbench.delivery.forge import forge_of, no_forge, project_of, require_forge
+from sandbox.workbench.delivery.forge import forge_of, has_forge, no_forge, project_of, require_forge
 from sandbox.workbench.repositories.clone import cache_of
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.approved_state import require_approved
@@ -60,7 +60,7 @@ def open_pull(
     task = find_task(parts.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
     remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
-    project = project_of(parts, remote) if remote.host is not Host.UNKNOWN else None
+    project = project_of(parts, remote) if has_forge(remote) else None
     if project is not None:
         _require_base(parts, task)
     if tell is not None:

@@ -13,12 +13,12 @@ from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
 from sandbox.git.transport import Access, remote_branch
-from sandbox.models import Delivery, Host, PullState, PushResult, Repository, Task, TaskStatus
+from sandbox.models import Delivery, PullState, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
 from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import require_open, require_state, state_of
 from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.delivery.forge import forge_of, project_of
+from sandbox.workbench.delivery.forge import forge_of, has_forge, project_of
 from sandbox.workbench.repositories.clone import cache_of
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import editing
@@ -104,7 +104,7 @@ def _require_open_if_ready(parts: Parts, task: Task, remote: Remote) -> None:
     try:
         require_open(parts, task, Step.READY_PR)
     except SandboxError:
-        if remote.host is not Host.UNKNOWN and _is_ready(parts, task, remote):
+        if has_forge(remote) and _is_ready(parts, task, remote):
             raise
 
 

@@ -104,11 +104,13 @@ TAKEN = {
     "fence-only": Taken(f"```\n{GIT}```"),
     "mail": Taken(f"From 1 Mon\nSubject: x\n\n- an item\n---\n f.txt | 2 +-\n\n{GIT}-- \n2.39.5\n\n"),
     "no-newline-after-the-patch": Taken(PLAIN.removesuffix("\n")),
-    "wrong-line": Taken(PLAIN.replace("@@ -3,3 +3,3 @@", "@@ -40,3 +40,3 @@"), note="line 40, its lines are at line 3"),
+    "wrong-line": Taken(
+        PLAIN.replace("@@ -3,3 +3,3 @@", "@@ -40,3 +40,3 @@"), note="line 40; the hunk matched at line 3"
+    ),
     "line-0": Taken(PLAIN.replace("-3,3", "-0,3"), note="at line 3"),
     "no-numbers": Taken(PLAIN.replace("@@ -3,3 +3,3 @@", "@@"), note="at line 3"),
     "no-numbers-twice": Taken(PLAIN.replace("@@ -3,3 +3,3 @@", "@@ ... @@ def f():"), note="at line 3"),
-    "wrong-counts": Taken(PLAIN.replace("-3,3 +3,3", "-3,9 +3,1"), note="counts 9 and 1 lines, there are 3 and 3"),
+    "wrong-counts": Taken(PLAIN.replace("-3,3 +3,3", "-3,9 +3,1"), note="counts 9 and 1 lines; the hunk has 3 and 3"),
     "counts-too-small": Taken(PLAIN.replace("-3,3 +3,3", "-3,1 +3,1"), note="counts 1 and 1"),
     "missing-counts": Taken(PLAIN.replace("-3,3 +3,3", "-3 +3"), note="counts 1 and 1"),
     "wrong-counts-then-another-file": Taken(
@@ -141,10 +143,10 @@ TAKEN = {
         {"f.txt": b"z\n"},
         {"f.txt": b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n"},
     ),
-    "windows-patch": Taken(crlf(GIT), note="dropped"),
-    "windows-body-only": Taken(f"--- a/f.txt\n+++ b/f.txt\n@@ -3,3 +3,3 @@\n{crlf(BODY)}", note="dropped"),
+    "windows-patch": Taken(crlf(GIT), note="changed to LF"),
+    "windows-body-only": Taken(f"--- a/f.txt\n+++ b/f.txt\n@@ -3,3 +3,3 @@\n{crlf(BODY)}", note="changed to LF"),
     "windows-file": Taken(
-        PLAIN, {"f.txt": crlf(EDITED.decode()).encode()}, {"f.txt": WINDOWS}, note="Windows line ends kept"
+        PLAIN, {"f.txt": crlf(EDITED.decode()).encode()}, {"f.txt": WINDOWS}, note="CRLF line endings were kept"
     ),
     "windows-both": Taken(crlf(PLAIN), {"f.txt": crlf(EDITED.decode()).encode()}, {"f.txt": WINDOWS}),
     "windows-file-as-git-shows-it": Taken(
@@ -154,13 +156,19 @@ TAKEN = {
     ),
     "windows-new-file": Taken("--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\r\n", {"n": b"x\r\n"}, {"n": None}),
     "windows-patch-of-a-new-file": Taken(
-        "--- /dev/null\r\n+++ b/n\r\n@@ -0,0 +1 @@\r\n+x\r\n", {"n": b"x\n"}, {"n": None}, note="dropped"
+        "--- /dev/null\r\n+++ b/n\r\n@@ -0,0 +1 @@\r\n+x\r\n", {"n": b"x\n"}, {"n": None}, note="changed to LF"
     ),
     "no-newline-forgotten": Taken(
-        "--- f.txt\n+++ f.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n", {"f.txt": b"a\nc"}, {"f.txt": b"a\nb"}, note="no newline"
+        "--- f.txt\n+++ f.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n",
+        {"f.txt": b"a\nc"},
+        {"f.txt": b"a\nb"},
+        note="does not end with a newline",
     ),
     "no-newline-forgotten-and-lines-added": Taken(
-        "--- f.txt\n+++ f.txt\n@@ -1 +1,2 @@\n a\n+b\n", {"f.txt": b"a\nb"}, {"f.txt": b"a"}, note="no newline"
+        "--- f.txt\n+++ f.txt\n@@ -1 +1,2 @@\n a\n+b\n",
+        {"f.txt": b"a\nb"},
+        {"f.txt": b"a"},
+        note="does not end with a newline",
     ),
     "no-newline-on-both-sides": Taken(
         "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n",
@@ -285,58 +293,60 @@ REFUSED = {
     ),
     "rename-without-the-new-gate": Refused(RENAME, "without an expected hash", {"f.txt": TEXT, "g": None}, "g"),
     "rename-without-the-old-gate": Refused(RENAME, "without an expected hash", {"f.txt": TEXT, "g": None}, "f.txt"),
-    "rename-onto-a-file": Refused(RENAME, "exists already", {"f.txt": TEXT, "g": b"g\n"}),
+    "rename-onto-a-file": Refused(RENAME, "already exists", {"f.txt": TEXT, "g": b"g\n"}),
     "rename-of-nothing": Refused(RENAME, "does not exist", {"f.txt": None, "g": None}),
-    "rename-without-an-end": Refused("diff --git a/f.txt b/g\nrename from f.txt\n", "one it is to"),
-    "rename-and-copy": Refused(RENAME + "copy from f.txt\ncopy to g\n", "one it is to"),
+    "rename-without-an-end": Refused("diff --git a/f.txt b/g\nrename from f.txt\n", "one source and one target"),
+    "rename-and-copy": Refused(RENAME + "copy from f.txt\ncopy to g\n", "one source and one target"),
     "rename-of-an-edited-file": Refused(GIT + RENAME, "renames it in another", {"f.txt": TEXT, "g": None}),
-    "copy-onto-a-file": Refused(RENAME.replace("rename", "copy"), "exists already", {"f.txt": TEXT, "g": b"g\n"}),
+    "copy-onto-a-file": Refused(RENAME.replace("rename", "copy"), "already exists", {"f.txt": TEXT, "g": b"g\n"}),
     "copy-without-the-old-gate": Refused(
         RENAME.replace("rename", "copy"), "without an expected hash", {"f.txt": TEXT, "g": None}, "f.txt"
     ),
-    "header-twice": Refused("diff --git a/f.txt b/g\nrename from f.txt\nrename from g\n", "twice"),
-    "no-names": Refused("diff --git f.txt\nold mode 100644\nnew mode 100755\n", "cannot be told apart"),
+    "header-twice": Refused("diff --git a/f.txt b/g\nrename from f.txt\nrename from g\n", "repeated"),
+    "no-names": Refused("diff --git f.txt\nold mode 100644\nnew mode 100755\n", "cannot be separated"),
     "both-sides-missing": Refused(f"--- /dev/null\n+++ /dev/null\n{HUNK}", "names no file"),
     "new-and-there": Refused(f"diff --git a/f.txt b/f.txt\nnew file mode 100644\n{PLAIN}", "new or deleted"),
-    "two-places": Refused("--- f.txt\n+++ f.txt\n" + ONE_B, "fits at lines 1, 5", {"f.txt": TWICE}),
+    "two-places": Refused("--- f.txt\n+++ f.txt\n" + ONE_B, "matches at lines 1, 5", {"f.txt": TWICE}),
     "two-places-no-numbers": Refused(
-        "--- f.txt\n+++ f.txt\n" + ONE_B.replace(" -40,3 +40,3 @@", ""), "fits at lines 1, 5", {"f.txt": TWICE}
+        "--- f.txt\n+++ f.txt\n" + ONE_B.replace(" -40,3 +40,3 @@", ""), "matches at lines 1, 5", {"f.txt": TWICE}
     ),
     "many-places": Refused(
         "--- f.txt\n+++ f.txt\n@@ -40 +40 @@\n-a\n+b\n", "8, 9, 10 and more", {"f.txt": b"a\n" * 12}
     ),
     "two-places-by-line-ends": Refused(
-        "--- f.txt\n+++ f.txt\n" + ONE_B, "fits at lines 1, 5", {"f.txt": TWICE.replace(b"\n", b"\r\n")}
+        "--- f.txt\n+++ f.txt\n" + ONE_B, "matches at lines 1, 5", {"f.txt": TWICE.replace(b"\n", b"\r\n")}
     ),
-    "a-part-of-a-line": Refused("--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-wo\n+x\n", "fits nowhere"),
+    "a-part-of-a-line": Refused("--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-wo\n+x\n", "matches no place"),
     "a-part-of-the-last-line": Refused(
-        "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-a\n\\ No newline\n+x\n", "fits nowhere", {"f.txt": b"b\na-a"}
+        "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-a\n\\ No newline\n+x\n", "matches no place", {"f.txt": b"b\na-a"}
     ),
     "other-white-space": Refused(PLAIN.replace(" three", " three "), "line 3 of the file is 'three'"),
-    "tabs-for-blanks": Refused(PLAIN.replace(" three", " \tthree"), "fits nowhere", {"f.txt": b"  " + TEXT}),
-    "mixed-line-ends-in-the-file": Refused(PLAIN, "fits nowhere", {"f.txt": TEXT.replace(b"four\n", b"four\r\n")}),
-    "mixed-line-ends-in-the-patch": Refused(PLAIN.replace("-four\n", "-four\r\n"), "fits nowhere"),
+    "tabs-for-blanks": Refused(PLAIN.replace(" three", " \tthree"), "matches no place", {"f.txt": b"  " + TEXT}),
+    "mixed-line-ends-in-the-file": Refused(PLAIN, "matches no place", {"f.txt": TEXT.replace(b"four\n", b"four\r\n")}),
+    "mixed-line-ends-in-the-patch": Refused(PLAIN.replace("-four\n", "-four\r\n"), "matches no place"),
     "a-newline-that-is-there": Refused(
-        "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n", "fits nowhere", {"f.txt": b"a\n"}
+        "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n",
+        "matches no place",
+        {"f.txt": b"a\n"},
     ),
     "insertion-without-context": Refused("--- f.txt\n+++ f.txt\n@@ -3,0 +4 @@\n+x\n", "no context"),
-    "hunks-overlap": Refused(PLAIN + "@@ -4 +4 @@\n-four\n+4\n", "another hunk changes"),
-    "the-same-hunk-twice": Refused(PLAIN + HUNK, "another hunk changes"),
+    "hunks-overlap": Refused(PLAIN + "@@ -4 +4 @@\n-four\n+4\n", "overlaps another hunk"),
+    "the-same-hunk-twice": Refused(PLAIN + HUNK, "overlaps another hunk"),
     "the-same-insertion-twice": Refused(
-        "--- f.txt\n+++ f.txt\n" + "@@ -1 +1,2 @@\n one\n+x\n" * 2, "another hunk changes"
+        "--- f.txt\n+++ f.txt\n" + "@@ -1 +1,2 @@\n one\n+x\n" * 2, "overlaps another hunk"
     ),
-    "context-without-its-blank": Refused(
-        PLAIN.replace(" three\n-four", " three\nfour\n-four"), "outside of every hunk"
-    ),
-    "no-hunk-header": Refused(PLAIN.replace("@@ -3,3 +3,3 @@\n", ""), "outside of every hunk"),
-    "no-file-header": Refused(HUNK, "belongs to no file"),
+    "context-without-its-blank": Refused(PLAIN.replace(" three\n-four", " three\nfour\n-four"), "outside every hunk"),
+    "no-hunk-header": Refused(PLAIN.replace("@@ -3,3 +3,3 @@\n", ""), "outside every hunk"),
+    "no-file-header": Refused(HUNK, "A hunk has no file"),
     "empty-hunk": Refused("--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n", "has no lines"),
     "hunk-of-context": Refused("--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n one\n", "does not touch"),
     "cut-in-a-hunk": Refused(PLAIN.removesuffix(" five\n") + " fi", "the hunk has 'fi'"),
     "cut-after-a-line": Refused(PLAIN.removesuffix("\n five\n"), "in the middle of a hunk"),
-    "remark-without-a-line": Refused("--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n\\ No newline\n-one\n+x\n", "follows no line"),
+    "remark-without-a-line": Refused(
+        "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n\\ No newline\n-one\n+x\n", "no line before it"
+    ),
     "lines-after-the-last": Refused(
-        "--- f.txt\n+++ f.txt\n@@ -1,2 +1 @@\n-one\n\\ No newline\n-two\n+x\n", "follows one that is said to be"
+        "--- f.txt\n+++ f.txt\n@@ -1,2 +1 @@\n-one\n\\ No newline\n-two\n+x\n", "follows the one marked as the last"
     ),
     "another-tools-format": Refused(
         "*** Begin Patch\n*** Update File: f.txt\n@@\n-four\n+FOUR\n*** End Patch\n", "format of another tool"
@@ -346,14 +356,15 @@ REFUSED = {
         "diff --cc f.txt\nindex 1,2..3\n--- a/f.txt\n+++ b/f.txt\n@@@ -1,1 -1,1 +1,1 @@@\n", "merge"
     ),
     "binary-without-content": Refused(
-        "diff --git a/f.txt b/f.txt\nindex 1..2 100644\nBinary files a/f.txt and b/f.txt differ\n", "not how"
+        "diff --git a/f.txt b/f.txt\nindex 1..2 100644\nBinary files a/f.txt and b/f.txt differ\n",
+        "only that a binary file differs",
     ),
-    "delete-and-leave": Refused("--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n", "leaves content"),
+    "delete-and-leave": Refused("--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n", "do not remove all lines"),
     "delete-what-is-not-there": Refused("--- a/n\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "does not exist", {"n": None}),
     "change-what-is-not-there": Refused("--- a/n\n+++ b/n\n@@ -1 +1 @@\n-x\n+y\n", "does not exist", {"n": None}),
-    "new-with-lines-removed": Refused("--- /dev/null\n+++ b/n\n@@ -1 +1 @@\n-x\n+y\n", "fits nowhere", {"n": None}),
-    "new-twice": Refused(CREATED + CREATED, "exists already", {"d/new": None}),
-    "new-over-one-without-a-gate": Refused(CREATED, "exists already", {"d/new": b"x"}, "d/new"),
+    "new-with-lines-removed": Refused("--- /dev/null\n+++ b/n\n@@ -1 +1 @@\n-x\n+y\n", "matches no place", {"n": None}),
+    "new-twice": Refused(CREATED + CREATED, "already exists", {"d/new": None}),
+    "new-over-one-without-a-gate": Refused(CREATED, "already exists", {"d/new": b"x"}, "d/new"),
     "edit-without-a-gate": Refused(PLAIN, "without an expected hash", {"f.txt": TEXT}, "f.txt"),
     "deletion-without-a-gate": Refused(
         "--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", "without an expected hash", {"f.txt": b"a\n"}, "f.txt"
@@ -364,7 +375,9 @@ REFUSED = {
     "link-by-mode": Refused("diff --git a/f.txt b/f.txt\nold mode 100644\nnew mode 120000\n", "regular files"),
     "link-by-index": Refused(GIT.replace("2222222 100644", "2222222 120000"), "regular files"),
     "setuid": Refused(CREATED.replace("100755", "104755"), "regular files", {"d/new": None}),
-    "binary-of-no-file": Refused(f"{PLAIN}new file mode 100644\nGIT binary patch\nliteral 0\n", "belongs to no file"),
+    "binary-of-no-file": Refused(
+        f"{PLAIN}new file mode 100644\nGIT binary patch\nliteral 0\n", "without a file header"
+    ),
     "deletion-with-two-readings": Refused(
         "--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "both given a hash", {"f.txt": b"x\n", "a/f.txt": b"x\n"}
     ),
@@ -459,16 +472,16 @@ def test_a_literal_and_a_delta_are_exact(desk: Desk) -> None:
 
 
 DAMAGED = {
-    "other-content": (binary(block("literal", NEW), NEW, NEW), "other content"),
+    "other-content": (binary(block("literal", NEW), NEW, NEW), "different content"),
     "other-result": (binary(block("literal", NEW), OLD, OLD), "damaged"),
-    "delta-for-other-content": (block("delta", delta(5, 1024, COPY_ALL)), "other content"),
-    "delta-past-the-source": (block("delta", delta(1024, 1024, bytes([0xB1, 1, 0, 4]))), "reaches past"),
-    "delta-too-short": (block("delta", delta(1024, 1030, COPY_ALL)), "not as long"),
-    "delta-too-long": (block("delta", delta(1024, 1030, COPY_ALL, COPY_ALL)), "does not fit"),
-    "delta-cut": (block("delta", delta(1024, 1024, bytes([0xB0, 0]))), "ends early"),
-    "delta-cut-in-a-literal": (block("delta", delta(1024, 1024, b"\x09abc")), "does not fit"),
-    "delta-of-nothing": (block("delta", delta(1024, 1024, b"\x00")), "does not fit"),
-    "delta-empty": (block("delta", b""), "ends early"),
+    "delta-for-other-content": (block("delta", delta(5, 1024, COPY_ALL)), "different content"),
+    "delta-past-the-source": (block("delta", delta(1024, 1024, bytes([0xB1, 1, 0, 4]))), "from beyond the old content"),
+    "delta-too-short": (block("delta", delta(1024, 1030, COPY_ALL)), "size is not the announced one"),
+    "delta-too-long": (block("delta", delta(1024, 1030, COPY_ALL, COPY_ALL)), "does not match its content"),
+    "delta-cut": (block("delta", delta(1024, 1024, bytes([0xB0, 0]))), "is incomplete"),
+    "delta-cut-in-a-literal": (block("delta", delta(1024, 1024, b"\x09abc")), "does not match its content"),
+    "delta-of-nothing": (block("delta", delta(1024, 1024, b"\x00")), "does not match its content"),
+    "delta-empty": (block("delta", b""), "is incomplete"),
     "longer-than-it-says": (block("literal", NEW, 10), "damaged"),
     "shorter-than-it-says": (block("literal", NEW, len(NEW) + 1), "damaged"),
     "no-deflate": (f"literal 3\n{base85(b'abc')}", "damaged"),

@@ -26,9 +26,9 @@ from sandbox.forges import http_session
 from sandbox.forges.forge import EXCERPT_BYTES, MAX_ANSWER_BYTES, Project, Proposal
 from sandbox.forges.gitlab import GitLab
 from sandbox.forges.rollup import verdict_of
+from sandbox.forges.table import FORGE_ROWS
 from sandbox.models import CiCheck, CiState, CiVerdict, Host, PullState
 from sandbox.remotes import parse_remote
-from sandbox.workbench.delivery.forge import project_path
 
 TOKEN = "glpat-StandInToken012345"
 HEAD, OLD, MERGED, TARGET = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -185,7 +185,7 @@ def test_next_page_of_a_server_that_does_not_know_its_own_name_is_asked_for_at_o
 @pytest.mark.parametrize("code", [301, 302, 307])
 def test_redirect_is_told_and_not_followed(server: Scripted, elsewhere: StandIn, code: int) -> None:
     server.on("GET", f"{ROOT}/merge_requests", faults.redirect(code, f"{elsewhere.url}/api/v4/projects/9"))
-    with pytest.raises(SandboxError, match="elsewhere") as raised:
+    with pytest.raises(SandboxError, match="redirects to another address") as raised:
         server.forge().find(BRANCH)
     assert raised.value.code is ErrorCode.FORGE_ERROR
     assert elsewhere.requests == []
@@ -203,7 +203,7 @@ def test_server_that_repeats_the_token_does_not_bring_it_into_an_error(server: S
 
 def test_token_that_cannot_be_sent_is_told_and_not_shown(server: Scripted) -> None:
     secret = f"{TOKEN}\u20ac"
-    with pytest.raises(SandboxError, match="characters that no token has") as raised:
+    with pytest.raises(SandboxError, match="characters that are not allowed in a token") as raised:
         server.forge(secret=secret).find(BRANCH)
     assert raised.value.code is ErrorCode.AUTH_FAILED
     assert TOKEN not in "".join(traceback.format_exception(raised.value))
@@ -225,20 +225,20 @@ def test_private_authority_is_trusted_by_the_credential_only(tmp_path: Path) -> 
 
 
 REFUSALS = {
-    "unauthorized": ("auth_failed", "does not take our token", "revoked"),
-    "token-expired": ("auth_failed", "does not take our token", "expired"),
-    "token-revoked": ("auth_failed", "does not take our token", "revoked"),
+    "unauthorized": ("auth_failed", "rejected the token", "revoked"),
+    "token-expired": ("auth_failed", "rejected the token", "expired"),
+    "token-revoked": ("auth_failed", "rejected the token", "revoked"),
     "insufficient-scope": ("auth_failed", "lacks a scope", "`api`"),
-    "forbidden": ("auth_failed", "may not do this", "Developer"),
-    "project-not-found": ("not_found", "or our token may not see it", "does not tell the two apart"),
-    "moved": ("forge_error", "does not let anybody change", "by its new URL"),
-    "unknown-source": ("not_found", "does not know one of the branches", "Push"),
-    "unknown-target": ("not_found", "does not know one of the branches", "Push"),
-    "duplicate-merge-request": ("conflict", "for this branch already", ""),
+    "forbidden": ("auth_failed", "lacks a permission", "Developer"),
+    "project-not-found": ("not_found", "or the token has no access to it", "the same answer for both"),
+    "moved": ("forge_error", "is read-only", "by its new URL"),
+    "unknown-source": ("not_found", "lacks the head or the base branch", "Push"),
+    "unknown-target": ("not_found", "lacks the head or the base branch", "Push"),
+    "duplicate-merge-request": ("conflict", "for this branch already exists", ""),
     "same-branch": ("forge_error", "refused (HTTP 422)", ""),
     "title-missing": ("forge_error", "refused (HTTP 400)", ""),
-    "rate-limit": ("forge_error", "limits how often", "30 s"),
-    "rate-limit-of-endpoint": ("forge_error", "limits how often", "60 s"),
+    "rate-limit": ("forge_error", "The rate limit of", "30 s"),
+    "rate-limit-of-endpoint": ("forge_error", "The rate limit of", "60 s"),
     "server-error": ("forge_error", "failed (HTTP 500)", "later"),
 }
 """What we make of each recorded case: code, words of the brief and of the hint."""
@@ -400,7 +400,7 @@ def test_ready_one_is_left_alone_and_a_stubborn_draft_is_told(server: Scripted) 
     assert server.rules.changes == []
     server.rules.bodies["merge_requests/7"] = {**MR, "title": "Draft: Change", "draft": True}
     server.on("PUT", f"{ROOT}/merge_requests/7", faults.changed(draft=True))
-    with pytest.raises(SandboxError, match="keeps merge request !7 a draft"):
+    with pytest.raises(SandboxError, match="Merge request !7 is still a draft"):
         server.forge().make_ready(7)
 
 
@@ -557,7 +557,7 @@ def test_project_without_ci_has_what_others_say(server: Scripted) -> None:
     server.on("GET", f"{ROOT}/pipelines", recorded("gitlab", "forbidden"), forever=True)
     assert states(server.forge().checks(HEAD, 7)) == {"jenkins": "pass"}
     server.rules.bodies["merge_requests/7"] = {**MR, "head_pipeline": {**RUN, "sha": OLD}}
-    with pytest.raises(SandboxError, match="may not do this"):  # there is CI, and we may not see it
+    with pytest.raises(SandboxError, match="lacks a permission"):  # there is CI, and we may not see it
         server.forge().checks(HEAD, 7)
 
 
@@ -626,4 +626,4 @@ def test_no_more_logs_are_asked_for_than_are_shown(server: Scripted) -> None:
 )
 def test_path_of_the_project_is_that_within_its_gitlab(url: str, api_url: str, path: str) -> None:
     remote = parse_remote(url, forges={"git.example": Host.GITLAB})
-    assert project_path(remote, api_url) == path
+    assert FORGE_ROWS[Host.GITLAB].project_path(remote, api_url) == path

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.table import compare_url
 from sandbox.models import Host
 from sandbox.workbench.controller.services import Parts, build_parts
-from sandbox.workbench.delivery.forge import compare_url, project_of, require_forge
+from sandbox.workbench.delivery.forge import forge_of, has_forge, project_of, require_forge
 
 HOSTS = '[remotes]\ngithub_hosts = ["ghe.example"]\ngitlab_hosts = ["lab.example"]\nallow_http = false\n'
 
@@ -98,3 +101,20 @@ def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
         require_forge(remote, "space-agent/x", "main")
     assert caught.value.code is ErrorCode.FORGE_UNSUPPORTED
     assert (page or "remotes.github_hosts") in caught.value.hint
+
+
+def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Path) -> None:
+    parts = parts_of(tmp_path / "home")
+    known = parts.remote("https://lab.example/o/n")
+    remote, project = replace(known, host=cast("Host", "gitea")), project_of(parts, known)
+    assert has_forge(known)
+    assert not has_forge(remote)
+
+    def connect() -> None:
+        with forge_of(remote, project):
+            pytest.fail("connected")
+
+    for attempt in (lambda: require_forge(remote, "topic", "main"), lambda: project_of(parts, remote), connect):
+        with pytest.raises(SandboxError) as caught:
+            attempt()
+        assert caught.value.code is ErrorCode.FORGE_UNSUPPORTED

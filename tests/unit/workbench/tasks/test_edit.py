@@ -71,8 +71,8 @@ def test_the_one_occurrence_is_replaced(encode: Callable[[str], str | bytes], wo
 @pytest.mark.parametrize(
     ("old", "says"),
     [
-        ("two", "2 times at lines 2, 4"),
-        ("o\n", "2 times at lines 2, 4"),
+        ("two", "2 times in the file at lines 2, 4"),
+        ("o\n", "2 times in the file at lines 2, 4"),
         ("absent", "not in the file"),
         ("e\ntwo\no", ""),
     ],
@@ -99,9 +99,9 @@ def test_occurrences_that_overlap_are_several(work: Work) -> None:
 @pytest.mark.parametrize(
     ("path", "before", "old", "hint"),
     [
-        ("w.txt", WINDOWS, "a\nb", "The file has Windows line ends"),
-        ("f.txt", F, "one\r\ntwo", "The text has Windows line ends"),
-        ("f.txt", F, "one\n  two", "other white space"),
+        ("w.txt", WINDOWS, "a\nb", "The file has CRLF line endings"),
+        ("f.txt", F, "one\r\ntwo", "The text has CRLF line endings"),
+        ("f.txt", F, "one\n  two", "different white space"),
         ("f.txt", F, "three", "exactly as it was read"),
     ],
     ids=["file-crlf", "text-crlf", "white-space", "other"],
@@ -170,7 +170,7 @@ def test_a_near_miss_shows_the_lines_that_are_meant(work: Work) -> None:
     with refused(ErrorCode.PATCH_REJECTED) as caught:
         work.edit("def sub(a, b):\n    return a - b\n", "x", before, "m.py")
     error = caught.value
-    assert error.brief == "The text to replace is in the file with other white space only"
+    assert error.brief == "The text to replace is in the file only with different white space"
     assert "lines 5 to 6 of the file\n5 | def sub(a, b):\n6 | \treturn a - b" in error.details
     assert error.reason == "white_space"
     closest = [{"start_line": 5, "end_line": 6, "text": "def sub(a, b):\n\treturn a - b"}]
@@ -255,7 +255,7 @@ def test_a_stale_hash_tells_the_current_one_and_who_left_it(work: Work) -> None:
     assert "by another edit: edit at 20" in stale().details
     assert sha(b"one\ntwo\nx\ntwo\n") in stale().details
     (work.root / "f.txt").write_bytes(b"the guest's\n")
-    assert "by no edit" in stale().details
+    assert "not by an edit" in stale().details
     assert sha(b"the guest's\n") in stale().details
 
 
@@ -283,10 +283,10 @@ def test_a_file_that_a_guest_removed_is_told_apart_from_one_that_never_was(work:
     with refused(ErrorCode.STALE_HASH) as caught:
         work.edit("one more", "x")
     assert caught.value.brief == "f.txt was deleted since you read it"
-    assert (caught.value.reason, "by no edit" in caught.value.details) == ("deleted", True)
+    assert (caught.value.reason, "not by an edit" in caught.value.details) == ("deleted", True)
     with refused(ErrorCode.NOT_FOUND) as caught:
         work.workbench.read_file(work.task_id, "f.txt")
-    assert (caught.value.reason, "last commit" in caught.value.details) == ("deleted", True)
+    assert (caught.value.reason, "last commit or an edit had" in caught.value.details) == ("deleted", True)
 
 
 def test_a_removed_file_is_told_too(work: Work) -> None:
@@ -304,7 +304,7 @@ def test_without_its_journal_an_edit_is_gated_all_the_same(work: Work) -> None:
     (work.root.parents[2] / "journal" / f"{work.task_id}.jsonl").write_bytes(b'torn\n{"files"')
     with refused(ErrorCode.STALE_HASH) as caught:
         work.edit("one more", "x")
-    assert "by no edit" in caught.value.details
+    assert "not by an edit" in caught.value.details
 
 
 def test_every_edit_is_journalled_with_its_hashes_and_without_its_text(work: Work) -> None:
