@@ -15,7 +15,7 @@ from sandbox.policy.container import load_container_policy
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")), *sorted(DOCS.rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
 _FILE = re.compile(r"(?<![\w/.-])((?:docs|tests|scripts|policies|benchmarks|devtools)/[\w/-]+\.\w+)")
 _ADR = re.compile(r"(?<![\w/.-])(docs/adr/\d{4})")
