@@ -49,10 +49,11 @@ format: venv ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-reference: venv ## Write docs/reference/ from docstrings and schemas, and the lists of decisions and threats
+reference: venv ## Write docs/reference/, the lists of decisions and threats, and the picture of the architecture
 	@$(BIN)/python -m devtools.reference
 	@$(BIN)/python -m devtools.decisions
 	@$(BIN)/python -m devtools.threats
+	@$(BIN)/python -m devtools.architecture
 
 docs: reference ## Build the documentation as a site in build/site
 	@$(BIN)/zensical build --strict

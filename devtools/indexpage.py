@@ -12,13 +12,14 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+_IMAGE = re.compile(r"!\[[^\]]*\]\((?!https?://)[^)\s]+\)\n*")
 _LINK = re.compile(r"\[[^\]]+\]\((?!https?://|#)([^)\s]+)\)")
 _ONLY_LINKS = re.compile(r"(?ms)^## Documentation\n.*?(?=^MIT licence|^## |\Z)")
 
 
 def without_relative_links(text: str) -> str:
-    """The path in place of each relative link; a section of nothing but such links is left out. Pure."""
-    return _LINK.sub(r"`\1`", _ONLY_LINKS.sub("", text))
+    """The path in place of each relative link; relative images and a section of only such links are left out. Pure."""
+    return _LINK.sub(r"`\1`", _IMAGE.sub("", _ONLY_LINKS.sub("", text)))
 
 
 class IndexPage(MetadataHookInterface):

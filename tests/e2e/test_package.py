@@ -92,3 +92,8 @@ def test_the_index_says_what_it_is_and_links_nowhere_that_is_not_there(wheel: Pa
 def test_links_to_elsewhere_stay() -> None:
     text = "[a](https://x.example) [b](#c) [d](docs/e.md#f)\n\n## Documentation\n\n[g](h.md)\n\nMIT licence.\n"
     assert without_relative_links(text) == "[a](https://x.example) [b](#c) `docs/e.md#f`\n\nMIT licence.\n"
+
+
+def test_images_of_the_checkout_are_left_out() -> None:
+    text = "a\n\n![b](docs/c.svg)\n\nd ![e](https://x.example/f.svg)\n"
+    assert without_relative_links(text) == "a\n\nd ![e](https://x.example/f.svg)\n"

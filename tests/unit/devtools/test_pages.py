@@ -15,7 +15,12 @@ from sandbox.policy.container import load_container_policy
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    *sorted(DOCS.rglob("*.md")),
+]
+GENERATED = {DOCS / "threats.md", DOCS / "adr" / "README.md", *(DOCS / "reference").glob("*.md")}
+LINE_LENGTH = 120
 _LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
 _FILE = re.compile(r"(?<![\w/.-])((?:docs|tests|scripts|policies|benchmarks|devtools)/[\w/-]+\.\w+)")
 _ADR = re.compile(r"(?<![\w/.-])(docs/adr/\d{4})")
@@ -71,6 +76,17 @@ def test_no_table_shows_a_backslash_before_a_stroke(page: Path) -> None:
     assert [code for row in rows for code in strokes_in_code(row)] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_is_too_long(page: Path) -> None:
+    """Rows of tables, which Markdown cannot break, are left out; so are generated pages, and the changelog."""
+    assert page in {*GENERATED, ROOT / "CHANGELOG.md"} or long_lines(page.read_text()) == []
+
+
+def long_lines(text: str) -> list[str]:
+    """Lines of a text with more than `LINE_LENGTH` characters, but for rows of tables."""
+    return [line for line in text.splitlines() if len(line) > LINE_LENGTH and not line.startswith("|")]
+
+
 def strokes_in_code(row: str) -> list[str]:
     """Spans of code of one row with a stroke in them."""
     return [code for code in re.findall(r"`([^`]+)`", row) if "|" in code]
@@ -106,3 +122,4 @@ def test_what_is_not_there_is_found() -> None:
     text = "`sandbox pull x`, `sandbox push T --forced`\nsandbox check run TASK --followed   # or --jobs\n"
     assert unknown_words(text) == ["pull", "--forced", "--followed"]
     assert unknown_words("sandbox --json repo clone URL [--partial]\n") == []
+    assert long_lines(f"{'x' * 121}\n{'x' * 120}\n| {'x' * 121} |\n") == ["x" * 121]
