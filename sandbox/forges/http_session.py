@@ -24,10 +24,6 @@ from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_B
 from sandbox.retries import build_retrying
 from sandbox.text import neutral
 
-ATTEMPTS = 3
-MAX_PAUSE_S = 30.0
-"""If a forge asks for a longer pause, we do not wait: the error's hint names the pause."""
-
 _CHUNK = 64 * 1024
 _ResultT = TypeVar("_ResultT")
 
@@ -182,13 +178,7 @@ def unshown(credential: Credential) -> Iterator[None]:
 
 def reading(ask: Callable[[], _ResultT]) -> _ResultT:
     """Send a read-only request; retry it on transient failures, after the pause that the forge asks for."""
-    attempts = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=_pause,
-        retry=tenacity.retry_if_exception(_worth_another_try),
-        reraise=True,
-    )
-    return attempts(ask)
+    return build_retrying(_is_transient, _retry_after_s)(ask)
 
 
 def _is_transient(error: BaseException) -> bool:

@@ -21,7 +21,7 @@ _NAME_IT = (
 
 @contextmanager
 def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
-    """The way to a remote's project."""
+    """Connect to the forge of a remote's project; the connection is closed at the end."""
     forge = _row_of(remote).connect(project)
     try:
         yield forge
@@ -35,7 +35,7 @@ def has_forge(remote: Remote) -> bool:
 
 
 def require_forge(remote: Remote, head: str, base: str) -> None:
-    """Raises: `forge_unsupported`, see `no_forge`."""
+    """Raises: `forge_unsupported`, see `unsupported_forge`."""
     if not has_forge(remote):
         raise no_forge(remote, head, base)
 
@@ -60,11 +60,14 @@ def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> S
 
 def _no_adapter(remote: Remote) -> str:
     place = remote.hostname if remote.protocol != "file" else "A local path"
-    return f"{place} is no forge that pull requests can be opened on from here"
+    return f"{place} is not a supported forge, so no pull request can be opened"
 
 
 def project_of(parts: Parts, remote: Remote) -> Project:
-    """Where a remote's project is on its forge, and what opens it. Raises: `auth_failed` without a token."""
+    """The project of a remote on its forge, with its credential.
+
+    Raises: `auth_failed` without a token; `invalid_input` for an unusable `remotes.api_urls`.
+    """
     row = _row_of(remote)
     credential = parts.token(remote)
     if credential is None:
@@ -97,7 +100,7 @@ def _configured_api_url(parts: Parts, remote: Remote) -> str:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"remotes.api_urls: {configured!r} cannot be used",
-            hint="It is https://HOST/PATH, without a user name, query or fragment.",
+            hint="Use https://HOST/PATH, without a user name, query or fragment.",
         )
     return configured
 

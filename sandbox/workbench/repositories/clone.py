@@ -53,7 +53,8 @@ def clone(parts: Parts, url: str, *, partial: bool = False) -> CloneResult:
 class Registered:
     """A repository that was just updated, git on its cache clone, and the head of its default branch.
 
-    `checked_out`: the commit of the remote's HEAD, which is another one where HEAD is detached. `facts`: of `head`.
+    `remote_head`: the commit of the remote's HEAD, which differs from the head's if HEAD is detached. `facts`: of the
+    head's commit.
     """
 
     repository: Repository

@@ -52,7 +52,7 @@ def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
 
 
 def profile_from_facts(parts: Parts, repo_id: str, facts: BaseFacts) -> Profile:
-    """As `profile_of`, for a commit whose facts are known."""
+    """As `load_profile`, from facts that were read before."""
     profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is not None and is_trusted(parts.home, repo_id, sha256_of(suggested)):
         profile = with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
