@@ -124,7 +124,7 @@ class Workbench:
             found,
             settings,
             allow_file=allow_file,
-            surface=Surface(progress, actor, after_a_kill=lambda parts: use.reconciling.after_a_kill(parts)),
+            surface=Surface(progress, actor, after_a_kill=lambda services: use.reconciling.after_a_kill(services)),
         )
 
     def __enter__(self) -> Self:
@@ -498,8 +498,8 @@ class Workbench:
         Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile.
         """
         how = options or VerifyOptions()
-        parts = self._parts.under(how.runtime)
-        return home_operations.run(parts, (url, ref), check_ids, profile, watch or Watch(), how)
+        services = self._parts.under(how.runtime)
+        return home_operations.run(services, (url, ref), check_ids, profile, watch or Watch(), how)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
         """The last runs of a task's checks, or of a repository's (`run`), newest first; at most `most`.

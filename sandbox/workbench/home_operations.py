@@ -29,72 +29,72 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
     from sandbox.workbench.controller.services import Parts
 
 
-def clone(parts: Parts, url: str, *, partial: bool) -> CloneResult:
+def clone(services: Parts, url: str, *, partial: bool) -> CloneResult:
     """As `repositories.clone.clone`."""
-    remote = _remote(parts, url)
-    with recorded_at_home(parts, "clone", {"url": remote, "partial": partial}, facts={"remote": remote}) as operation:
-        result = use.clone.clone(parts, url, partial=partial)
+    remote = _remote(services, url)
+    with recorded_at_home(services, "clone", {"url": remote, "partial": partial}, facts={"remote": remote}) as operation:
+        result = use.clone.clone(services, url, partial=partial)
         operation.note(result.repository.id)
     return result
 
 
-def fetch(parts: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
+def fetch(services: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
     """As `repositories.clone.fetch`."""
-    remote = _remote(parts, url)
+    remote = _remote(services, url)
     arguments = {"url": remote, "ref": ref, "subpath": subpath}
-    with recorded_at_home(parts, "fetch", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
-        result = use.clone.fetch(parts, url, ref, subpath)
+    with recorded_at_home(services, "fetch", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
+        result = use.clone.fetch(services, url, ref, subpath)
         operation.note(commit=result.commit_sha)
     return result
 
 
-def materialize(parts: Parts, repo_id: str) -> Repository:
+def materialize(services: Parts, repo_id: str) -> Repository:
     """As `repositories.clone.materialize`."""
-    with recorded_at_home(parts, "materialize", {"repo_id": repo_id}, names=[repo_id]):
-        return use.clone.materialize(parts, repo_id)
+    with recorded_at_home(services, "materialize", {"repo_id": repo_id}, names=[repo_id]):
+        return use.clone.materialize(services, repo_id)
 
 
-def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
+def remove(services: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
     """As `remove_repository.remove`."""
     arguments = {"repo_id": repo_id, "discard": discard}
     facts = {"discard": _word(discard)}
-    with recorded_at_home(parts, "remove", arguments, names=[repo_id], facts=facts) as operation:
-        result = use.remove_repository.remove(parts, repo_id, discard=discard)
+    with recorded_at_home(services, "remove", arguments, names=[repo_id], facts=facts) as operation:
+        result = use.remove_repository.remove(services, repo_id, discard=discard)
         operation.note(remote=result.remote_url or "", lost=str(len(result.lost)))
     return result
 
 
-def trust(parts: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
+def trust(services: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
     """As `repositories.trust.trust`."""
     arguments = {"repo_id": repo_id, "sha256": sha256, "by": by}
-    with recorded_at_home(parts, "trust", arguments, names=[repo_id, sha256, by]):
-        return use.trust.trust(parts, repo_id, sha256, by)
+    with recorded_at_home(services, "trust", arguments, names=[repo_id, sha256, by]):
+        return use.trust.trust(services, repo_id, sha256, by)
 
 
-def distrust(parts: Parts, repo_id: str) -> Suggestion:
+def distrust(services: Parts, repo_id: str) -> Suggestion:
     """As `repositories.trust.distrust`."""
-    with recorded_at_home(parts, "distrust", {"repo_id": repo_id}, names=[repo_id]):
-        return use.trust.distrust(parts, repo_id)
+    with recorded_at_home(services, "distrust", {"repo_id": repo_id}, names=[repo_id]):
+        return use.trust.distrust(services, repo_id)
 
 
-def set_credential(parts: Parts, host: str, **fields: object) -> CredentialInfo:
+def set_credential(services: Parts, host: str, **fields: object) -> CredentialInfo:
     """As `credentials.put`. The journal does not even contain a digest of the secret."""
     name = _host_only(host)
-    with recorded_at_home(parts, "credential-set", {"host": name}, names=[name]) as operation:
-        result = use.credentials.put(parts, host=host, **fields)
+    with recorded_at_home(services, "credential-set", {"host": name}, names=[name]) as operation:
+        result = use.credentials.put(services, host=host, **fields)
         operation.note(kind=result.kind, store=result.store)
     return result
 
 
-def remove_credential(parts: Parts, host: str) -> CredentialInfo:
+def remove_credential(services: Parts, host: str) -> CredentialInfo:
     """As `credentials.remove`."""
     name = _host_only(host)
-    with recorded_at_home(parts, "credential-remove", {"host": name}, names=[name]):
-        return use.credentials.remove(parts, host)
+    with recorded_at_home(services, "credential-remove", {"host": name}, names=[name]):
+        return use.credentials.remove(services, host)
 
 
 def run(
-    parts: Parts,
+    services: Parts,
     place: tuple[str, str],
     wanted: Sequence[str],
     profile_name: str | None,
@@ -102,54 +102,54 @@ def run(
     options: VerifyOptions,
 ) -> RunSummary:
     """As `verify.run_url`."""
-    (url, ref), remote = place, _remote(parts, place[0])
+    (url, ref), remote = place, _remote(services, place[0])
     arguments = {"url": remote, "ref": ref, "checks": list(wanted), "profile": profile_name}
-    with recorded_at_home(parts, "run", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
-        result = use.verify.run_url(parts, (url, ref), wanted, profile_name, watch, options)
+    with recorded_at_home(services, "run", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
+        result = use.verify.run_url(services, (url, ref), wanted, profile_name, watch, options)
         operation.note(*(f"{run.check_id} {run.verdict.value}" for run in result.runs))
         operation.note(commit=result.commit, tree=result.tree, profile=result.profile, verified=_word(result.verified))
     return result
 
 
-def collect(parts: Parts, *, dry_run: bool) -> Reconciliation:
+def collect(services: Parts, *, dry_run: bool) -> Reconciliation:
     """As `reconciling.collect`. A dry run has no effect and is not journaled."""
     if dry_run:
-        return use.reconciling.collect(parts, dry_run=True)
-    with recorded_at_home(parts, "gc", {}) as operation:
-        result = use.reconciling.collect(parts)
+        return use.reconciling.collect(services, dry_run=True)
+    with recorded_at_home(services, "gc", {}) as operation:
+        result = use.reconciling.collect(services)
         operation.note(**_leftovers(result))
     return result
 
 
-def forget(parts: Parts, refs: Sequence[str]) -> Reconciliation:
+def forget(services: Parts, refs: Sequence[str]) -> Reconciliation:
     """As `reconciling.forget`."""
-    with recorded_at_home(parts, "gc-forget", {"refs": list(refs)}) as operation:
-        result = use.reconciling.forget(parts, refs)
+    with recorded_at_home(services, "gc-forget", {"refs": list(refs)}) as operation:
+        result = use.reconciling.forget(services, refs)
         operation.note(**_leftovers(result))
     return result
 
 
-def doctor(parts: Parts) -> tuple[Probe, ...]:
+def doctor(services: Parts) -> tuple[Probe, ...]:
     """As `controller.doctor.doctor`. Never raises, even if the home cannot be written."""
-    probes = use.doctor.doctor(parts)
+    probes = use.doctor.doctor(services)
     facts = {probe.name: probe.level.value for probe in probes}
-    with suppress(SandboxError, OSError), recorded_at_home(parts, "doctor", {}, facts=facts):
+    with suppress(SandboxError, OSError), recorded_at_home(services, "doctor", {}, facts=facts):
         pass
     return probes
 
 
-def note_attacks(parts: Parts, report: AttackReport) -> None:
+def note_attacks(services: Parts, report: AttackReport) -> None:
     """Record the results of the attacks on this host: the counts, and each attack that was not held off."""
     counts = {"safe": _word(report.safe), "held": str(report.held), "got_through": str(report.got_through)}
     others = {result.id: result.outcome.value for result in report.results if result.outcome.value != "held"}
-    with recorded_at_home(parts, "doctor-attack", {}, facts={**counts, **others}):
+    with recorded_at_home(services, "doctor-attack", {}, facts={**counts, **others}):
         pass
 
 
-def _remote(parts: Parts, url: str) -> str:
+def _remote(services: Parts, url: str) -> str:
     """The URL without credentials; empty for a refused URL, which may contain some."""
     try:
-        return clipped(parts.remote(url).url)
+        return clipped(services.remote(url).url)
     except SandboxError:
         return ""
 

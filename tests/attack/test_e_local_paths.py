@@ -233,8 +233,8 @@ def test_s14_comparing_a_working_directory_neither_waits_nor_leaves_it(arena: Ar
 
 def compared(arena: Arena, place: Path) -> Uncommitted:
     """As `run` does, without an engine."""
-    parts = arena.wb._parts
-    registered = register(parts, str(place))
-    found = uncommitted_in(parts, registered, registered.head.commit)
+    services = arena.wb._parts
+    registered = register(services, str(place))
+    found = uncommitted_in(services, registered, registered.head.commit)
     assert found is not None
     return found

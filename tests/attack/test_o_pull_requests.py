@@ -315,28 +315,28 @@ def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> No
     (arena.home / "credentials.toml").write_text(
         f'[[credential]]\nhost = "forge.example"\nusername = "u"\nsecret = "{TOKEN}"\n'
     )
-    parts = build_parts(arena.home, arena.surroundings(), allow_file=True)
+    services = build_parts(arena.home, arena.surroundings(), allow_file=True)
     for leak in LEAKS.values():
         (arena.wt / "f.txt").write_text(leak)
         arena.wb.commit(arena.task.id, leak if where == "subject" else "work")
-        task = find_task(parts.home, arena.task.id)
+        task = find_task(services.home, arena.task.id)
         task = task.model_copy(update={"prompt": leak}) if where == "prompt" else task
-        body = compose(description.facts(parts, task, leak if where == "given" else None))
+        body = compose(description.facts(services, task, leak if where == "given" else None))
         with pytest.raises(SandboxError) as error:
-            secret_scan.require_no_secret(parts, body)
+            secret_scan.require_no_secret(services, body)
         assert error.value.code is ErrorCode.POLICY_VIOLATION
         assert "forge.example" in error.value.brief
         assert TOKEN not in str(error.value.payload())
         if where == "subject":  # it is in the history of this task now
             break
-    parts.close()
+    services.close()
 
 
 @pytest.mark.one_git
 def test_o05_a_body_without_a_secret_leaves(arena: Arena) -> None:
-    parts = build_parts(arena.home, {**arena.surroundings(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
+    services = build_parts(arena.home, {**arena.surroundings(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
     (arena.wt / "f.txt").write_text(TOKEN)
     arena.wb.commit(arena.task.id, "work")
-    secret_scan.require_no_secret(parts, compose(description.facts(parts, find_task(parts.home, arena.task.id))))
+    secret_scan.require_no_secret(services, compose(description.facts(services, find_task(services.home, arena.task.id))))
     assert secret_scan.holds(naive(LEAKS["with its user"]), TOKEN)
-    parts.close()
+    services.close()

@@ -291,10 +291,10 @@ def test_r_a_room_holds_the_committed_tree_to_the_byte(layout: str, make_arena: 
     wanted = stored(git, committed)
     assert wanted["sub"] == ("100644", b"in the place of a submodule"), "void"
     assert len(wanted) == 9
-    parts = build_parts(arena.home, arena.surroundings(), allow_file=True)
+    services = build_parts(arena.home, arena.surroundings(), allow_file=True)
     near = arena.must("rev-parse", f"{base}^{{tree}}", cwd=arena.root, git_dir=arena.cache)
     for from_what in (near, "0" * 40):
-        with clean_room(parts, arena.repo_id, git, committed, from_what) as room:
+        with clean_room(services, arena.repo_id, git, committed, from_what) as room:
             found = laid_out(room)
             assert is_mounted(room) == (layout == "overlay" and from_what == near)
         assert found.pop(".git")[1].startswith(b"gitdir: /nonexistent/")

@@ -153,8 +153,8 @@ def test_a_lost_worktree_comes_back_from_its_last_snapshot_or_commit(desk: Desk)
     change(desk)
     kept = desk.workbench.snapshot(desk.task.id)
     wanted = on_disk(desk.root)
-    parts = desk.workbench._parts
-    worktrees.give_up(worktrees.site_of(parts, desk.repo_id, desk.task.id))
+    services = desk.workbench._parts
+    worktrees.give_up(worktrees.site_of(services, desk.repo_id, desk.task.id))
     with refused(ErrorCode.NOT_FOUND) as caught:
         desk.workbench.status(desk.task.id)
     assert f"sandbox task clean {desk.task.id}" in caught.value.hint
@@ -162,7 +162,7 @@ def test_a_lost_worktree_comes_back_from_its_last_snapshot_or_commit(desk: Desk)
     assert (cleaned.dirty, cleaned.previous and cleaned.previous.id) == (True, kept.id)
     assert on_disk(desk.root) == wanted
     head = desk.workbench.commit(desk.task.id, "two").tree
-    worktrees.give_up(worktrees.site_of(parts, desk.repo_id, desk.task.id))
+    worktrees.give_up(worktrees.site_of(services, desk.repo_id, desk.task.id))
     cleaned = desk.workbench.clean_task(desk.task.id)
     assert (cleaned.dirty, cleaned.tree, cleaned.previous) == (False, head, None)
     assert on_disk(desk.root) == wanted

@@ -170,7 +170,7 @@ class Signal:
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
     environ = {name: value for name, value in os.environ.items() if name.startswith("DOCKER_") or name == "PATH"}
     with closing(build_parts(tmp_path_factory.mktemp("executor") / "home", environ, allow_file=True)) as made:
         try:
@@ -184,34 +184,34 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
 
 
 @pytest.fixture(scope="module")
-def make_rig(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Rig]:
+def make_rig(services: Parts, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Rig]:
     def guest(runtime: str) -> Guest:
-        if runtime not in runtimes(parts.engine):
+        if runtime not in runtimes(services.engine):
             unavailable(f"The engine has no runtime '{runtime}': run `scripts/setup gvisor`")
-        courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, "runc", parts.instance)
+        courier = Courier(f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance)
         return Guest(
-            image_digest=resolve(parts.image_site, "base"),
+            image_digest=resolve(services.image_site, "base"),
             runtime=runtime,
-            user=parts.guest_user,
-            git_mask=parts.home.git_mask,
-            hosts=parts.hosts,
-            instance=parts.instance,
+            user=services.guest_user,
+            git_mask=services.home.git_mask,
+            hosts=services.hosts,
+            instance=services.instance,
             cpus=os.cpu_count() or 1,
-            supervisor=Supervisor(supervisor(parts.image_site, parts.policy, courier), LEASE_S),
+            supervisor=Supervisor(supervisor(services.image_site, services.policy, courier), LEASE_S),
         )
 
     def make(kind: str) -> Rig:
         folder = tmp_path_factory.mktemp(kind)
         for name in ("workspace", "report"):
             (folder / name).mkdir()
-            os.chown(folder / name, *parts.guest_user)
-        (folder / "workspace" / ".git").write_bytes(parts.home.git_mask.read_bytes())
+            os.chown(folder / name, *services.guest_user)
+        (folder / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
         task_id = f"task-{uuid.uuid4()}"
         made = guest("runsc" if kind.startswith("gvisor") else "runc")
         if kind.endswith("task"):
-            return Rig(TaskContainer(parts.engine, parts.policy, made, task_id), made, folder, task_id)
+            return Rig(TaskContainer(services.engine, services.policy, made, task_id), made, folder, task_id)
         kinds: dict[str, type[FreshContainer | ExecReference]] = {"exec": ExecReference}
-        return Rig(kinds.get(kind, FreshContainer)(parts.engine, parts.policy, made), made, folder, None)
+        return Rig(kinds.get(kind, FreshContainer)(services.engine, services.policy, made), made, folder, None)
 
     return make
 
@@ -301,12 +301,12 @@ def test_output_past_its_limit_is_dropped_and_counted(rig: Rig) -> None:
 
 
 @on(*EVERYWHERE)
-def test_environment_is_the_policys_and_the_checks(rig: Rig, parts: Parts) -> None:
+def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Parts) -> None:
     run = rig.run("/usr/bin/env", env={"GREETING": "hi there"})
     found = dict(line.split("=", 1) for line in run.stdout_tail.splitlines())
     assert found["GREETING"] == "hi there"
-    image = parts.engine.api.inspect_image(rig.guest.image_digest)["Config"]["Env"]
-    expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *parts.policy.container.env}
+    image = services.engine.api.inspect_image(rig.guest.image_digest)["Config"]["Env"]
+    expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *services.policy.container.env}
     expected |= {entry.partition("=")[0] for entry in image}
     assert found.keys() - {"HOSTNAME"} == expected  # the engine adds that one to `exec`
 
@@ -457,18 +457,18 @@ def test_what_a_check_leaves_running_is_ended_and_counted(rig: Rig) -> None:
 
 
 @on("fresh", "exec", "gvisor-fresh")
-def test_no_container_is_left(rig: Rig, parts: Parts) -> None:
-    before = {c.name for c in list_labelled(parts.engine, {INSTANCE_LABEL: parts.instance})}
+def test_no_container_is_left(rig: Rig, services: Parts) -> None:
+    before = {c.name for c in list_labelled(services.engine, {INSTANCE_LABEL: services.instance})}
     rig.sh("sleep 600 &")
-    assert {c.name for c in list_labelled(parts.engine, {INSTANCE_LABEL: parts.instance})} <= before
+    assert {c.name for c in list_labelled(services.engine, {INSTANCE_LABEL: services.instance})} <= before
 
 
-def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], parts: Parts) -> None:
+def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], services: Parts) -> None:
     rig = rigs("task")
     assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
     assert rig.sh("cat /tmp/kept").stdout_tail == "kept\n"
-    name = container_name(parts.instance, rig.task_id or "")
-    assert name in {c.name for c in list_labelled(parts.engine, {INSTANCE_LABEL: parts.instance})}
+    name = container_name(services.instance, rig.task_id or "")
+    assert name in {c.name for c in list_labelled(services.engine, {INSTANCE_LABEL: services.instance})}
 
 
 def test_removing_a_tasks_container_twice_is_fine_and_the_next_check_has_a_new_one(

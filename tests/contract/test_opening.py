@@ -68,9 +68,9 @@ def test_what_clean_rooms_said_is_asked_once(bench: Bench, monkeypatch: pytest.M
     asked = list[str]()
     real = gate.known
 
-    def known(parts: Parts, profile: Profile, tree: str) -> gate.Known:
+    def known(services: Parts, profile: Profile, tree: str) -> gate.Known:
         asked.append(tree)
-        return real(parts, profile, tree)
+        return real(services, profile, tree)
 
     monkeypatch.setattr(gate, "known", known)
     assert bench.workbench.open_pull_request(bench.task.id).created

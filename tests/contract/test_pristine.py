@@ -136,15 +136,15 @@ def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
     """Control: it goes as soon as the room is gone, so nothing else kept it."""
     task = workbench.create_task(repo_id)
     (shared,) = pristines(home)
-    parts = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    _, git = cache_of(parts, repo_id)
-    with clean_room(parts, repo_id, git, shared.name, shared.name) as room:
+    services = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    _, git = cache_of(services, repo_id)
+    with clean_room(services, repo_id, git, shared.name, shared.name) as room:
         workbench.close_task(task.id, delete_worktree=True)
         os.utime(shared, (0, 0))
-        assert collect_unused(parts, repo_id) == []
+        assert collect_unused(services, repo_id) == []
         assert (room / "d" / "x").read_bytes() == b"x\n"
     os.utime(shared, (0, 0))
-    assert collect_unused(parts, repo_id) == [shared.name]
+    assert collect_unused(services, repo_id) == [shared.name]
 
 
 def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
@@ -152,16 +152,16 @@ def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
 ) -> None:
     """He read the record when it still said working. Control: mounting itself works."""
     task = workbench.create_task(repo_id)
-    parts = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = site_of(parts, repo_id, task.id)
+    services = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = site_of(services, repo_id, task.id)
     unmount(site.root)
-    assert is_mounted(ready(parts, task)), "void"
+    assert is_mounted(ready(services, task)), "void"
     workbench.close_task(task.id)
-    ready(parts, task)
+    ready(services, task)
     assert not is_mounted(site.root)
     workbench.close_task(task.id, delete_worktree=True)
     with refused(ErrorCode.NOT_FOUND):
-        ready(parts, task)
+        ready(services, task)
     assert not site.root.exists()
 
 

@@ -111,15 +111,15 @@ def test_a_home_in_order_has_nothing_to_collect(desk: Desk) -> None:
 
 def test_rooms_of_a_killed_controller_go_and_those_of_a_living_one_stay(desk: Desk) -> None:
     die_in_a_room(desk)
-    parts = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    living = room(desk, f"run-{parts.presence.new_id()}")
+    services = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    living = room(desk, f"run-{services.presence.new_id()}")
     living.mkdir()
     with again(desk) as other:
         found = list(other.collect().leftovers)
     assert {x.kind for x in found} == {"room", "controller"}
     assert list(room(desk, "any").parent.iterdir()) == [living]
     living.rmdir()
-    parts.close()
+    services.close()
     assert collected(desk) == []
     assert left_behind(desk.home) == []
 
@@ -261,8 +261,8 @@ def test_without_its_branch_a_changed_worktree_stays(desk: Desk) -> None:
 def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
     desk.write("f", b"kept\n")
     desk.workbench.close_task(desk.task.id)
-    parts = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = site_of(parts, desk.repo_id, desk.task.id)
+    services = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = site_of(services, desk.repo_id, desk.task.id)
     layout_of(site).make_ready(site)
     mounted = is_mounted(site.root)
     assert mounted == site.layers.is_dir()
@@ -272,8 +272,8 @@ def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
 
 
 def test_a_task_without_its_worktree_is_named(desk: Desk) -> None:
-    parts = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = site_of(parts, desk.repo_id, desk.task.id)
+    services = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = site_of(services, desk.repo_id, desk.task.id)
     put_away(site)
     shutil.rmtree(site.root)
     shutil.rmtree(site.layers, ignore_errors=True)

@@ -52,15 +52,15 @@ def closed_cells(bench: Bench) -> set[tuple[Require, Step]]:
     found: set[tuple[Require, Step]] = set()
     task = bench.workbench.task(bench.task_id)
     for require in get_args(Require):
-        parts = build_parts(bench.home, os.environ, {"gate": {"require": require}}, allow_file=True)
+        services = build_parts(bench.home, os.environ, {"gate": {"require": require}}, allow_file=True)
         for step in Step:
             try:
-                require_open(parts, task, step)
+                require_open(services, task, step)
             except SandboxError as error:
                 if error.code is not ErrorCode.GATE_CLOSED:
                     raise
                 found.add((require, step))
-        parts.close()
+        services.close()
     return found
 
 
@@ -102,12 +102,12 @@ def test_a_tag_that_moves_to_another_image_closes_the_gate(
         with Workbench(bench.home, environ=dict(os.environ), settings=settings, allow_file=True) as workbench:
             assert workbench.verify(bench.task_id).verified
         task = bench.workbench.task(bench.task_id)
-        parts = build_parts(bench.home, os.environ, settings, allow_file=True)
-        require_open(parts, task, Step.PUSH)
+        services = build_parts(bench.home, os.environ, settings, allow_file=True)
+        require_open(services, task, Step.PUSH)
         engine.api.tag(build_image, name)
         with refused(ErrorCode.GATE_CLOSED):
-            require_open(parts, task, Step.PUSH)
-        parts.close()
+            require_open(services, task, Step.PUSH)
+        services.close()
     finally:
         engine.api.remove_image(name, noprune=True)
 
@@ -162,9 +162,9 @@ def test_a_reviewer_gets_the_same_verdicts_with_the_command_that_the_pull_reques
     bench.commit(b"good\n# one\n")
     runs = bench.verify().runs
     bench.workbench.push(bench.task_id)
-    parts = build_parts(bench.home, os.environ, allow_file=True)
-    body = compose(description.facts(parts, bench.workbench.task(bench.task_id)))
-    parts.close()
+    services = build_parts(bench.home, os.environ, allow_file=True)
+    body = compose(description.facts(services, bench.workbench.task(bench.task_id)))
+    services.close()
     reviewer = Command(tmp_path / "reviewer")
     shutil.copytree(bench.home / "profiles", reviewer.home / "profiles")
 
@@ -193,9 +193,9 @@ def test_a_verified_body_names_the_wheel_house_of_its_image(bench: Bench, engine
     finally:
         engine.api.remove_container(container["Id"])
     try:
-        parts = build_parts(bench.home, os.environ, {"profiles": {"bench": {"image": name}}}, allow_file=True)
-        body = compose(description.facts(parts, bench.workbench.task(bench.task_id)))
-        parts.close()
+        services = build_parts(bench.home, os.environ, {"profiles": {"bench": {"image": name}}}, allow_file=True)
+        body = compose(description.facts(services, bench.workbench.task(bench.task_id)))
+        services.close()
     finally:
         engine.api.remove_image(name)
     assert f"wheel-house of the image: `sha256:{'a' * 64}`" in body

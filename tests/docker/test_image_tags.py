@@ -225,13 +225,13 @@ def test_gc_names_and_removes_the_images_of_a_home_that_is_gone(
     forget_use(sites[0], scratch)
     shutil.rmtree(sites[0].home.root)
     with Workbench(tmp_path / "third", settings={"images": {"keep_days": KEEP_DAYS}}) as workbench:
-        parts = workbench._parts
-        parts.instance  # noqa: B018 - a home that has had guests
+        services = workbench._parts
+        services.instance  # noqa: B018 - a home that has had guests
         named = [left for left in workbench.collect(dry_run=True).leftovers if left.name == tag]
         assert [(left.kind, left.note) for left in named] == [("image", f"no home has used it since {LONG_AGO}")]
         assert engine_images.inspect(engine, digest) is not None
         # Not by `collect`: the engine may hold other images that are as old, and they are not the test's.
-        (finding,) = [found for found in unused_images(Survey(parts)) if found.name == tag]
+        (finding,) = [found for found in unused_images(Survey(services)) if found.name == tag]
         assert finding.remedy is not None
         assert finding.remedy() == ""
         assert engine_images.inspect(engine, digest) is None

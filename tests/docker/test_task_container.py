@@ -44,17 +44,17 @@ def parts(engine: Engine, base_image: str, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def guest(parts: Parts) -> Guest:
-    courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, "runc", parts.instance)
+def guest(services: Parts) -> Guest:
+    courier = Courier(f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance)
     return Guest(
-        image_digest=resolve(parts.image_site, "base"),
+        image_digest=resolve(services.image_site, "base"),
         runtime="runc",
-        user=parts.guest_user,
-        git_mask=parts.home.git_mask,
-        hosts=parts.hosts,
-        instance=parts.instance,
+        user=services.guest_user,
+        git_mask=services.home.git_mask,
+        hosts=services.hosts,
+        instance=services.instance,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(supervisor(parts.image_site, parts.policy, courier), 600),
+        supervisor=Supervisor(supervisor(services.image_site, services.policy, courier), 600),
     )
 
 
@@ -62,7 +62,7 @@ def guest(parts: Parts) -> Guest:
 class Bench:
     """A task's container and its folders. `guest` may be changed between checks, as settings are."""
 
-    parts: Parts
+    services: Parts
     guest: Guest
     folder: Path
     task_id: str
@@ -95,14 +95,14 @@ class Bench:
 
 
 @pytest.fixture
-def bench(parts: Parts, guest: Guest, tmp_path: Path) -> Iterator[Bench]:
+def bench(services: Parts, guest: Guest, tmp_path: Path) -> Iterator[Bench]:
     for name in ("workspace", "report"):
         (tmp_path / name).mkdir()
-        os.chown(tmp_path / name, *parts.guest_user)
-    (tmp_path / "workspace" / ".git").write_bytes(parts.home.git_mask.read_bytes())
-    found = Bench(parts, guest, tmp_path, f"task-{uuid.uuid4()}")
+        os.chown(tmp_path / name, *services.guest_user)
+    (tmp_path / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
+    found = Bench(services, guest, tmp_path, f"task-{uuid.uuid4()}")
     yield found
-    remove(parts.engine, found.name)
+    remove(services.engine, found.name)
 
 
 # --- used again

@@ -37,39 +37,39 @@ _CLEANED = (
 )
 
 
-def state_of(parts: Parts, tool: str, task_id: str | None) -> str:
+def state_of(services: Parts, tool: str, task_id: str | None) -> str:
     """The git object that a call acts on: the commit for tools that send or clean, else the working tree.
 
     A clean does not use the working tree, because that may be too large to read, or missing.
     """
     if task_id is None:
         return ""
-    task = find_task(parts.home, task_id, allow_closed=True)
+    task = find_task(services.home, task_id, allow_closed=True)
     if tool in SENDING or tool == CLEANING:
         return task.head_commit
-    with looking(parts, task) as opened:
+    with looking(services, task) as opened:
         return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
 
 
-def require_worth_asking(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
+def require_worth_asking(services: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
     """Do not ask a person about a call that would be refused anyway.
 
     Raises: `nothing_to_commit`; as `gate.require_open_gate`.
     """
     if tool not in SENDING or task_id is None:
         return
-    task = find_task(parts.home, task_id)
+    task = find_task(services.home, task_id)
     push.require_commit(task)
     opened = Step.DRAFT_PR if arguments.get("draft", True) else Step.READY_PR
-    gate.require_open(parts, task, Step.PUSH if tool == PUSHING else opened)
+    gate.require_open(services, task, Step.PUSH if tool == PUSHING else opened)
 
 
-def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
+def question(services: Parts, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
     """The complete question, as lines. Raises: `quota_exceeded` when it is too long to be read by a person."""
     lines = [f"An agent wants to call {tool}"]
     lines += [line for name, value in arguments.items() if value is not None for line in _argument(name, value)]
     if task_id is not None:
-        lines += _about_task(parts, tool, find_task(parts.home, task_id, allow_closed=True))
+        lines += _about_task(services, tool, find_task(services.home, task_id, allow_closed=True))
     size = sum(map(len, lines))
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
@@ -81,8 +81,8 @@ def question(parts: Parts, tool: str, arguments: Mapping[str, Any], task_id: str
     return tuple(lines)
 
 
-def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
-    repository = find_repository(parts.home, task.repo_id)
+def _about_task(services: Parts, tool: str, task: Task) -> list[str]:
+    repository = find_repository(services.home, task.repo_id)
     about = [
         f"repository: {repository.id}, remote {_told(repository.remote_url)}",
         f"branch: {_told(task.branch)}, commit {task.head_commit[:12]}",
@@ -90,21 +90,21 @@ def _about_task(parts: Parts, tool: str, task: Task) -> list[str]:
     if tool == OPENING:
         about.append(f"pull request: into {_told(task.base_branch)}")
     if tool in SENDING:
-        sent = status.committed(parts, task)
-        about.append(_verified(parts, task))
-        return [*about, *_files("sends", sent), *_flags(parts, task, sent), *_passing(parts, task, sent)]
+        sent = status.committed(services, task)
+        about.append(_verified(services, task))
+        return [*about, *_files("sends", sent), *_flags(services, task, sent), *_passing(services, task, sent)]
     if tool == CLEANING:
         return [*about, *_CLEANED]
-    changes = status.status(parts, task.id).changes
-    return [*about, *_files("uncommitted", changes), *_flags(parts, task, changes)]
+    changes = status.status(services, task.id).changes
+    return [*about, *_files("uncommitted", changes), *_flags(services, task, changes)]
 
 
-def _verified(parts: Parts, task: Task) -> str:
+def _verified(services: Parts, task: Task) -> str:
     """Whether all checks passed on the commit in clean rooms."""
-    profile = task_profile(parts, task)
+    profile = task_profile(services, task)
     if not profile.checks:
         return f"verified: no, the profile '{profile.name}' has no checks"
-    known = gate.known_if_any(parts, profile, objects.tree_of(cache_of(parts, task.repo_id)[1], task.head_commit))
+    known = gate.known_if_any(services, profile, objects.tree_of(cache_of(services, task.repo_id)[1], task.head_commit))
     if known.unknown:
         return f"verified: unknown ({known.unknown})"
     missing = ", ".join(known.unverified)
@@ -115,13 +115,13 @@ def _files(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
     return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {_named(f)}" for f in files)]
 
 
-def _passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> list[str]:
+def _passing(services: Parts, task: Task, sent: Sequence[DiffFile]) -> list[str]:
     """Files of earlier commits: once sent, they can be read in the history."""
-    paths = passing(parts, task, sent)
+    paths = passing(services, task, sent)
     if not paths:
         return []
     risks = [
-        f"RISK: {_told(path)} in an earlier commit ({', '.join(f)})" for path, f in flagged_paths(parts, task, paths)
+        f"RISK: {_told(path)} in an earlier commit ({', '.join(f)})" for path, f in flagged_paths(services, task, paths)
     ]
     return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_told(path)}" for path in paths), *risks]
 
@@ -131,8 +131,8 @@ def _named(file: Change | DiffFile) -> str:
     return f"{_told(file.old_path)} -> {_told(file.path)}" if file.old_path else _told(file.path)
 
 
-def _flags(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
-    return [f"RISK: {_told(path)} ({', '.join(flags)})" for path, flags in flagged(parts, task, files)]
+def _flags(services: Parts, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
+    return [f"RISK: {_told(path)} ({', '.join(flags)})" for path, flags in flagged(services, task, files)]
 
 
 def _argument(name: str, value: Any) -> list[str]:

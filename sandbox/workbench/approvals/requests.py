@@ -29,48 +29,48 @@ MOST_PENDING = 500
 """Open questions in total."""
 
 
-def call_of(parts: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
+def call_of(services: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
     """The call that an approval is bound to. `arguments`: validated.
 
     Raises: `not_found` for a task or repository; the error for a URL that would be refused.
     """
     task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
     if (url := arguments.get("url")) is not None:
-        parts.remote(url)  # a person is not asked about a URL that would be refused
+        services.remote(url)  # a person is not asked about a URL that would be refused
     if task_id is not None:
-        repo_id = find_task(parts.home, task_id, allow_closed=True).repo_id
+        repo_id = find_task(services.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
-        find_repository(parts.home, repo_id)
-    state = question.state_of(parts, tool, task_id)
-    return Call(tool, dict(arguments), parts.approval_policy.version, task_id, repo_id, state)
+        find_repository(services.home, repo_id)
+    state = question.state_of(services, tool, task_id)
+    return Call(tool, dict(arguments), services.approval_policy.version, task_id, repo_id, state)
 
 
-def take(parts: Parts, call: Call) -> Approval | None:
+def take(services: Parts, call: Call) -> Approval | None:
     """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
-    with parts.home.locked(LOCK):
+    with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = [a for a in _live(parts, now) if approvals.covers(a, call, now)]
+        found = [a for a in _live(services, now) if approvals.covers(a, call, now)]
         found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
         if found and found[0].scope is ApprovalScope.ONCE:
-            return store.save(parts.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
+            return store.save(services.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
         return found[0] if found else None
 
 
-def ask(parts: Parts, call: Call) -> Approval:
+def ask(services: Parts, call: Call) -> Approval:
     """Ask a person about a call. While a question is open, it is returned again.
 
     Raises: `approval_denied` when the call was denied and the denial has not expired; `quota_exceeded` for too many or
     too long questions; as `require_sendable`.
     """
-    question.require_worth_asking(parts, call.tool, call.arguments, call.task_id)
-    lines = question.question(parts, call.tool, call.arguments, call.task_id)
-    with parts.home.locked(LOCK):
+    question.require_worth_asking(services, call.tool, call.arguments, call.task_id)
+    lines = question.question(services, call.tool, call.arguments, call.task_id)
+    with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        known = _live(parts, now)
+        known = _live(services, now)
         if (before := approvals.answered(known, call, now)) is not None:
             return _undenied(before)
         _require_room(known, call)
-        store.forget_old(parts.home, now)
+        store.forget_old(services.home, now)
         asked = Approval(
             id=f"apr-{base64.b32encode(secrets.token_bytes(16)).decode().lower().rstrip('=')}",
             tool=call.tool,
@@ -81,14 +81,14 @@ def ask(parts: Parts, call: Call) -> Approval:
             repo_id=call.repo_id,
             question=lines,
             created_at=now,
-            expires_at=now + timedelta(seconds=parts.approval_policy.expires_s),
-            asked_by=parts.caller,
+            expires_at=now + timedelta(seconds=services.approval_policy.expires_s),
+            asked_by=services.caller,
         )
-        return store.save(parts.home, asked)
+        return store.save(services.home, asked)
 
 
-def _live(parts: Parts, now: datetime) -> tuple[Approval, ...]:
-    return store.live(parts.home, partial(approvals.is_over, now=now))
+def _live(services: Parts, now: datetime) -> tuple[Approval, ...]:
+    return store.live(services.home, partial(approvals.is_over, now=now))
 
 
 def _require_room(known: Iterable[Approval], call: Call) -> None:
@@ -110,12 +110,12 @@ def _require_room(known: Iterable[Approval], call: Call) -> None:
 
 
 def answer(
-    parts: Parts, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
+    services: Parts, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
 ) -> Approval:
     """Store a person's decision. Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`."""
-    with parts.home.locked(LOCK):
+    with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = approvals.current(_find(parts, approval_id), now)
+        found = approvals.current(_find(services, approval_id), now)
         if found.state is not ApprovalState.PENDING:
             raise SandboxError(
                 ErrorCode.CONFLICT,
@@ -123,47 +123,47 @@ def answer(
                 hint="The agent asks again if needed; `sandbox approvals list` shows open questions.",
             )
         _require_scope(found, scope)
-        always = parts.approval_policy.always_expires_s
+        always = services.approval_policy.always_expires_s
         until = found.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
         state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
-        decided = {"state": state, "scope": scope, "expires_at": until, **_decision(parts, now, by)}
-        return store.save(parts.home, found.model_copy(update=decided))
+        decided = {"state": state, "scope": scope, "expires_at": until, **_decision(services, now, by)}
+        return store.save(services.home, found.model_copy(update=decided))
 
 
-def revoke(parts: Parts, approval_id: str, by: str) -> Approval:
+def revoke(services: Parts, approval_id: str, by: str) -> Approval:
     """Revoke an approval or an open question. Raises: `not_found`; `conflict` if it is already over."""
-    with parts.home.locked(LOCK):
+    with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = approvals.current(_find(parts, approval_id), now)
+        found = approvals.current(_find(services, approval_id), now)
         if found.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"{approval_id} is {found.state.value} already",
                 hint="`sandbox approvals list` shows approvals that can be revoked.",
             )
-        update = {"state": ApprovalState.REVOKED, **_decision(parts, now, by)}
-        return store.save(parts.home, found.model_copy(update=update))
+        update = {"state": ApprovalState.REVOKED, **_decision(services, now, by)}
+        return store.save(services.home, found.model_copy(update=update))
 
 
-def _decision(parts: Parts, now: datetime, by: str) -> dict[str, object]:
-    surface = "elicitation" if parts.surface.actor is Actor.AGENT else parts.surface.actor.value
-    return {"decided_at": now, "decided_by": by, "decider": parts.caller, "surface": surface}
+def _decision(services: Parts, now: datetime, by: str) -> dict[str, object]:
+    surface = "elicitation" if services.surface.actor is Actor.AGENT else services.surface.actor.value
+    return {"decided_at": now, "decided_by": by, "decider": services.caller, "surface": surface}
 
 
-def list_all(parts: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
+def list_all(services: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
     """Open questions and approvals in force; with `everything` also those that are over."""
     now, alive = datetime.now(UTC), {ApprovalState.PENDING, ApprovalState.APPROVED}
     if everything:
-        return tuple(approvals.current(a, now) for a in store.list_all(parts.home))
-    found = (approvals.current(a, now) for a in store.unfiled(parts.home))
+        return tuple(approvals.current(a, now) for a in store.list_all(services.home))
+    found = (approvals.current(a, now) for a in store.unfiled(services.home))
     return tuple(a for a in found if a.state in alive)
 
 
 def end_all(
-    parts: Parts, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
+    services: Parts, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
 ) -> tuple[Approval, ...]:
     """Call `end` for each approval in one of the states, of one tool if given. Skips those that ended in between."""
-    found = [a for a in list_all(parts) if a.state in states and tool in {None, a.tool}]
+    found = [a for a in list_all(services) if a.state in states and tool in {None, a.tool}]
     ended = []
     for approval in found:
         try:
@@ -174,9 +174,9 @@ def end_all(
     return tuple(ended)
 
 
-def find(parts: Parts, approval_id: str) -> Approval:
+def find(services: Parts, approval_id: str) -> Approval:
     """One approval as it is now. Raises: `not_found`."""
-    return approvals.current(_find(parts, approval_id), datetime.now(UTC))
+    return approvals.current(_find(services, approval_id), datetime.now(UTC))
 
 
 def _undenied(approval: Approval) -> Approval:
@@ -190,8 +190,8 @@ def _undenied(approval: Approval) -> Approval:
     return approval
 
 
-def _find(parts: Parts, approval_id: str) -> Approval:
-    found = store.find(parts.home, approval_id)
+def _find(services: Parts, approval_id: str) -> Approval:
+    found = store.find(services.home, approval_id)
     if found is None:  # suggest no similar ids: knowing an id allows answering
         raise SandboxError(
             ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows open questions."

@@ -55,30 +55,30 @@ class Question:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def start(parts: Parts, question: Question, watch: Watch, work: Work) -> BackgroundRun:
+def start(services: Parts, question: Question, watch: Watch, work: Work) -> BackgroundRun:
     """Start `work` in a new thread. If the same question is being answered already, return that run instead.
 
     `watch` is called from that thread. Raises: the error that ends the run before its first check; `conflict` for a
     closed task; `quota_exceeded` beyond `MOST_AT_ONCE` runs of this controller.
     """
-    find_task(parts.home, question.task_id)
-    with parts.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs
-        running = _find_same(parts, question)
+    find_task(services.home, question.task_id)
+    with services.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs
+        running = _find_same(services, question)
         if running is not None:
             return running
-        run_id = new_run_id(parts)
+        run_id = new_run_id(services)
         context = contextvars.copy_context()
         which = run_id, question
-        parts.threads.start(run_id, lambda ours: context.run(_run, parts, which, watch, work, ours)).wait_until_known()
-    return _answer(find_record(parts.home, run_id))
+        services.threads.start(run_id, lambda ours: context.run(_run, services, which, watch, work, ours)).wait_until_known()
+    return _answer(find_record(services.home, run_id))
 
 
-def _run(parts: Parts, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
+def _run(services: Parts, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
     """Complete the record before the request's file is removed: else the process would look killed."""
     run_id, question = which
     ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
-    with stoppable(parts, question.task_id, ours, run_id) as heard:
-        tracker = _Tracker(parts.home, _new_record(parts, run_id, question))
+    with stoppable(services, question.task_id, ours, run_id) as heard:
+        tracker = _Tracker(services.home, _new_record(services, run_id, question))
         thread.known.set()
         try:
             tracker.finish(work(tracker.follow(heard), run_id))
@@ -89,11 +89,11 @@ def _run(parts: Parts, which: tuple[str, Question], watch: Watch, work: Work, th
             tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
 
 
-def _new_record(parts: Parts, run_id: str, question: Question) -> RunRecord:
+def _new_record(services: Parts, run_id: str, question: Question) -> RunRecord:
     """Raises: `not_found`, `conflict` for a closed task."""
-    task = find_task(parts.home, question.task_id)
-    parts.home.background_runs.mkdir(mode=0o700, exist_ok=True)
-    prune(parts.home)
+    task = find_task(services.home, question.task_id)
+    services.home.background_runs.mkdir(mode=0o700, exist_ok=True)
+    prune(services.home)
     return RunRecord(
         run_id=run_id,
         task_id=question.task_id,
@@ -190,15 +190,15 @@ class _Tracker:
             self._record = record
 
 
-def wait(parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None) -> BackgroundRun:
+def wait(services: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None) -> BackgroundRun:
     """Return the run once it has ended, or its state after `wait_s` seconds (None: no limit) or when `cancelled`.
 
     Raises: `not_found` for an unknown run, or when its process was killed; the error that ended the run.
     """
     ends_at = None if wait_s is None else time.monotonic() + wait_s
-    thread = parts.threads.find(run_id)
+    thread = services.threads.find(run_id)
     while True:
-        found = _look(parts, run_id)
+        found = _look(services, run_id)
         left_s = _LOOK_S if ends_at is None else ends_at - time.monotonic()
         if found.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
             return found
@@ -209,27 +209,27 @@ def wait(parts: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[]
             thread.ended.wait(pause_s)
 
 
-def task_of(parts: Parts, run_id: str) -> str:
+def task_of(services: Parts, run_id: str) -> str:
     """The task of a run. Raises: `not_found`."""
-    return find_record(parts.home, run_id).task_id
+    return find_record(services.home, run_id).task_id
 
 
-def stop(parts: Parts, run_id: str) -> BackgroundRun:
+def stop(services: Parts, run_id: str) -> BackgroundRun:
     """Stop a run: its checks are recorded as `killed`. A run that has ended does not change.
 
     Raises: `not_found`; as `stop_checks`; the error that ended the run.
     """
-    record = find_record(parts.home, run_id)
+    record = find_record(services.home, run_id)
     if record.state == "running":
-        stop_checks(parts, record.task_id, run_id)
-    return wait(parts, run_id, STOP_WAIT_S)
+        stop_checks(services, record.task_id, run_id)
+    return wait(services, run_id, STOP_WAIT_S)
 
 
-def _look(parts: Parts, run_id: str) -> BackgroundRun:
-    record = find_record(parts.home, run_id)
-    if record.state != "running" or _is_alive(parts, record):
+def _look(services: Parts, run_id: str) -> BackgroundRun:
+    record = find_record(services.home, run_id)
+    if record.state != "running" or _is_alive(services, record):
         return _answer(record)
-    record = find_record(parts.home, run_id)  # read again: the run may have ended before its lock was free
+    record = find_record(services.home, run_id)  # read again: the run may have ended before its lock was free
     if record.state == "running":
         raise SandboxError(
             ErrorCode.NOT_FOUND,
@@ -240,8 +240,8 @@ def _look(parts: Parts, run_id: str) -> BackgroundRun:
     return _answer(record)
 
 
-def _is_alive(parts: Parts, record: RunRecord) -> bool:
-    return is_at_work(parts.home.stops, record.task_id, record.run_id)
+def _is_alive(services: Parts, record: RunRecord) -> bool:
+    return is_at_work(services.home.stops, record.task_id, record.run_id)
 
 
 def _answer(record: RunRecord) -> BackgroundRun:
@@ -276,18 +276,18 @@ def _answer(record: RunRecord) -> BackgroundRun:
     )
 
 
-def _find_same(parts: Parts, question: Question) -> BackgroundRun | None:
+def _find_same(services: Parts, question: Question) -> BackgroundRun | None:
     """Find a run that answers the question now. After a new commit, `verify` is a different question."""
-    for run_id in list_run_ids(parts.home.stops, question.task_id):
+    for run_id in list_run_ids(services.home.stops, question.task_id):
         with suppress(SandboxError):  # the run has no record yet, or the record is damaged
-            record = find_record(parts.home, run_id)
+            record = find_record(services.home, run_id)
             asked = Question(record.operation, record.task_id, record.check_ids, record.options)
-            if record.state == "running" and asked == question and _is_current(parts, record):
+            if record.state == "running" and asked == question and _is_current(services, record):
                 return _answer(record)
     return None
 
 
-def _is_current(parts: Parts, record: RunRecord) -> bool:
-    task = find_task(parts.home, record.task_id, allow_closed=True)
+def _is_current(services: Parts, record: RunRecord) -> bool:
+    task = find_task(services.home, record.task_id, allow_closed=True)
     is_open = task.status is not TaskStatus.CLOSED
-    return is_open and task.head_commit == record.commit and _is_alive(parts, record)
+    return is_open and task.head_commit == record.commit and _is_alive(services, record)

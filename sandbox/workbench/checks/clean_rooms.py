@@ -55,7 +55,7 @@ class Wanted:
 
 
 def run_in_rooms(
-    parts: Parts, source: Source, wanted: Wanted, watch: Watch, options: VerifyOptions
+    services: Parts, source: Source, wanted: Wanted, watch: Watch, options: VerifyOptions
 ) -> tuple[CheckRun, ...]:
     """Return the runs, chain by chain. A chain with cached verdicts needs no room. Stops at the first failure, unless
     `options.keep_going`. Rooms are removed in any case.
@@ -63,7 +63,7 @@ def run_in_rooms(
     Raises: as `resolve_guest_setup` and `build_room_recorder`; `quota_exceeded` for a tree past the limits of a
     checkout or a full disk.
     """
-    rooms = _Rooms(parts, source, wanted, resolve_guest_setup(parts, wanted.profile), options)
+    rooms = _Rooms(services, source, wanted, resolve_guest_setup(services, wanted.profile), options)
     chains = chains_of(wanted.checks)
     if options.jobs > 1 and len(chains) > 1:
         return _at_once(chains, rooms.runs_of, watch, options)

@@ -27,19 +27,19 @@ _RECENT = 40  # runs of the task that are read: each costs a file
 _NOTHING = "no file differs: the cause may be files in /tmp or the home of the task's container, time, order or chance"
 
 
-def explain(parts: Parts, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ...]:
+def explain(services: Parts, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ...]:
     """Lines for people: each check that disagrees, then the paths. Empty when no check disagrees.
 
     This is extra information and never fails: if the files cannot be compared, a line says so.
     """
     if all(run.cached and run.verdict is Verdict.PASSED for run in runs):
         return ()  # reported when the checks ran
-    in_task = _last_in_task(parts, task)
+    in_task = _last_in_task(services, task)
     pairs = [(own, room) for room in runs if (own := in_task.get(room.check_id)) and _disagree(own, room)]
     if not pairs:
         return ()
     try:
-        with looking(parts, task) as opened:
+        with looking(services, task) as opened:
             now = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
             sentences = [_sentence(own, room) for own, room in pairs if own.tree in {room.tree, now}]
             return (*sentences, *(list(_paths(opened)) or [_NOTHING])) if sentences else ()
@@ -47,8 +47,8 @@ def explain(parts: Parts, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ..
         return (*(_sentence(own, room) for own, room in pairs), f"the task's files cannot be compared: {error.brief}")
 
 
-def _last_in_task(parts: Parts, task: Task) -> dict[str, CheckRun]:
-    oldest_first = reversed(list_runs(parts.home, task.id, _RECENT))
+def _last_in_task(services: Parts, task: Task) -> dict[str, CheckRun]:
+    oldest_first = reversed(list_runs(services.home, task.id, _RECENT))
     return {run.check_id: run for run in oldest_first if not run.clean_room}
 
 

@@ -22,46 +22,46 @@ from sandbox.workbench.repositories.clone import cache_of
 from sandbox.workbench.repositories.profile_checks import task_profile
 
 
-def require_open(parts: Parts, task: Task, step: Step) -> None:
+def require_open(services: Parts, task: Task, step: Step) -> None:
     """Require that each check of the task's profile passed in a clean room on exactly this tree, with the current
     image, checks, limits, policy and runtime. The caller holds the lock of the task, so the tree that is sent is the
     one that was checked.
 
     Raises: `gate_closed`; as `resolve_guest_setup`.
     """
-    if required(step, parts.settings.gate.require):
-        require_state(parts, task, state_of(parts, task, step))
+    if required(step, services.settings.gate.require):
+        require_state(services, task, state_of(services, task, step))
 
 
-def state_of(parts: Parts, task: Task, step: Step) -> GateState:
+def state_of(services: Parts, task: Task, step: Step) -> GateState:
     """What the gate says about a step. A step that needs no verified tree does not ask the engine; the answer is then
     the task's last verification of this tree. Raises: as `require_open_gate` if the step needs a verified tree, except
     `gate_closed`.
     """
-    require = parts.settings.gate.require
-    tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
+    require = services.settings.gate.require
+    tree = tree_of(cache_of(services, task.repo_id)[1], task.head_commit)
     if not required(step, require):
-        verified = _last_verified(parts, task.id, tree)
+        verified = _last_verified(services, task.id, tree)
         unknown = "not_asked" if verified is None else ""
         return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
-    found = known(parts, task_profile(parts, task), tree)
+    found = known(services, task_profile(services, task), tree)
     return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.unverified)
 
 
-def _last_verified(parts: Parts, task_id: str, tree: str) -> bool | None:
+def _last_verified(services: Parts, task_id: str, tree: str) -> bool | None:
     """Whether all checks passed when this tree of the task was last verified, according to the end of its journal."""
-    for entry in islice(journal.recent(parts.home, task_id), LOOKED_AT):
+    for entry in islice(journal.recent(services.home, task_id), LOOKED_AT):
         if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
             return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
     return None
 
 
-def require_state(parts: Parts, task: Task, state: GateState) -> None:
+def require_state(services: Parts, task: Task, state: GateState) -> None:
     """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
     if not state.needed or state.verified:
         return
-    tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
-    profile = task_profile(parts, task)
+    tree = tree_of(cache_of(services, task.repo_id)[1], task.head_commit)
+    profile = task_profile(services, task)
     raise SandboxError(
         ErrorCode.GATE_CLOSED,
         refusal(Step(state.step), tree, state.missing, profile.name),
@@ -101,19 +101,19 @@ class Known:
         return None if self.unknown else bool(self.said) and not self.unverified
 
 
-def known(parts: Parts, profile: Profile, tree: str) -> Known:
+def known(services: Parts, profile: Profile, tree: str) -> Known:
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return Known({})
-    setup = resolve_guest_setup(parts, profile)
+    setup = resolve_guest_setup(services, profile)
     chains = chains_of(running.in_order(profile, [check.id for check in profile.checks]))
-    asked = {name: b for chain in chains for name, b in bindings(parts, setup, tree, chain).items()}
-    return Known({name: find_verdict(parts.home, binding) for name, binding in asked.items()}, made=setup)
+    asked = {name: b for chain in chains for name, b in bindings(services, setup, tree, chain).items()}
+    return Known({name: find_verdict(services.home, binding) for name, binding in asked.items()}, made=setup)
 
 
-def known_if_any(parts: Parts, profile: Profile, tree: str) -> Known:
+def known_if_any(services: Parts, profile: Profile, tree: str) -> Known:
     """As `find_tree_verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
     try:
-        return known(parts, profile, tree)
+        return known(services, profile, tree)
     except SandboxError as error:
         return Known({}, unknown=error.code.value)

@@ -19,9 +19,9 @@ class GuestSetup:
     runtime: str
 
 
-def resolve_guest_setup(parts: Parts, profile: Profile) -> GuestSetup:
+def resolve_guest_setup(services: Parts, profile: Profile) -> GuestSetup:
     """The image and runtime in which a profile's checks run at this time; asks the engine.
 
     Raises: `image_missing`, `engine_unavailable`, `policy_violation`; as `sandbox.images.resolve`.
     """
-    return GuestSetup(resolve(parts.image_site, image_reference(parts, profile)), runtime_of(parts, profile.name))
+    return GuestSetup(resolve(services.image_site, image_reference(services, profile)), runtime_of(services, profile.name))

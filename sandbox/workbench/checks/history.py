@@ -15,31 +15,31 @@ from sandbox.workbench.controller.services import Parts
 _PIECE = 1 << 16
 
 
-def list_runs(parts: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
+def list_runs(services: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
     """Runs of a task (also a closed one) or of a repository (`run`), newest first.
 
     Raises: `not_found`, `invalid_input`.
     """
-    _require_owner(parts, owner_id)
+    _require_owner(services, owner_id)
     if most < 1:
         raise SandboxError(ErrorCode.INVALID_INPUT, "The number of runs to list must be at least 1")
-    return runs.list_runs(parts.home, owner_id, most)
+    return runs.list_runs(services.home, owner_id, most)
 
 
-def find_run_id(parts: Parts, owner_id: str, run_id: str | None) -> str:
+def find_run_id(services: Parts, owner_id: str, run_id: str | None) -> str:
     """The id of a run of a task or repository; without `run_id`, of the newest run. `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
     """
     if run_id is None:
-        return owner_id if is_run_id(owner_id) else _newest(parts, owner_id).run_id
-    _require_owner(parts, owner_id)
-    if not runs.has_log(parts.home, owner_id, run_id):
-        raise runs.unknown(parts.home, owner_id, run_id)
+        return owner_id if is_run_id(owner_id) else _newest(services, owner_id).run_id
+    _require_owner(services, owner_id)
+    if not runs.has_log(services.home, owner_id, run_id):
+        raise runs.unknown(services.home, owner_id, run_id)
     return run_id
 
 
-def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
+def read_log(services: Parts, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
     """One stream of a run; without `run_id`, of the newest run. `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
@@ -47,11 +47,11 @@ def read_log(parts: Parts, owner_id: str, run_id: str | None, stream: StreamName
     if stream not in {"stdout", "stderr"}:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: use stdout or stderr")
     if run_id is None and is_run_id(owner_id):
-        owner_id, run_id = runs.find_owner(parts.home, owner_id), owner_id
-        run = runs.find_run(parts.home, owner_id, run_id)
+        owner_id, run_id = runs.find_owner(services.home, owner_id), owner_id
+        run = runs.find_run(services.home, owner_id, run_id)
     else:
-        run = _newest(parts, owner_id) if run_id is None else _named(parts, owner_id, run_id)
-    content = runs.read_log(parts.home, owner_id, run.run_id, stream)
+        run = _newest(services, owner_id) if run_id is None else _named(services, owner_id, run_id)
+    content = runs.read_log(services.home, owner_id, run.run_id, stream)
     total = run.stdout_bytes if stream == "stdout" else run.stderr_bytes
     return RunLog(
         run_id=run.run_id,
@@ -71,8 +71,8 @@ def _shown(content: bytes) -> str:
     return "".join([*pieces, shower.finish()])
 
 
-def _newest(parts: Parts, owner_id: str) -> CheckRun:
-    found = list_runs(parts, owner_id, 1)
+def _newest(services: Parts, owner_id: str) -> CheckRun:
+    found = list_runs(services, owner_id, 1)
     if not found:
         raise SandboxError(
             ErrorCode.NOT_FOUND, f"No check of {owner_id} has run yet", hint=f"See: sandbox check list {owner_id}"
@@ -80,14 +80,14 @@ def _newest(parts: Parts, owner_id: str) -> CheckRun:
     return found[0]
 
 
-def _named(parts: Parts, owner_id: str, run_id: str) -> CheckRun:
-    _require_owner(parts, owner_id)
-    return runs.find_run(parts.home, owner_id, run_id)
+def _named(services: Parts, owner_id: str, run_id: str) -> CheckRun:
+    _require_owner(services, owner_id)
+    return runs.find_run(services.home, owner_id, run_id)
 
 
-def _require_owner(parts: Parts, owner_id: str) -> None:
+def _require_owner(services: Parts, owner_id: str) -> None:
     """Require the id of a known task or repository, so that it is never a path. Raises: `not_found`."""
     if owner_id.startswith("task-"):
-        find_task(parts.home, owner_id, allow_closed=True)
+        find_task(services.home, owner_id, allow_closed=True)
     else:
-        find_repository(parts.home, owner_id)
+        find_repository(services.home, owner_id)

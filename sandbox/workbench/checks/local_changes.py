@@ -9,9 +9,9 @@ from sandbox.workbench.repositories.clone import Registered
 from sandbox.workspaces.operator_directory import find_uncommitted
 
 
-def uncommitted_in(parts: Parts, found: Registered, commit: str) -> Uncommitted | None:
+def uncommitted_in(services: Parts, found: Registered, commit: str) -> Uncommitted | None:
     """Changes of the working directory; None for a remote on the network, a bare repository, or another commit."""
-    root = path_of(parts.remote(found.repository.remote_url))
+    root = path_of(services.remote(found.repository.remote_url))
     if root is None or not (root / ".git").exists() or commit != found.head.commit:
         return None
     return find_uncommitted(root, found.head.entries, found.facts.ignore)

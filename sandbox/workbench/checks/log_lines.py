@@ -32,24 +32,24 @@ _MOST_COST = 6  # bytes of JSON for one byte of the log: an invalid byte is show
 _NO_REPOSITORY = Path("/nonexistent")
 
 
-def read_lines(parts: Parts, run_id: str, wanted: LogQuery | None = None) -> LogLines:
+def read_lines(services: Parts, run_id: str, wanted: LogQuery | None = None) -> LogLines:
     """Lines of a run of any task or repository. Reaching a limit is not an error.
 
     Raises: `not_found` for an unknown run, `invalid_input` for a range beyond the log or an unusable pattern.
     """
     query = wanted or LogQuery()
     _require_possible(query)
-    owner = runs.find_owner(parts.home, run_id)
-    record = runs.find_record(parts.home, owner, run_id)  # before the log: if there is a record, the log is complete
-    with runs.open_log(parts.home, owner, run_id, query.stream) as file:
+    owner = runs.find_owner(services.home, run_id)
+    record = runs.find_record(services.home, owner, run_id)  # before the log: if there is a record, the log is complete
+    with runs.open_log(services.home, owner, run_id, query.stream) as file:
         log = LogFile(file)
         first, last = _range(query, log.lines)
         kept = _find_gap(log, record, query)
         found = _answer(run_id, query, log, kept)
         if query.pattern is None:
             return _with_content(found, query, log, (first, last), kept)
-        path = runs.log_path(parts.home, owner, run_id, query.stream)
-        searched = _search(parts, path, query, range(first, last + 1))
+        path = runs.log_path(services.home, owner, run_id, query.stream)
+        searched = _search(services, path, query, range(first, last + 1))
         return found.model_copy(update=searched | {"truncated": kept.dropped > 0 or searched["stopped_by"] is not None})
 
 
@@ -179,11 +179,11 @@ def show_line(line: bytes) -> str:
 # --- a search
 
 
-def _search(parts: Parts, path: Path, query: LogQuery, wanted: range) -> dict[str, object]:
+def _search(services: Parts, path: Path, query: LogQuery, wanted: range) -> dict[str, object]:
     """Fields of the answer: the matches in this range of lines, and the limit that ended the search early."""
     matches: list[LogMatch] = []
     stopped_by: Stop | None = None
-    git = Git(_NO_REPOSITORY, parts.settings.git.executable)
+    git = Git(_NO_REPOSITORY, services.settings.git.executable)
     try:
         with closing(grep_log(git, path, Query(query.pattern or "", regex=True), query.timeout_s)) as found:
             inside = takewhile(lambda m: m.line < wanted.stop, filter(lambda m: m.line >= wanted.start, found))

@@ -24,7 +24,7 @@ from sandbox.workbench.controller.disk_space import require_space, watch_disk, w
 from sandbox.workbench.controller.services import Parts
 
 
-def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
+def run_one(services: Parts, recorder: Recorder, which: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
     """Wait for a turn, announce and run one check, and save its record under `owner`: a task or a repository.
 
     A check that is cancelled, or interrupted in the main thread, has a record too; the interrupt is raised afterwards.
@@ -36,102 +36,102 @@ def run_one(parts: Parts, recorder: Recorder, which: tuple[str, Check, Place], w
         wish = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
-        with parts.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
-            require_space(parts)
-            disk = watch_disk(parts, place, check.limits)
+        with services.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
+            require_space(services)
+            disk = watch_disk(services, place, check.limits)
             why_stop = lasting(first_reason(wish, disk))
             run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.here)
             run = with_disk_use(run, disk)
-        save_run(parts.home, owner, run)
+        save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
 
 
-def task_report(parts: Parts, task_id: str) -> Path:
+def task_report(services: Parts, task_id: str) -> Path:
     """Empty the task's report directory, which its container has mounted, and return it. The caller holds the task's
     lock, and no check runs in the task.
     """
-    folder = parts.home.report(task_id)
+    folder = services.home.report(task_id)
     folder.mkdir(mode=0o755, exist_ok=True)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
-    if parts.file_owner is not None:
-        os.chown(folder, *parts.file_owner)
+    if services.file_owner is not None:
+        os.chown(folder, *services.file_owner)
     return folder
 
 
-def new_run_id(parts: Parts) -> str:
+def new_run_id(services: Parts) -> str:
     """A new, unique run id."""
-    return f"run-{parts.presence.new_id()}"
+    return f"run-{services.presence.new_id()}"
 
 
 @contextmanager
-def report_folder(parts: Parts) -> Iterator[tuple[str, Path]]:
+def report_folder(services: Parts) -> Iterator[tuple[str, Path]]:
     """A new run id and an empty directory for the guest's report; the directory is removed at the end."""
-    run_id = new_run_id(parts)
-    folder = parts.home.room(run_id)
+    run_id = new_run_id(services)
+    folder = services.home.room(run_id)
     try:
         folder.mkdir(mode=0o755)
-        if parts.file_owner is not None:
-            os.chown(folder, *parts.file_owner)
+        if services.file_owner is not None:
+            os.chown(folder, *services.file_owner)
         yield run_id, folder
     finally:
         remove_tree(folder)
 
 
-def recorder(parts: Parts, setup: GuestSetup, owner: str) -> Recorder:
+def recorder(services: Parts, setup: GuestSetup, owner: str) -> Recorder:
     """For clean rooms: each check has a new guest that is removed afterwards.
 
     Raises: `quota_exceeded` for a full disk; `engine_unavailable`, `image_missing`, `policy_violation`.
     """
-    _require_ready(parts)
-    guest = _guest(parts, setup)
-    return Recorder(FreshContainer(parts.guest_engine, parts.policy, guest), guest, parts.home.logs(owner))
+    _require_ready(services)
+    guest = _guest(services, setup)
+    return Recorder(FreshContainer(services.guest_engine, services.policy, guest), guest, services.home.logs(owner))
 
 
-def task_recorder(parts: Parts, profile: Profile, task_id: str) -> Recorder:
+def task_recorder(services: Parts, profile: Profile, task_id: str) -> Recorder:
     """For checks in a task's own worktree: their guest is kept.
 
     Raises: as `build_room_recorder`.
     """
-    _require_ready(parts)
-    guest = _guest(parts, resolve_guest_setup(parts, profile))
-    executor = TaskContainer(parts.guest_engine, parts.policy, guest, task_id, keep=parts.settings.container.keep)
-    return Recorder(executor, guest, parts.home.logs(task_id))
+    _require_ready(services)
+    guest = _guest(services, resolve_guest_setup(services, profile))
+    executor = TaskContainer(services.guest_engine, services.policy, guest, task_id, keep=services.settings.container.keep)
+    return Recorder(executor, guest, services.home.logs(task_id))
 
 
-def _require_ready(parts: Parts) -> None:
-    require_space(parts)
-    if not parts.guest_engine.local:
+def _require_ready(services: Parts) -> None:
+    require_space(services)
+    if not services.guest_engine.local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             "The engine is not on this host, so it cannot mount the files to check",
-            details=parts.engine.endpoint.url,
+            details=services.engine.endpoint.url,
             hint="Use an engine on a local unix socket; `sandbox doctor` shows which one is found.",
         )
 
 
-def _guest(parts: Parts, setup: GuestSetup) -> Guest:
+def _guest(services: Parts, setup: GuestSetup) -> Guest:
     return Guest(
         image_digest=setup.image_digest,
         runtime=setup.runtime,
-        user=parts.guest_user,
-        git_mask=parts.home.git_mask,
-        hosts=parts.hosts,
-        instance=parts.instance,
+        user=services.guest_user,
+        git_mask=services.home.git_mask,
+        hosts=services.hosts,
+        instance=services.instance,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(_supervisor(parts, setup.runtime), parts.settings.container.idle_s),
+        supervisor=Supervisor(_supervisor(services, setup.runtime), services.settings.container.idle_s),
     )
 
 
-def _supervisor(parts: Parts, runtime: str) -> Path:
+def _supervisor(services: Parts, runtime: str) -> Path:
     """The binary of PID 1. It stays the same for the life of a controller, so the engine is asked once, even if
     another one is built in between.
     """
-    known = parts.supervisors.get(runtime)
+    known = services.supervisors.get(runtime)
     if known is None or not is_usable(known):
-        courier = Courier(f"sandbox-init-{parts.presence.new_id()}", parts.guest_user, runtime, parts.instance)
-        known = parts.supervisors[runtime] = supervisor(parts.image_site, parts.policy, courier)
+        courier = Courier(f"sandbox-init-{services.presence.new_id()}", services.guest_user, runtime, services.instance)
+        known = services.supervisors[runtime] = supervisor(services.image_site, services.policy, courier)
     return known
 
 

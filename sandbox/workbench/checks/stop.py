@@ -36,15 +36,15 @@ _EDIT_WAIT_S = 10.0
 
 
 @contextmanager
-def stoppable(parts: Parts, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
+def stoppable(services: Parts, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
     """Run checks of a task in the body with the yielded watch: `stop_checks` in any process can stop them, also by
     `run_id`.
     """
-    if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not parts.home.task(task_id).exists():
+    if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not services.home.task(task_id).exists():
         yield watch  # the request itself reports the wrong id
         return
-    parts.home.stops.mkdir(mode=0o700, exist_ok=True)
-    with requested(parts.home.stops, task_id, run_id) as request:
+    services.home.stops.mkdir(mode=0o700, exist_ok=True)
+    with requested(services.home.stops, task_id, run_id) as request:
 
         def announce(check: Check, run: CheckRun | None) -> None:
             if run is None:
@@ -56,7 +56,7 @@ def stoppable(parts: Parts, task_id: str, watch: Watch, run_id: str | None = Non
         yield replace(watch, announce=announce, cancelled=lambda: watch.cancelled() or request.wanted())
 
 
-def stop_checks(parts: Parts, task_id: str, run_id: str | None = None) -> Stopped:
+def stop_checks(services: Parts, task_id: str, run_id: str | None = None) -> Stopped:
     """Stop all checks that run or wait in a task, also in clean rooms, and wait until they have ended. It is not an
     error if there are none.
 
@@ -65,15 +65,15 @@ def stop_checks(parts: Parts, task_id: str, run_id: str | None = None) -> Stoppe
     Raises: `not_found`; `timeout` when the running process does not react; `engine_unavailable` when the engine cannot
     say whether a guest of a dead process still runs; `conflict` when another operation holds the task.
     """
-    find_task(parts.home, task_id, allow_closed=True)
-    with seen(parts.home.stops, task_id, run_id) as requests:
+    find_task(services.home, task_id, allow_closed=True)
+    with seen(services.home.stops, task_id, run_id) as requests:
         running = [request.checks() for request in requests]
         for request in requests:
             request.ask_to_stop()
         _wait(task_id, lambda: all(request.is_over() for request in requests))
         dead = [request.clear() for request in requests]
-        if any(dead) or (run_id is None and parts.home.guest_mark(task_id).exists()):
-            _end_guests(parts, task_id)
+        if any(dead) or (run_id is None and services.home.guest_mark(task_id).exists()):
+            _end_guests(services, task_id)
         return Stopped(task_id=task_id, stopped=tuple(_stopped(requests, running, dead)))
 
 
@@ -100,13 +100,13 @@ def _wait(task_id: str, over: Callable[[], bool]) -> None:
         time.sleep(_LOOK_S)
 
 
-def _end_guests(parts: Parts, task_id: str) -> None:
+def _end_guests(services: Parts, task_id: str) -> None:
     """Remove the guests that a dead process left, in the task and in its clean rooms."""
-    with parts.home.locked(task_id, _EDIT_WAIT_S):
-        end_orphans(parts, task_id)
-    labels = {container.INSTANCE_LABEL: parts.instance, container.TASK_LABEL: task_id}
-    listed = container.list_labelled(parts.engine, labels)
-    living = alive(parts.home.presence)  # after the list: a process that started since has no guest in it
+    with services.home.locked(task_id, _EDIT_WAIT_S):
+        end_orphans(services, task_id)
+    labels = {container.INSTANCE_LABEL: services.instance, container.TASK_LABEL: task_id}
+    listed = container.list_labelled(services.engine, labels)
+    living = alive(services.home.presence)  # after the list: a process that started since has no guest in it
     for guest in listed:
         if (owner := owner_of(guest.name)) is not None and owner not in living:
-            container.remove(parts.engine, guest.id)
+            container.remove(services.engine, guest.id)

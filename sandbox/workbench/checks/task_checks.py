@@ -21,25 +21,25 @@ from sandbox.workbench.tasks.lifecycle import TaskBase, editing, looking, read_b
 
 
 def run_checks(
-    parts: Parts, task_id: str, wanted: Sequence[str], watch: Watch, last_run_id: str | None = None
+    services: Parts, task_id: str, wanted: Sequence[str], watch: Watch, last_run_id: str | None = None
 ) -> tuple[CheckRun, ...]:
     """Run checks in the task's own worktree, required ones first; stop at the first that does not pass.
 
     `last_run_id`: the id for the run of the last check. Raises: as `order_checks`, `build_task_recorder` and
     `run_one`; `conflict` for a closed task or while another operation holds it.
     """
-    task = find_task(parts.home, task_id)
-    base = read_base(parts, task)
-    profile = profile_from_facts(parts, task.repo_id, base.facts)
+    task = find_task(services.home, task_id)
+    base = read_base(services, task)
+    profile = profile_from_facts(services, task.repo_id, base.facts)
     checks = running.in_order(profile, wanted)
-    recorder = running.task_recorder(parts, profile, task_id)
-    with editing(parts, task) as task:
-        ids = [running.new_run_id(parts) for _ in checks[1:]] + [last_run_id or running.new_run_id(parts)]
-        return tuple(_run_in_task(parts, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
+    recorder = running.task_recorder(services, profile, task_id)
+    with editing(services, task) as task:
+        ids = [running.new_run_id(services) for _ in checks[1:]] + [last_run_id or running.new_run_id(services)]
+        return tuple(_run_in_task(services, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
 
 
 def _run_in_task(
-    parts: Parts,
+    services: Parts,
     task: Task,
     base: TaskBase,
     recorder: Recorder,
@@ -47,13 +47,13 @@ def _run_in_task(
     watch: Watch,
 ) -> Iterator[CheckRun]:
     for run_id, check in checks:
-        with looking(parts, task, task_base=base) as opened:
+        with looking(services, task, task_base=base) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
-        report = running.task_report(parts, task.id)
+        report = running.task_report(services, task.id)
         place = Place(opened.root, report, tree, clean_room=False, task_id=task.id)
-        with interrupts_deferred(), guest_at_work(parts.home.guest_mark(task.id), coarse_now_ns):
-            run = running.run_one(parts, recorder, (run_id, check, place), watch, owner=task.id)
+        with interrupts_deferred(), guest_at_work(services.home.guest_mark(task.id), coarse_now_ns):
+            run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
         yield run
         if run.verdict is not Verdict.PASSED:
             return

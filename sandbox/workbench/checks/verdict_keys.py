@@ -15,10 +15,10 @@ from sandbox.workbench.controller.services import Parts
 PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
-def bindings(parts: Parts, setup: GuestSetup, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
+def bindings(services: Parts, setup: GuestSetup, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
     """What the verdicts of a chain are bound to, by check. Does no I/O."""
     found: dict[str, Binding] = {}
-    policy, after = _policy_digest(parts), ""
+    policy, after = _policy_digest(services), ""
     for check in chain:
         found[check.id] = Binding(
             tree=tree,
@@ -27,13 +27,13 @@ def bindings(parts: Parts, setup: GuestSetup, tree: str, chain: Sequence[Check])
             policy=policy,
             runtime=setup.runtime,
             platform=PLATFORM,
-            user=parts.guest_user,
+            user=services.guest_user,
             after=after,
         )
         after = found[check.id].key
     return found
 
 
-def _policy_digest(parts: Parts) -> str:
-    text = json.dumps(parts.policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+def _policy_digest(services: Parts) -> str:
+    text = json.dumps(services.policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -22,24 +22,24 @@ from sandbox.workbench.repositories.commit_facts import profile_from_facts, prof
 from sandbox.workbench.repositories.profile_checks import task_profile
 
 
-def verify(parts: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+def verify(services: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
     """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
 
     Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
     """
-    task = find_task(parts.home, task_id)
-    _, git = cache_of(parts, task.repo_id)
-    profile = task_profile(parts, task)
+    task = find_task(services.home, task_id)
+    _, git = cache_of(services, task.repo_id)
+    profile = task_profile(services, task)
     checks = run.in_order(profile, [c.id for c in profile.checks])
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = Source(task.repo_id, git, tree, near)
-    runs = run_in_rooms(parts, source, Wanted(profile, checks, task.id), watch, options)
-    differences = explain(parts, task, runs)
+    runs = run_in_rooms(services, source, Wanted(profile, checks, task.id), watch, options)
+    differences = explain(services, task, runs)
     return Verification(runs=runs, verified=_verified(runs, checks), tree=tree, differences=differences)
 
 
 def run_url(
-    parts: Parts,
+    services: Parts,
     place: tuple[str, str],
     wanted: Sequence[str],
     profile_name: str | None,
@@ -51,20 +51,20 @@ def run_url(
     Raises: as `register`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
     url, ref = place
-    chosen = named_profile(parts, profile_name) if profile_name else None
-    found = register(parts, url)
+    chosen = named_profile(services, profile_name) if profile_name else None
+    found = register(services, url)
     repository, git = found.repository, found.git
     commit = found.commit_of(ref)
-    tree = whole_tree_of(parts, found, commit)
+    tree = whole_tree_of(services, found, commit)
     profile = (
-        with_overrides(parts.settings, repository.id, chosen, strict=False)
+        with_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
-        else _detect_profile(parts, found, commit)
+        else _detect_profile(services, found, commit)
     )
     checks = run.in_order(profile, wanted or [c.id for c in profile.checks])
     source = Source(repository.id, git, tree, tree)
-    uncommitted = uncommitted_in(parts, found, commit)
-    runs = run_in_rooms(parts, source, Wanted(profile, checks, repository.id), watch, options)
+    uncommitted = uncommitted_in(services, found, commit)
+    runs = run_in_rooms(services, source, Wanted(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
         ref=ref,
@@ -77,11 +77,11 @@ def run_url(
     )
 
 
-def _detect_profile(parts: Parts, found: Registered, commit: str) -> Profile:
+def _detect_profile(services: Parts, found: Registered, commit: str) -> Profile:
     """The profile of a commit; for the head, from the facts that `register` has read."""
     if commit == found.head.commit:
-        return profile_from_facts(parts, found.repository.id, found.facts)
-    return profile_of(parts, found.repository.id, found.git, commit)
+        return profile_from_facts(services, found.repository.id, found.facts)
+    return profile_of(services, found.repository.id, found.git, commit)
 
 
 def _verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:

@@ -30,24 +30,24 @@ from sandbox.workbench.controller.services import Parts
 _DECIDED = {ApprovalState.APPROVED, ApprovalState.DENIED, ApprovalState.USED, ApprovalState.REVOKED}
 
 
-def verify(parts: Parts) -> AuditReport:
+def verify(services: Parts) -> AuditReport:
     """Verify all chains. The home's journal is read first, because it holds the anchors of the others."""
-    home = _Audit(parts.home.journal(journal.HOME))
+    home = _Audit(services.home.journal(journal.HOME))
     known = home.read_anchors()
-    found = [home.state(_head_of_home(parts))]
-    names = {path.stem for path in _journals(parts)} | known.keys()
-    found += [_Audit(parts.home.journal(name)).state(known.get(name, {})) for name in sorted(names - {journal.HOME})]
+    found = [home.state(_head_of_home(services))]
+    names = {path.stem for path in _journals(services)} | known.keys()
+    found += [_Audit(services.home.journal(name)).state(known.get(name, {})) for name in sorted(names - {journal.HOME})]
     return AuditReport(intact=not any(state.broken for state in found), journals=tuple(found))
 
 
-def _journals(parts: Parts) -> list[Path]:
-    return sorted(parts.home.journal(journal.HOME).parent.glob("*.jsonl"))
+def _journals(services: Parts) -> list[Path]:
+    return sorted(services.home.journal(journal.HOME).parent.glob("*.jsonl"))
 
 
-def _head_of_home(parts: Parts) -> Mapping[int, str]:
+def _head_of_home(services: Parts) -> Mapping[int, str]:
     """The entry in the head file. For a damaged file: entry 0, which no journal has, so the check fails."""
     try:
-        head = find_head(parts.home)
+        head = find_head(services.home)
     except (OSError, ValueError):
         return {0: ""}
     return {head.seq: head.sha256} if head else {}
@@ -141,23 +141,23 @@ class _Place:
     length: int
 
 
-def export(parts: Parts, since: datetime | None, task_id: str | None) -> Iterator[AuditRecord]:
+def export(services: Parts, since: datetime | None, task_id: str | None) -> Iterator[AuditRecord]:
     """All records by time; each entry is read when the iterator reaches it. Raises: `not_found` for a task."""
-    names = [path.stem for path in _journals(parts)]
+    names = [path.stem for path in _journals(services)]
     if task_id is not None:
-        names = [find_task(parts.home, task_id, allow_closed=True).id]
+        names = [find_task(services.home, task_id, allow_closed=True).id]
     start = since or datetime.min.replace(tzinfo=UTC)
     start = start if start.tzinfo else start.replace(tzinfo=UTC)
-    decided = [a for a in _decided(parts) if task_id in {None, a.task_id} and (a.decided_at or a.created_at) >= start]
-    places = sorted(place for name in names for place in _places(parts.home.journal(name)) if place.at >= start)
-    return _merged(parts, places, decided)
+    decided = [a for a in _decided(services) if task_id in {None, a.task_id} and (a.decided_at or a.created_at) >= start]
+    places = sorted(place for name in names for place in _places(services.home.journal(name)) if place.at >= start)
+    return _merged(services, places, decided)
 
 
-def _merged(parts: Parts, places: list[_Place], decided: list[Approval]) -> Iterator[AuditRecord]:
+def _merged(services: Parts, places: list[_Place], decided: list[Approval]) -> Iterator[AuditRecord]:
     for place in places:
         while decided and _decision_of(decided[0]).at <= place.at:
             yield _decision_of(decided.pop(0))
-        record = _record_at(parts.home.journal(place.journal), place)
+        record = _record_at(services.home.journal(place.journal), place)
         if record is not None:
             yield record
     yield from map(_decision_of, decided)
@@ -191,8 +191,8 @@ def _record_at(path: Path, place: _Place) -> AuditRecord | None:
     )
 
 
-def _decided(parts: Parts) -> list[Approval]:
-    found = (a for a in approvals.list_all(parts.home) if a.decided_at is not None and a.state in _DECIDED)
+def _decided(services: Parts) -> list[Approval]:
+    found = (a for a in approvals.list_all(services.home) if a.decided_at is not None and a.state in _DECIDED)
     return sorted(found, key=lambda a: (a.decided_at or a.created_at, a.id))
 
 

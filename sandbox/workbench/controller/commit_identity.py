@@ -66,9 +66,9 @@ class Identity:
 NEUTRAL = Identity(SANDBOX, SANDBOX)
 
 
-def choose_identity(parts: Parts) -> Identity:
+def choose_identity(services: Parts) -> Identity:
     """From `[author]` and `[committer]`, then from the operator's git. `[author]` alone sets the committer, too."""
-    settings, operator = parts.settings, parts.operator
+    settings, operator = services.settings, services.operator
     author = _person(settings.author, operator.author)
     is_configured = settings.author.name or settings.author.email
     return Identity(author, _person(settings.committer, author if is_configured else operator.committer))
@@ -88,12 +88,12 @@ def _clean(text: str) -> str:
     return re.sub(r"[<>]", "", printable)[:_LENGTH].strip(_CRUD)
 
 
-def add_origin(parts: Parts, message: str, task_id: str, who: Identity) -> str:
+def add_origin(services: Parts, message: str, task_id: str, who: Identity) -> str:
     """The message with the trailers that the settings ask for: how the commit was made, and the author's sign-off.
 
     Raises: `invalid_input` for a sign-off when the author is the sandbox.
     """
-    settings, trailers = parts.settings.commit, []
+    settings, trailers = services.settings.commit, []
     if settings.trailer:
         trailers = [f"Made-with: Space Sandbox {__version__}", f"Sandbox-Task: {task_id}"]
     if settings.sign_off:

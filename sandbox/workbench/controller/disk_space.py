@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 COUNTING_SHARE = 0.02
 
 
-def require_space(parts: Parts) -> None:
+def require_space(services: Parts) -> None:
     """Raises: `quota_exceeded` when less is free than `disk.min_free_bytes` and `disk.min_free_files`."""
-    floor, room = _floor(parts), Room.of(parts.home.root)
+    floor, room = _floor(services), Room.of(services.home.root)
     if floor.is_reached(room):
         files = "" if room.free_files is None else f" and {room.free_files:,} files"
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             "Too little disk space is free to start an operation",
-            details=f"{parts.home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
+            details=f"{services.home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
             f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files must stay free.",
             hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
         )
 
 
-def watch_disk(parts: Parts, place: Place, limits: Limits) -> DiskWatch:
+def watch_disk(services: Parts, place: Place, limits: Limits) -> DiskWatch:
     """The watch for one run. In a task's overlay all changes of the task count, elsewhere only those of the run."""
-    upper = _upper(parts.home, place.workspace)
+    upper = _upper(services.home, place.workspace)
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
-    mounted_at = PurePosixPath(parts.shipped_policy.container.mounts.workspace)
+    mounted_at = PurePosixPath(services.shipped_policy.container.mounts.workspace)
     held = partial(held_open, place.workspace, mounted_at, devices)
-    return DiskWatch(Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _floor(parts))
+    return DiskWatch(Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _floor(services))
 
 
 def with_disk_use(run: CheckRun, watch: DiskWatch) -> CheckRun:
@@ -56,8 +56,8 @@ def with_disk_use(run: CheckRun, watch: DiskWatch) -> CheckRun:
     return run.model_copy(update={"usage": run.usage.model_copy(update=counted)})
 
 
-def _floor(parts: Parts) -> Floor:
-    disk = parts.settings.disk
+def _floor(services: Parts) -> Floor:
+    disk = services.settings.disk
     return Floor(disk.min_free_bytes, disk.min_free_files)
 
 

@@ -15,42 +15,42 @@ from sandbox.workbench.controller.profile_images import image_references
 from sandbox.workbench.controller.services import Parts
 
 
-def doctor(parts: Parts) -> tuple[Probe, ...]:
+def doctor(services: Parts) -> tuple[Probe, ...]:
     """All lines of the report, in reading order. Never raises."""
-    engine, found = _engine_and_images(parts)
-    git = parts.settings.git.executable
+    engine, found = _engine_and_images(services)
+    git = services.settings.git.executable
     probes = capabilities.doctor(
         engine,
-        parts.settings,
-        parts.home.root,
-        policy=_container_policy(parts),
+        services.settings,
+        services.home.root,
+        policy=_container_policy(services),
         images=found,
-        git_version=process.git_version(parts.home.root, git),
+        git_version=process.git_version(services.home.root, git),
     )
     return (
         *probes,
-        *sight_probes(parts, engine),
-        *capabilities.profile_probes(parts.profiles.values()),
-        *_bad_policies(parts),
-        capabilities.trust_probe(user_config.trusts_every_directory(parts.environ, git)),
+        *sight_probes(services, engine),
+        *capabilities.profile_probes(services.profiles.values()),
+        *_bad_policies(services),
+        capabilities.trust_probe(user_config.trusts_every_directory(services.environ, git)),
     )
 
 
-def _container_policy(parts: Parts) -> ContainerPolicy:
+def _container_policy(services: Parts) -> ContainerPolicy:
     """The policy in force; the shipped one if the operator's file is invalid: no check runs, other lines need one."""
     try:
-        return parts.policy.container
+        return services.policy.container
     except SandboxError:
-        return parts.shipped_policy.container
+        return services.shipped_policy.container
 
 
-def _bad_policies(parts: Parts) -> tuple[Probe, ...]:
+def _bad_policies(services: Parts) -> tuple[Probe, ...]:
     """A line for each of the operator's files that is invalid."""
     loads: tuple[Callable[[], object], ...] = (
-        lambda: parts.policy,
-        lambda: parts.commit_policy,
-        lambda: parts.paths,
-        lambda: parts.approval_policy,
+        lambda: services.policy,
+        lambda: services.commit_policy,
+        lambda: services.paths,
+        lambda: services.approval_policy,
     )
     found = []
     for load in loads:
@@ -62,13 +62,13 @@ def _bad_policies(parts: Parts) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def _engine_and_images(parts: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
+def _engine_and_images(services: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
     try:
-        return parts.engine, list_images(parts)
+        return services.engine, list_images(services)
     except SandboxError as error:
         return error, ()
 
 
-def list_images(parts: Parts) -> tuple[ImageInfo, ...]:
+def list_images(services: Parts) -> tuple[ImageInfo, ...]:
     """The images that this home has recipes for, and whether the engine has them."""
-    return images.list_images(parts.image_site, image_references(parts))
+    return images.list_images(services.image_site, image_references(services))

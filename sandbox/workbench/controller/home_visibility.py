@@ -16,30 +16,30 @@ from sandbox.models import Probe
 from sandbox.workbench.controller.services import Parts
 
 
-def sight_probes(parts: Parts, engine: Engine | SandboxError) -> tuple[Probe, ...]:
+def sight_probes(services: Parts, engine: Engine | SandboxError) -> tuple[Probe, ...]:
     """One line with the answer; no line without an engine on a socket of this host, or without an image."""
     if isinstance(engine, SandboxError) or not engine.local:
         return ()
     try:
         image = images.any_digest(engine)
-        return (_try(parts, engine, image),) if image else ()
+        return (_try(services, engine, image),) if image else ()
     except SandboxError as error:
         return (capabilities.sight_probe(error.brief),)
     except OSError as error:
         return (capabilities.sight_probe(error.strerror or str(error)),)
 
 
-def _try(parts: Parts, engine: Engine, image: str) -> Probe:
-    folder = parts.home.repositories
+def _try(services: Parts, engine: Engine, image: str) -> Probe:
+    folder = services.home.repositories
 
     def is_seen(path: Path) -> bool:
-        name = f"sandbox-sight-{parts.presence.new_id()}"
-        labels = {INSTANCE_LABEL: parts.instance, "space.sandbox.run": name}
+        name = f"sandbox-sight-{services.presence.new_id()}"
+        labels = {INSTANCE_LABEL: services.instance, "space.sandbox.run": name}
         return sees(engine, path, Guise(name, image, labels))
 
     with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as made:
         files = is_seen(Path(made))
-    if not files or parts.settings.workspaces.worktree == "plain" or why_not_overlay(folder):
+    if not files or services.settings.workspaces.worktree == "plain" or why_not_overlay(folder):
         return capabilities.sight_probe(files=files)
     with mounted_probe(folder) as inside:
         return capabilities.sight_probe(files=True, mounts=is_seen(inside))

@@ -25,13 +25,13 @@ OPERATION = "anchor"
 _NAME = re.compile(TASK_ID_PATTERN)
 
 
-def anchor(parts: Parts, name: str, head: Head) -> None:
+def anchor(services: Parts, name: str, head: Head) -> None:
     """Note that an entry was written. Does not raise: the operation has been done and is in its journal."""
     with suppress(SandboxError, OSError):
         if name == journal.HOME:
-            save_head(parts.home, head)
+            save_head(services.home, head)
         else:
-            journal.append(parts.home, journal.HOME, _entry(parts, name, head), synced=False)
+            journal.append(services.home, journal.HOME, _entry(services, name, head), synced=False)
 
 
 def read(entry: JournalEntry) -> tuple[str, Head] | None:
@@ -42,11 +42,11 @@ def read(entry: JournalEntry) -> tuple[str, Head] | None:
     return name, Head(int(seq), digest)
 
 
-def _entry(parts: Parts, name: str, head: Head) -> JournalEntry:
+def _entry(services: Parts, name: str, head: Head) -> JournalEntry:
     facts = {"journal": name, "seq": str(head.seq), "sha256": head.sha256}
     return JournalEntry(
         at=datetime.now(UTC),
-        actor=parts.surface.actor,
+        actor=services.surface.actor,
         operation=OPERATION,
         arguments=sha256(b""),
         facts=facts,

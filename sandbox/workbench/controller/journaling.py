@@ -99,7 +99,7 @@ class Operation:
 
 @contextmanager
 def recorded(
-    parts: Parts, task_id: str | None, name: str, arguments: Mapping[str, Any], *, names: Iterable[str] = ()
+    services: Parts, task_id: str | None, name: str, arguments: Mapping[str, Any], *, names: Iterable[str] = ()
 ) -> Iterator[Operation]:
     """Journal the body, also when it raises. The body calls the yielded operation with its result.
 
@@ -107,16 +107,16 @@ def recorded(
     `names`: paths or ids among the arguments that may be written as plain text. Raises: `internal` when the operation
     succeeded and the journal cannot be written.
     """
-    at_work(parts)
-    known = [task_id] if task_id is not None and _is_ours(parts, task_id) else []
+    at_work(services)
+    known = [task_id] if task_id is not None and _is_ours(services, task_id) else []
     operation = Operation(known, name, digest(arguments), short(names), at_home=task_id is None)
-    with _journalled(parts, operation):
+    with _journalled(services, operation):
         yield operation
 
 
 @contextmanager
 def recorded_at_home(
-    parts: Parts,
+    services: Parts,
     name: str,
     arguments: Mapping[str, Any],
     *,
@@ -125,20 +125,20 @@ def recorded_at_home(
 ) -> Iterator[Operation]:
     """As `record_operation`, for operations outside tasks; but it does not clean up after killed controllers first."""
     operation = Operation([], name, digest(arguments), short(names), dict(facts or {}), at_home=True)
-    with _journalled(parts, operation):
+    with _journalled(services, operation):
         yield operation
 
 
 @contextmanager
-def _journalled(parts: Parts, operation: Operation) -> Iterator[None]:
-    rule_changes.note_changes(parts)
+def _journalled(services: Parts, operation: Operation) -> Iterator[None]:
+    rule_changes.note_changes(services)
     try:
         yield
     except BaseException as error:
         with suppress(SandboxError):  # the operation's own error matters more
-            _write(parts, operation, _outcome(error))
+            _write(services, operation, _outcome(error))
         raise
-    _write(parts, operation, "ok")
+    _write(services, operation, "ok")
 
 
 def _outcome(error: BaseException) -> str:
@@ -147,19 +147,19 @@ def _outcome(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "internal"
 
 
-def _write(parts: Parts, operation: Operation, result: str) -> None:
+def _write(services: Parts, operation: Operation, result: str) -> None:
     found = operation.evidence
     entry = JournalEntry(
         at=operation.at,
-        actor=parts.surface.actor,
-        by=parts.caller,
+        actor=services.surface.actor,
+        by=services.caller,
         operation=operation.name,
         arguments=operation.arguments,
         names=short((*operation.names, *found.names)),
         before=found.before,
         after=found.after,
         files=found.files[:FILES],
-        allowed=parts.allowed,
+        allowed=services.allowed,
         sent=operation.sent,
         facts=operation.facts,
         result=result,
@@ -167,13 +167,13 @@ def _write(parts: Parts, operation: Operation, result: str) -> None:
     )
     synced = operation.name not in UNSYNCED
     for name in operation.journals:
-        head = journal.append(parts.home, name, entry, synced=synced)
+        head = journal.append(services.home, name, entry, synced=synced)
         if synced:
-            journal_anchors.anchor(parts, name, head)
+            journal_anchors.anchor(services, name, head)
 
 
-def _is_ours(parts: Parts, task_id: str) -> bool:
-    return re.fullmatch(TASK_ID_PATTERN, task_id) is not None and parts.home.task(task_id).exists()
+def _is_ours(services: Parts, task_id: str) -> bool:
+    return re.fullmatch(TASK_ID_PATTERN, task_id) is not None and services.home.task(task_id).exists()
 
 
 def short(names: Iterable[str]) -> tuple[str, ...]:
@@ -193,9 +193,9 @@ def _bytes_digest(value: object) -> str:
     return f"sha256:{hashlib.sha256(value).hexdigest()}"
 
 
-def log(parts: Parts, task_id: str) -> tuple[JournalEntry, ...]:
+def log(services: Parts, task_id: str) -> tuple[JournalEntry, ...]:
     """The task's journal, oldest entry first; also of a closed task. Raises: `not_found`."""
-    return journal.read(parts.home, find_task(parts.home, task_id, allow_closed=True).id)
+    return journal.read(services.home, find_task(services.home, task_id, allow_closed=True).id)
 
 
 @singledispatch

@@ -6,15 +6,15 @@ from sandbox.profiles import Profile
 from sandbox.workbench.controller.services import Parts
 
 
-def image_reference(parts: Parts, profile: Profile) -> str:
+def image_reference(services: Parts, profile: Profile) -> str:
     """The name, tag or digest, as written in the settings or the profile."""
-    override = parts.settings.profiles.get(profile.name)
+    override = services.settings.profiles.get(profile.name)
     return override.image if override and override.image else profile.image
 
 
-def image_references(parts: Parts) -> frozenset[str]:
+def image_references(services: Parts) -> frozenset[str]:
     """The references of all profiles of this home, and of settings for profiles that do not exist."""
-    written = {settings.image for settings in parts.settings.profiles.values() if settings.image}
+    written = {settings.image for settings in services.settings.profiles.values() if settings.image}
     return frozenset(
-        written | {image_reference(parts, profile) for profile in parts.profiles.values() if not profile.problem}
+        written | {image_reference(services, profile) for profile in services.profiles.values() if not profile.problem}
     )

@@ -31,41 +31,41 @@ _ASIDE = ("environment of ", "flags of ")
 _NO_SETTINGS = {"SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_DEBUG"}
 
 
-def note_changes(parts: Parts) -> None:
+def note_changes(services: Parts) -> None:
     """Compare once per controller. Does not raise: a failure here must not stop the operation."""
-    if parts.first_look.is_done:
+    if services.first_look.is_done:
         return
-    parts.first_look.is_done = True
+    services.first_look.is_done = True
     with suppress(SandboxError, OSError):
-        found = _digests(parts)
-        if _changed(parts, _known(parts), found):
-            with parts.home.locked("policies", 10.0):
-                _note(parts, found)
+        found = _digests(services)
+        if _changed(services, _known(services), found):
+            with services.home.locked("policies", 10.0):
+                _note(services, found)
 
 
-def _changed(parts: Parts, known: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def _changed(services: Parts, known: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Names of rules that changed. The environment and flags of other kinds of controllers are not compared."""
-    ours = {name for name in known if not name.startswith(_ASIDE) or name in _aside(parts)}
+    ours = {name for name in known if not name.startswith(_ASIDE) or name in _aside(services)}
     return sorted(name for name in ours | found.keys() if known.get(name) != found.get(name))
 
 
-def _note(parts: Parts, found: Mapping[str, str]) -> None:
-    known = _known(parts)
-    changed = _changed(parts, known, found)
+def _note(services: Parts, found: Mapping[str, str]) -> None:
+    known = _known(services)
+    changed = _changed(services, known, found)
     if not known:
-        _append(parts, FIRST, dict(found))
+        _append(services, FIRST, dict(found))
     else:
         for name in changed:
-            _append(parts, OPERATION, {"file": name, "old": known.get(name, ""), "new": found.get(name, "")})
+            _append(services, OPERATION, {"file": name, "old": known.get(name, ""), "new": found.get(name, "")})
     now = {**{name: digest for name, digest in known.items() if name not in changed}, **found}
-    write_json(parts.home.policy_digests, {"digests": now})
+    write_json(services.home.policy_digests, {"digests": now})
 
 
-def _append(parts: Parts, operation: str, facts: dict[str, str]) -> None:
+def _append(services: Parts, operation: str, facts: dict[str, str]) -> None:
     entry = JournalEntry(
         at=datetime.now(UTC),
-        actor=parts.surface.actor,
-        by=parts.caller,
+        actor=services.surface.actor,
+        by=services.caller,
         operation=operation,
         arguments=sha256(json.dumps(facts, sort_keys=True).encode()),
         names=(facts["file"],) if "file" in facts else (),
@@ -73,30 +73,30 @@ def _append(parts: Parts, operation: str, facts: dict[str, str]) -> None:
         result="ok",
         duration_s=0.0,
     )
-    journal_anchors.anchor(parts, journal.HOME, journal.append(parts.home, journal.HOME, entry))
+    journal_anchors.anchor(services, journal.HOME, journal.append(services.home, journal.HOME, entry))
 
 
-def _known(parts: Parts) -> dict[str, str]:
+def _known(services: Parts) -> dict[str, str]:
     try:
-        found: dict[str, str] = (read_json(parts.home.policy_digests) or {}).get("digests", {})
+        found: dict[str, str] = (read_json(services.home.policy_digests) or {}).get("digests", {})
     except SandboxError:  # a damaged file: all rules count as new
         return {}
     return found
 
 
-def _digests(parts: Parts) -> dict[str, str]:
+def _digests(services: Parts) -> dict[str, str]:
     found = dict(_of_files(resources("policies"), _PATTERNS, "shipped "))
-    found.update(_of_files(parts.home.root, _OWN, ""))
-    settings = {name: value for name, value in parts.environ.items() if _is_setting(name)}
-    for name, values in zip(_aside(parts), (settings, parts.flags), strict=True):
+    found.update(_of_files(services.home.root, _OWN, ""))
+    settings = {name: value for name, value in services.environ.items() if _is_setting(name)}
+    for name, values in zip(_aside(services), (settings, services.flags), strict=True):
         if values:
             found[name] = _digest(values)
     return found
 
 
-def _aside(parts: Parts) -> tuple[str, str]:
+def _aside(services: Parts) -> tuple[str, str]:
     """Names under which the environment and the flags of this kind of controller are kept."""
-    return f"environment of {parts.surface.actor.value}", f"flags of {parts.surface.actor.value}"
+    return f"environment of {services.surface.actor.value}", f"flags of {services.surface.actor.value}"
 
 
 def _is_setting(name: str) -> bool:

@@ -33,11 +33,11 @@ _ALWAYS = {
 _USER_IN_URL = re.compile(r"(?<=://)\S*@|^[^\s/@:]*:(?!//)\S*@")  # greedy: a password may hold / and @
 
 
-def rules(parts: Parts, name: str | None) -> tuple[PolicyRule, ...]:
+def rules(services: Parts, name: str | None) -> tuple[PolicyRule, ...]:
     """Rules of all policies, or of one. Raises: `not_found`; the policy's error when an operator's file is invalid."""
     if name is not None and name not in _TABLE:
         raise near("policy", name, _TABLE, "`sandbox policy show` shows all of them.")
-    return tuple(rule for known, find in _TABLE.items() if name in {None, known} for rule in find(parts))
+    return tuple(rule for known, find in _TABLE.items() if name in {None, known} for rule in find(services))
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class _Files:
         return PolicyRule(policy=self.policy, key=key, value=value, origin=origin, source=str(source))
 
 
-def _files(parts: Parts, policy: Name) -> _Files:
+def _files(services: Parts, policy: Name) -> _Files:
     name = f"{policy}.toml"
-    return _Files(policy, resources("policies") / name, parts.home.root / "policies" / name)
+    return _Files(policy, resources("policies") / name, services.home.root / "policies" / name)
 
 
 def _flat(model: BaseModel | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
@@ -69,30 +69,30 @@ def _flat(model: BaseModel | Mapping[str, Any], prefix: str = "") -> Iterator[tu
             yield f"{prefix}{key}", tuple(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _container(parts: Parts) -> Iterator[PolicyRule]:
-    files = _files(parts, "container")
+def _container(services: Parts) -> Iterator[PolicyRule]:
+    files = _files(services, "container")
     own = dict(_flat(container.read_own(files.own))) if files.own.exists() else {}
     for key, value in _ALWAYS.items():
         yield PolicyRule(policy="container", key=key, value=value, origin="built-in")
-    for key, value in _flat(parts.policy.container):
+    for key, value in _flat(services.policy.container):
         yield files.rule(key, value, is_own=key in own)
-    digest = sha256(parts.policy.seccomp_json.encode())
+    digest = sha256(services.policy.seccomp_json.encode())
     yield files.rule("seccomp (in force)", digest, is_own="seccomp_deny" in own)
 
 
-def _commit(parts: Parts) -> Iterator[PolicyRule]:
-    files, policy = _files(parts, "commit"), parts.commit_policy
+def _commit(services: Parts) -> Iterator[PolicyRule]:
+    files, policy = _files(services, "commit"), services.commit_policy
     shipped = commit.load_commit_policy(files.shipped.parent)
     for field in ("names", "suffixes", "folders"):
         for value in sorted(getattr(policy, field)):
             yield files.rule(field, value, is_own=value not in getattr(shipped, field))
     for what, start in sorted(policy.magic.items()):
         yield files.rule(f"magic.{what}", start, is_own=shipped.magic.get(what) != start)
-    yield from (rule for rule in _settings(parts, "commit") if rule.key == "max_file_bytes")
+    yield from (rule for rule in _settings(services, "commit") if rule.key == "max_file_bytes")
 
 
-def _paths(parts: Parts) -> Iterator[PolicyRule]:
-    files, policy = _files(parts, "paths"), parts.paths
+def _paths(services: Parts) -> Iterator[PolicyRule]:
+    files, policy = _files(services, "paths"), services.paths
     own = PathPolicy.model_validate(_toml(files.own)) if files.own.exists() else PathPolicy()
     names = {rule.name for rule in own.rules}
     for key, value in _flat(policy.limits):
@@ -106,10 +106,10 @@ def _paths(parts: Parts) -> Iterator[PolicyRule]:
                 yield files.rule(f"{about}.{action}", tuple(globs), is_own=exception in own.repositories)
 
 
-def _approvals(parts: Parts) -> Iterator[PolicyRule]:
-    files = _files(parts, "approvals")
+def _approvals(services: Parts) -> Iterator[PolicyRule]:
+    files = _files(services, "approvals")
     own = dict(_flat(_toml(files.own))) if files.own.exists() else {}
-    for key, value in _flat(parts.approval_policy):
+    for key, value in _flat(services.approval_policy):
         yield files.rule(key, value, is_own=key in own)
 
 
@@ -118,8 +118,8 @@ def _toml(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _settings(parts: Parts, section: str = "") -> Iterator[PolicyRule]:
-    found = settings_in_force(parts.home.root, parts.environ, parts.flags)
+def _settings(services: Parts, section: str = "") -> Iterator[PolicyRule]:
+    found = settings_in_force(services.home.root, services.environ, services.flags)
     for key, (value, source) in found.items():
         if section and not key.startswith(f"{section}."):
             continue

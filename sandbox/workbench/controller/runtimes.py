@@ -7,18 +7,18 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench.controller.services import Parts
 
 
-def runtime_of(parts: Parts, profile: str = "") -> str:
+def runtime_of(services: Parts, profile: str = "") -> str:
     """Raises, before anything is created: `policy_violation` for a runtime that the policy does not allow,
     `engine_unavailable` for one that the engine does not have.
     """
-    override = parts.settings.profiles.get(profile)
-    name = parts.runtime or (override.runtime if override else "") or parts.settings.container.runtime
-    allowed = parts.policy.container.runtimes
+    override = services.settings.profiles.get(profile)
+    name = services.runtime or (override.runtime if override else "") or services.settings.container.runtime
+    allowed = services.policy.container.runtimes
     if name not in allowed:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The policy does not allow the runtime {name!r}",
             hint=f"It allows {', '.join(allowed)}; see policies/container.toml.",
         )
-    require_runtime(parts.engine, name)
+    require_runtime(services.engine, name)
     return name

@@ -353,10 +353,10 @@ def build_parts(
     require_openat2()
     place = Home(home_at(home or default_home(environ)))
     place.prepare()
-    parts = Parts(place, flags or {}, environ, allow_file, surface or Surface())
+    services = Parts(place, flags or {}, environ, allow_file, surface or Surface())
     if flags or (place.root / "config.toml").exists() or any(_may_set(name) for name in environ):
-        parts.settings  # noqa: B018 - report a mistake in them early; the defaults have none and can wait
-    return parts
+        services.settings  # noqa: B018 - report a mistake in them early; the defaults have none and can wait
+    return services
 
 
 def _may_set(variable: str) -> bool:

@@ -26,16 +26,16 @@ from sandbox.workbench.repositories.profile_checks import task_profile
 from sandbox.workbench.tasks import status
 
 
-def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool = False) -> Facts:
+def facts(services: Parts, task: Task, given: str | None = None, *, trusted: bool = False) -> Facts:
     """Facts about the task's last commit. `caller_text`: text of the caller; `trusted`: it comes from a person.
 
     Without an engine the verdicts are unknown, and the facts say so. Raises: as reading the cache clone.
     """
-    _, git = cache_of(parts, task.repo_id)
+    _, git = cache_of(services, task.repo_id)
     tree = tree_of(git, task.head_commit)
-    files = status.committed(parts, task)
-    profile = task_profile(parts, task)
-    known = gate.known_if_any(parts, profile, tree)
+    files = status.committed(services, task)
+    profile = task_profile(services, task)
+    known = gate.known_if_any(services, profile, tree)
     return Facts(
         prompt=task.prompt,
         given=given,
@@ -48,55 +48,55 @@ def facts(parts: Parts, task: Task, given: str | None = None, *, trusted: bool =
         head=task.head_commit,
         verified=known.verified,
         unknown=known.unknown,
-        gate=_gate(parts, known.verified),
-        risks=_risks(parts, task, files),
+        gate=_gate(services, known.verified),
+        risks=_risks(services, task, files),
         profile=profile.name,
-        provenance=_provenance(parts, task, profile, known.made),
+        provenance=_provenance(services, task, profile, known.made),
     )
 
 
-def _provenance(parts: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> Provenance:
+def _provenance(services: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> Provenance:
     return Provenance(
-        image=image_reference(parts, profile) if made else "",
+        image=image_reference(services, profile) if made else "",
         image_digest=made.image_digest if made else "",
-        wheelhouse=_wheelhouse(parts, made),
+        wheelhouse=_wheelhouse(services, made),
         runtime=made.runtime if made else "",
         version=__version__,
-        command=_again(parts, task, profile, made),
+        command=_again(services, task, profile, made),
     )
 
 
-def _wheelhouse(parts: Parts, made: GuestSetup | None) -> str:
+def _wheelhouse(services: Parts, made: GuestSetup | None) -> str:
     """Digest of the wheelhouse; empty when there is none, or when the engine does not answer any more."""
     try:
-        return images.wheelhouse_of(parts.image_site, made.image_digest) if made else ""
+        return images.wheelhouse_of(services.image_site, made.image_digest) if made else ""
     except SandboxError:
         return ""
 
 
-def _again(parts: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> tuple[str, ...]:
+def _again(services: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> tuple[str, ...]:
     """The command with which a reviewer gets the same verdicts on their own host.
 
     It names the profile if the commit alone would select another one: a task keeps the profile of its base.
     """
-    repository, git = cache_of(parts, task.repo_id)
+    repository, git = cache_of(services, task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
-    if profile_of(parts, task.repo_id, git, task.head_commit).name != profile.name:
+    if profile_of(services, task.repo_id, git, task.head_commit).name != profile.name:
         words += ["--profile", profile.name]
     if made is not None and made.runtime != ContainerSettings().runtime:
         words += ["--runtime", made.runtime]
     return tuple(words)
 
 
-def _risks(parts: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _risks(services: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Risky files of the whole change, and risky files that one commit added and a later commit removed."""
-    earlier = flagged_paths(parts, task, passing(parts, task, files))
-    return (*flagged(parts, task, files), *((path, (*flags, "in an earlier commit")) for path, flags in earlier))
+    earlier = flagged_paths(services, task, passing(services, task, files))
+    return (*flagged(services, task, files), *((path, (*flags, "in an earlier commit")) for path, flags in earlier))
 
 
-def _gate(parts: Parts, verified: bool | None) -> str:
+def _gate(services: Parts, verified: bool | None) -> str:
     """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
-    require = parts.settings.gate.require
+    require = services.settings.gate.require
     steps = [
         words
         for step, words in ((Step.DRAFT_PR, "a draft"), (Step.READY_PR, "a request that is ready"))

@@ -50,20 +50,20 @@ class Follower:
     clock: Callable[[], float] = time.monotonic
 
 
-def follow(parts: Parts, task_id: str, follower: Follower) -> PullRequestStatus:
+def follow(services: Parts, task_id: str, follower: Follower) -> PullRequestStatus:
     """The status once it has a verdict: passed, failed, merged, closed, or no check at all after `SETTLING_S`.
 
     Raises: `invalid_input` for a timeout out of range; `timeout`; as `pull_requests.status`.
     """
     if not 0 < follower.timeout_s <= LONGEST_S:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"The timeout must be above 0 and at most {LONGEST_S:.0f} s")
-    task = find_task(parts.home, task_id, allow_closed=True)
-    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
+    task = find_task(services.home, task_id, allow_closed=True)
+    remote = services.remote(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
-    with forge_of(remote, project_of(parts, remote)) as forge:
+    with forge_of(remote, project_of(services, remote)) as forge:
 
         def look() -> PullRequestStatus:  # reads the task again: a repair may have pushed another commit
-            return pull_requests.look(parts, forge, find_task(parts.home, task_id, allow_closed=True))
+            return pull_requests.look(services, forge, find_task(services.home, task_id, allow_closed=True))
 
         return followed(look, follower)
 

@@ -63,13 +63,13 @@ def _no_adapter(remote: Remote) -> str:
     return f"{place} is not a supported forge, so no pull request can be opened"
 
 
-def project_of(parts: Parts, remote: Remote) -> Project:
+def project_of(services: Parts, remote: Remote) -> Project:
     """The project of a remote on its forge, with its credential.
 
     Raises: `auth_failed` without a token; `invalid_input` for an unusable `remotes.api_urls`.
     """
     row = _row_of(remote)
-    credential = parts.token(remote)
+    credential = services.token(remote)
     if credential is None:
         raise SandboxError(
             ErrorCode.AUTH_FAILED,
@@ -77,7 +77,7 @@ def project_of(parts: Parts, remote: Remote) -> Project:
             hint=f"Store one: sandbox credentials set {remote.hostname} (required scopes: docs/pull-requests.md).",
         )
     web = f"https://{_authority(remote)}"
-    api_url = _configured_api_url(parts, remote) or row.api_url(remote.hostname, web)
+    api_url = _configured_api_url(services, remote) or row.api_url(remote.hostname, web)
     return Project(
         hostname=remote.hostname,
         path=row.project_path(remote, api_url),
@@ -93,8 +93,8 @@ def _authority(remote: Remote) -> str:
     return f"{host}:{remote.port}" if remote.port and remote.protocol == "https" else host
 
 
-def _configured_api_url(parts: Parts, remote: Remote) -> str:
-    ours = parts.settings.remotes
+def _configured_api_url(services: Parts, remote: Remote) -> str:
+    ours = services.settings.remotes
     configured = {name.lower(): url for name, url in ours.api_urls.items()}.get(remote.hostname, "").rstrip("/")
     if configured and not _is_usable(configured, allow_http=ours.allow_http):
         raise SandboxError(

@@ -11,8 +11,8 @@ from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.clone import cache_of
 
 
-def passing(parts: Parts, task: Task, sent: Sequence[DiffFile]) -> tuple[str, ...]:
+def passing(services: Parts, task: Task, sent: Sequence[DiffFile]) -> tuple[str, ...]:
     """Paths that only intermediate commits of the task change. `sent`: the files that the commits change in total."""
-    _, git = cache_of(parts, task.repo_id)
+    _, git = cache_of(services, task.repo_id)
     named = {path for file in sent for path in (file.old_path, file.path)}
     return tuple(sorted({show_path(path) for path in touched(git, task.base_commit, task.head_commit)} - named))

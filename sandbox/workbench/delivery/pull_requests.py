@@ -50,35 +50,35 @@ class Wanted:
 
 
 def open_pull(
-    parts: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None, tell: push.Tell | None = None
+    services: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None, tell: push.Tell | None = None
 ) -> PullRequest:
     """Push the task's last commit and open a pull request for its branch, or update the existing one.
 
     The whole operation is about one commit; a new commit in between is `conflict`. `expected_commit`: the approved
     commit. Raises: as `push`; `invalid_input`, `forge_unsupported`, `auth_failed`, and as a forge.
     """
-    task = find_task(parts.home, task_id)
+    task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
-    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
-    project = project_of(parts, remote) if has_forge(remote) else None
+    remote = services.remote(find_repository(services.home, task.repo_id).remote_url)
+    project = project_of(services, remote) if has_forge(remote) else None
     if project is not None:
-        _require_base(parts, task)
+        _require_base(services, task)
     if tell is not None:
-        tell(push.delivery_of(parts, task, wanted.step))
-    proposal = _proposal(parts, task, wanted, project)  # checks the gate and the texts before anything is sent
-    pushed, page = push.push_and_hear(parts, task_id, task.head_commit, for_pull_request=True)
+        tell(push.delivery_of(services, task, wanted.step))
+    proposal = _proposal(services, task, wanted, project)  # checks the gate and the texts before anything is sent
+    pushed, page = push.push_and_hear(services, task_id, task.head_commit, for_pull_request=True)
     if project is None:
         raise no_forge(remote, task.branch, task.base_branch, page)
-    with lifecycle.editing(parts, task_id) as task, forge_of(remote, project) as forge:
+    with lifecycle.editing(services, task_id) as task, forge_of(remote, project) as forge:
         require_approved("commit", task.head_commit, pushed.commit)
-        pull = _Opening(parts, forge, project.credential, task, proposal).end()
-        _record(parts, task, pull)
+        pull = _Opening(services, forge, project.credential, task, proposal).end()
+        _record(services, task, pull)
         return pull
 
 
-def _require_base(parts: Parts, task: Task) -> None:
+def _require_base(services: Parts, task: Task) -> None:
     """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`."""
-    _, git = cache_of(parts, task.repo_id)
+    _, git = cache_of(services, task.repo_id)
     if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -87,17 +87,17 @@ def _require_base(parts: Parts, task: Task) -> None:
         )
 
 
-def _proposal(parts: Parts, task: Task, wanted: Wanted, project: Project | None) -> Proposal:
+def _proposal(services: Parts, task: Task, wanted: Wanted, project: Project | None) -> Proposal:
     """The pull request to open. Raises: `gate_closed`; `invalid_input`; `policy_violation` for a text that is too long
     or contains a secret.
     """
-    facts = description.facts(parts, task, wanted.body or None, trusted=parts.surface.actor is not Actor.AGENT)
+    facts = description.facts(services, task, wanted.body or None, trusted=services.surface.actor is not Actor.AGENT)
     if not facts.verified:  # a verified tree passes every gate
-        require_open(parts, task, wanted.step)
+        require_open(services, task, wanted.step)
     first = facts.commits[0][1] if facts.commits else None
     title = body.title_of(wanted.title or None, first, task.prompt, trusted=facts.trusted)
     text = body.compose(facts)
-    secret_scan.require_no_secret(parts, title, text, others=[project.credential] if project else [])
+    secret_scan.require_no_secret(services, title, text, others=[project.credential] if project else [])
     return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)
 
 
@@ -154,19 +154,19 @@ class _Opening:
         return found.pull
 
 
-def status(parts: Parts, task_id: str) -> PullRequestStatus:
+def status(services: Parts, task_id: str) -> PullRequestStatus:
     """The task's pull request, with one combined verdict of all checks on its head.
 
     Raises: `not_found`, `forge_unsupported`, `auth_failed`, and as a forge.
     """
-    task = find_task(parts.home, task_id, allow_closed=True)
-    remote = parts.remote(find_repository(parts.home, task.repo_id).remote_url)
+    task = find_task(services.home, task_id, allow_closed=True)
+    remote = services.remote(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
-    with forge_of(remote, project_of(parts, remote)) as forge:
-        return look(parts, forge, task)
+    with forge_of(remote, project_of(services, remote)) as forge:
+        return look(services, forge, task)
 
 
-def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
+def look(services: Parts, forge: Forge, task: Task) -> PullRequestStatus:
     """Ask the forge once and update the task's record. Raises: `not_found` when there is no pull request."""
     found = forge.find(task.branch)
     if found is None:
@@ -177,7 +177,7 @@ def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
             hint=f"sandbox pr open {task.id}",
         )
     pull = found.pull
-    _follow(parts, task, pull)
+    _follow(services, task, pull)
     checks = forge.checks(pull.head_commit, pull.number)
     verdict = verdict_of(checks)
     return PullRequestStatus(
@@ -193,23 +193,23 @@ def look(parts: Parts, forge: Forge, task: Task) -> PullRequestStatus:
     )
 
 
-def _follow(parts: Parts, task: Task, pull: PullRequest) -> None:
+def _follow(services: Parts, task: Task, pull: PullRequest) -> None:
     """Update the task's record from the forge. While another operation holds the task, the next poll does it."""
     try:
         if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
-            with recorded(parts, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
-                done(lifecycle.close(parts, task.id, delete=False, discard=False))
+            with recorded(services, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
+                done(lifecycle.close(services, task.id, delete=False, discard=False))
         elif task.status is not TaskStatus.CLOSED:
-            with lifecycle.editing(parts, task.id, wait_s=0.0) as now:
-                _record(parts, now, pull)
+            with lifecycle.editing(services, task.id, wait_s=0.0) as now:
+                _record(services, now, pull)
     except SandboxError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
 
 
-def _record(parts: Parts, task: Task, pull: PullRequest) -> None:
+def _record(services: Parts, task: Task, pull: PullRequest) -> None:
     """The caller holds the task's lock."""
     known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
     status = known.get(pull.state, task.status)
     if (task.pr_url, task.status) != (pull.url, status):
-        save_task(parts.home, task.model_copy(update={"pr_url": pull.url, "status": status}))
+        save_task(services.home, task.model_copy(update={"pr_url": pull.url, "status": status}))

@@ -27,18 +27,18 @@ Tell = Callable[[Delivery], None]
 """Called with what is about to be sent and the state of the gate, also if the push is refused or fails."""
 
 
-def push(parts: Parts, task_id: str, expected_commit: str | None = None, tell: Tell | None = None) -> PushResult:
+def push(services: Parts, task_id: str, expected_commit: str | None = None, tell: Tell | None = None) -> PushResult:
     """Push the task's commit to its branch on the remote and verify that it arrived. `expected_commit`: the approved
     commit.
 
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
     `gate_closed`; then `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
     """
-    return push_and_hear(parts, task_id, expected_commit, tell)[0]
+    return push_and_hear(services, task_id, expected_commit, tell)[0]
 
 
 def push_and_hear(
-    parts: Parts,
+    services: Parts,
     task_id: str,
     expected_commit: str | None,
     tell: Tell | None = None,
@@ -49,67 +49,67 @@ def push_and_hear(
 
     `for_pull_request`: there may be a pull request that is not in the task's record.
     """
-    with editing(parts, task_id) as task:
+    with editing(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
-        repository, git = cache_of(parts, task.repo_id)
-        remote = parts.remote(repository.remote_url)
+        repository, git = cache_of(services, task.repo_id)
+        remote = services.remote(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
-        _require_gate(parts, task, tell)
+        _require_gate(services, task, tell)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
-            _require_open_if_ready(parts, task, remote)
-        before, page = _sent(parts, remote, git, task)
-        _record(parts, task)
+            _require_open_if_ready(services, task, remote)
+        before, page = _sent(services, remote, git, task)
+        _record(services, task)
         forced = _forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
 
 
-def _require_gate(parts: Parts, task: Task, tell: Tell | None) -> None:
+def _require_gate(services: Parts, task: Task, tell: Tell | None) -> None:
     """Raises: as the gate."""
     if tell is None:
-        require_open(parts, task, Step.PUSH)
+        require_open(services, task, Step.PUSH)
         return
-    sent = delivery_of(parts, task, Step.PUSH)
+    sent = delivery_of(services, task, Step.PUSH)
     tell(sent)
-    require_state(parts, task, sent.gate)
+    require_state(services, task, sent.gate)
 
 
-def delivery_of(parts: Parts, task: Task, step: Step) -> Delivery:
+def delivery_of(services: Parts, task: Task, step: Step) -> Delivery:
     """What a step would send, and the state of the gate. Raises: as `gate.find_gate_state`."""
-    remote = find_repository(parts.home, task.repo_id).remote_url
-    return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=state_of(parts, task, step))
+    remote = find_repository(services.home, task.repo_id).remote_url
+    return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=state_of(services, task, step))
 
 
-def _sent(parts: Parts, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
+def _sent(services: Parts, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
     """As `_send`, with the available credentials."""
     try:
-        return parts.authenticated(remote, lambda access: _send(git, access, task))
+        return services.authenticated(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
         error.hint = error.hint.replace("TASK", task.id)
         raise
 
 
-def _record(parts: Parts, task: Task) -> None:
+def _record(services: Parts, task: Task) -> None:
     update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
     if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
         update["status"] = TaskStatus.PUSHED
-    save_task(parts.home, task.model_copy(update=update))
+    save_task(services.home, task.model_copy(update=update))
 
 
-def _require_open_if_ready(parts: Parts, task: Task, remote: Remote) -> None:
+def _require_open_if_ready(services: Parts, task: Task, remote: Remote) -> None:
     """A push also changes an existing pull request. If that one is ready for review, the gate for ready ones applies.
 
     The forge is asked only when the tree is not verified. Raises: `gate_closed`, and as a forge.
     """
     try:
-        require_open(parts, task, Step.READY_PR)
+        require_open(services, task, Step.READY_PR)
     except SandboxError:
-        if has_forge(remote) and _is_ready(parts, task, remote):
+        if has_forge(remote) and _is_ready(services, task, remote):
             raise
 
 
-def _is_ready(parts: Parts, task: Task, remote: Remote) -> bool:
-    with forge_of(remote, project_of(parts, remote)) as forge:
+def _is_ready(services: Parts, task: Task, remote: Remote) -> bool:
+    with forge_of(remote, project_of(services, remote)) as forge:
         found = forge.find(task.branch)
     return found is not None and found.pull.state is PullState.OPEN and not found.pull.draft
 

@@ -10,15 +10,15 @@ from sandbox.policy.writes import flags_of
 from sandbox.workbench.controller.services import Parts
 
 
-def flagged(parts: Parts, task: Task, files: Sequence[Change | DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def flagged(services: Parts, task: Task, files: Sequence[Change | DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """CI files, hooks, build scripts, lock files and similar: path and the matching rules of policies/paths.toml.
 
     A rename counts with both names.
     """
-    return flagged_paths(parts, task, [path for f in files for path in (f.old_path, f.path) if path is not None])
+    return flagged_paths(services, task, [path for f in files for path in (f.old_path, f.path) if path is not None])
 
 
-def flagged_paths(parts: Parts, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def flagged_paths(services: Parts, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """As `find_risky_files`, for paths."""
-    found = [(path, flags_of(RepoPath(path), parts.paths, task.repo_id)) for path in paths]
+    found = [(path, flags_of(RepoPath(path), services.paths, task.repo_id)) for path in paths]
     return tuple((path, flags) for path, flags in found if flags)

@@ -22,13 +22,13 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 _PREFIX_CHARS = (0, 2, 3)  # base64 characters that depend on 0, 1 or 2 preceding bytes
 
 
-def require_no_secret(parts: Parts, *texts: str, others: Sequence[Credential] = ()) -> None:
+def require_no_secret(services: Parts, *texts: str, others: Sequence[Credential] = ()) -> None:
     """Require texts without our secrets. `others`: credentials in use that are not stored here.
 
     Raises: `policy_violation`, with the owner of the secret, never the secret; `auth_failed` when a keyring does not
     return the secret to search.
     """
-    for owner, secret in _secrets(parts, others):
+    for owner, secret in _secrets(services, others):
         if any(holds(text, secret) for text in texts):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
@@ -60,19 +60,19 @@ def _spellings(secret: str) -> Iterator[str]:
         yield encoded[held : len(encoded) - bool((before + len(raw)) % 3)]
 
 
-def _secrets(parts: Parts, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
+def _secrets(services: Parts, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
     """A description of the owner, and the secret: of stored credentials and of those this controller still uses."""
-    for entry in (*file_entries(parts.home.root), *parts.credentials, *others):
-        yield f"the credential for {entry.host}", _secret(parts, entry)
+    for entry in (*file_entries(services.home.root), *services.credentials, *others):
+        yield f"the credential for {entry.host}", _secret(services, entry)
         for line in _key_lines(entry.ssh_key):
             yield f"the SSH key for {entry.host}", line
-    for name, value in parts.environ.items():
+    for name, value in services.environ.items():
         if _SECRET_NAME.search(name) and not value.startswith("/"):  # a file path is not a secret
             yield f"the environment's {name}", value.strip()
 
 
-def _secret(parts: Parts, entry: Credential) -> str:
-    found = parts.keyring.find(entry.host) if entry.keyring else entry.secret
+def _secret(services: Parts, entry: Credential) -> str:
+    found = services.keyring.find(entry.host) if entry.keyring else entry.secret
     return found.get_secret_value() if found is not None else ""
 
 

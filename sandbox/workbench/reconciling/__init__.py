@@ -66,38 +66,38 @@ ALL: tuple[Finder, ...] = (
 )
 
 
-def collect(parts: Parts, *, dry_run: bool = False) -> Reconciliation:
+def collect(services: Parts, *, dry_run: bool = False) -> Reconciliation:
     """Run all finders and remove what they find; with `dry_run` only report it. Does not wait for tasks in use.
 
     Raises: `conflict` when another reconciliation takes longer than a minute.
     """
-    with parts.home.locked(_LOCK, WAIT_S):
-        survey = _went_through(Survey(parts, dry_run), ALL)
+    with services.home.locked(_LOCK, WAIT_S):
+        survey = _went_through(Survey(services, dry_run), ALL)
     return Reconciliation(dry_run=dry_run, leftovers=tuple(survey.done))
 
 
-def forget(parts: Parts, names: Sequence[str]) -> Reconciliation:
+def forget(services: Parts, names: Sequence[str]) -> Reconciliation:
     """Permanently delete kept states that `collect` lists. Raises: `not_found` before any is deleted; `conflict` when
     another reconciliation takes longer than a minute.
     """
-    with parts.home.locked(_LOCK, WAIT_S):
-        findings = to_forget(parts, names)
-        survey = _went_through(Survey(parts), [lambda _: iter(findings)])
+    with services.home.locked(_LOCK, WAIT_S):
+        findings = to_forget(services, names)
+        survey = _went_through(Survey(services), [lambda _: iter(findings)])
     return Reconciliation(dry_run=False, leftovers=tuple(survey.done))
 
 
-def after_a_kill(parts: Parts) -> None:
+def after_a_kill(services: Parts) -> None:
     """Clean up after killed controllers. Does not raise: what cannot be removed is left to `gc`."""
     try:
-        with parts.home.locked(_LOCK, 0.0):
-            _tidy_up(parts)
+        with services.home.locked(_LOCK, 0.0):
+            _tidy_up(services)
     except SandboxError as error:
         _log.info("leftovers of killed controllers were kept for now: %s", error)
 
 
-def _tidy_up(parts: Parts) -> None:
-    dead = [d for d in absent(parts.home.presence) if not d.is_left]
-    survey = Survey(parts)
+def _tidy_up(services: Parts) -> None:
+    dead = [d for d in absent(services.home.presence) if not d.is_left]
+    survey = Survey(services)
     finders = [f for f in AFTER_A_KILL if f not in {dead_guests, guest_marks} or any(d.used_engine for d in dead)]
     for leftover in _went_through(survey, finders).done:
         _log.info("left by a killed controller: %s %s: %s", leftover.kind, leftover.name, leftover.action.value)

@@ -29,16 +29,16 @@ def dead_guests(survey: Survey) -> Iterator[Finding]:
 
     A home that never started a container does not need an engine for this.
     """
-    parts = survey.parts
-    if not (parts.home.root / "instance").exists():
+    services = survey.parts
+    if not (services.home.root / "instance").exists():
         return
     try:
-        listed = container.list_labelled(parts.engine, {container.INSTANCE_LABEL: parts.instance})
+        listed = container.list_labelled(services.engine, {container.INSTANCE_LABEL: services.instance})
     except SandboxError as error:
         survey.guests_unknown = f"{error.brief}: {error.details}"
         yield Finding("container", "", _raising(error))
         return
-    held = Quarantine(parts.home.quarantine).held()  # handled by `find_quarantined`
+    held = Quarantine(services.home.quarantine).held()  # handled by `find_quarantined`
     for guest in listed:
         found = None if guest.name in held or guest.id in held.values() else _judged(survey, guest)
         if found is not None:
@@ -72,17 +72,17 @@ def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
     return None
 
 
-def _is_open(parts: Parts, task_id: str) -> bool:
+def _is_open(services: Parts, task_id: str) -> bool:
     """Whether a task is open. A task with an unreadable record may be open."""
     try:
-        return find_task(parts.home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
+        return find_task(services.home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
     except SandboxError as error:
         return error.code is not ErrorCode.NOT_FOUND
 
 
-def _remove(parts: Parts, guest: container.Listed) -> str:
-    container.remove(parts.engine, guest.id)
-    if guest.name in Quarantine(parts.home.quarantine).held():
+def _remove(services: Parts, guest: container.Listed) -> str:
+    container.remove(services.engine, guest.id)
+    if guest.name in Quarantine(services.home.quarantine).held():
         raise SandboxError(ErrorCode.CONFLICT, "The engine cannot end the container")
     return ""
 
@@ -94,23 +94,23 @@ def guest_marks(survey: Survey) -> Iterator[Finding]:
             yield Finding("guest mark", mark.stem, partial(_unmark, survey.parts, mark.stem), locks=(mark.stem,))
 
 
-def _unmark(parts: Parts, task_id: str) -> str | None:
-    if not parts.home.guest_mark(task_id).exists():
+def _unmark(services: Parts, task_id: str) -> str | None:
+    if not services.home.guest_mark(task_id).exists():
         return None
-    end_orphans(parts, task_id)
+    end_orphans(services, task_id)
     return ""
 
 
 def reports(survey: Survey) -> Iterator[Finding]:
     """Report directories of tasks that are closed or gone: closing was killed. The container is removed first."""
-    parts = survey.parts
-    for path in children(parts.home.report("any").parent):
-        if is_task_id(path.name) and not _is_open(parts, path.name):
-            yield Finding("report folder", path.name, partial(_end, parts, path.name), locks=(path.name,))
+    services = survey.parts
+    for path in children(services.home.report("any").parent):
+        if is_task_id(path.name) and not _is_open(services, path.name):
+            yield Finding("report folder", path.name, partial(_end, services, path.name), locks=(path.name,))
 
 
-def _end(parts: Parts, task_id: str) -> str | None:
-    if _is_open(parts, task_id) or not parts.home.report(task_id).exists():
+def _end(services: Parts, task_id: str) -> str | None:
+    if _is_open(services, task_id) or not services.home.report(task_id).exists():
         return None
-    end_guest(parts, task_id)
+    end_guest(services, task_id)
     return ""

@@ -33,17 +33,17 @@ def cut_off_edits(survey: Survey) -> Iterator[Finding]:
                 )
 
 
-def _found(parts: Parts, task: Task) -> list[bytes]:
+def _found(services: Parts, task: Task) -> list[bytes]:
     """The temporary paths; empty if the worktree is removed in between or exceeds the limits."""
     try:
-        return sorted(set(_temporary(parts, task)))
+        return sorted(set(_temporary(services, task)))
     except (FileNotFoundError, SandboxError) as error:
         _log.info("the names of %s cannot be read: %s", task.id, error)
         return []
 
 
-def _temporary(parts: Parts, task: Task) -> Iterable[bytes]:
-    site = site_of(parts, task.repo_id, task.id)
+def _temporary(services: Parts, task: Task) -> Iterable[bytes]:
+    site = site_of(services, task.repo_id, task.id)
     if site.layers.is_dir():
         entries = read_upper(site.layers / "upper", lambda _: False).entries
         return (e.path for e in entries if _is_ours(e.path))
@@ -55,6 +55,6 @@ def _is_ours(path: bytes) -> bool:
     return posixpath.basename(path).startswith(RESERVED_PREFIX)
 
 
-def _drop(parts: Parts, task: Task, paths: Iterable[bytes]) -> str | None:
-    with WorktreeFiles(ready(parts, task)) as files:
+def _drop(services: Parts, task: Task, paths: Iterable[bytes]) -> str | None:
+    with WorktreeFiles(ready(services, task)) as files:
         return "" if sum([files.drop_temporary(path) for path in paths]) else None

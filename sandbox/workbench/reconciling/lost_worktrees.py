@@ -28,53 +28,53 @@ def worktrees(survey: Survey) -> Iterator[Finding]:
             yield from _judged(survey.parts, repo_id, task_id)
 
 
-def _judged(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
+def _judged(services: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
     try:
-        task = find_task(parts.home, task_id, allow_closed=True)
+        task = find_task(services.home, task_id, allow_closed=True)
     except SandboxError as error:
         if error.code is ErrorCode.NOT_FOUND:
-            yield _orphan(parts, repo_id, task_id)
+            yield _orphan(services, repo_id, task_id)
         else:
-            yield from _unreadable(parts, repo_id, task_id)
+            yield from _unreadable(services, repo_id, task_id)
         return
-    if task.status is TaskStatus.CLOSED and is_mounted(parts.home.worktree(repo_id, task_id)):
-        yield Finding("mount", task_id, partial(_put_away, parts, task), locks=(task_id,), note="its task is closed")
+    if task.status is TaskStatus.CLOSED and is_mounted(services.home.worktree(repo_id, task_id)):
+        yield Finding("mount", task_id, partial(_put_away, services, task), locks=(task_id,), note="its task is closed")
 
 
-def _orphan(parts: Parts, repo_id: str, task_id: str) -> Finding:
+def _orphan(services: Parts, repo_id: str, task_id: str) -> Finding:
     return Finding(
         "worktree",
         task_id,
-        partial(_clear, parts, repo_id, task_id),
+        partial(_clear, services, repo_id, task_id),
         locks=(task_id,),
         note="it has no task",
-        forecast=partial(_would_clear, parts, repo_id, task_id),
+        forecast=partial(_would_clear, services, repo_id, task_id),
     )
 
 
-def _would_clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
-    is_new = parts.home.making_mark(task_id).exists()
-    return "it has no task" if is_new else _would_save(parts, repo_id, task_id) or "it has no task, and no changes"
+def _would_clear(services: Parts, repo_id: str, task_id: str) -> str | None:
+    is_new = services.home.making_mark(task_id).exists()
+    return "it has no task" if is_new else _would_save(services, repo_id, task_id) or "it has no task, and no changes"
 
 
-def _clear(parts: Parts, repo_id: str, task_id: str) -> str | None:
+def _clear(services: Parts, repo_id: str, task_id: str) -> str | None:
     """Rescue the changes, then delete the worktree. A kill does not leave a partial worktree that is rescued again."""
-    site = site_of(parts, repo_id, task_id)
-    if parts.home.task(task_id).exists() or not has_worktree(site):
+    site = site_of(services, repo_id, task_id)
+    if services.home.task(task_id).exists() or not has_worktree(site):
         return None  # the process that created the task held its lock
-    saved = Saved.NOTHING if parts.home.making_mark(task_id).exists() else _saved(parts, repo_id, task_id)
+    saved = Saved.NOTHING if services.home.making_mark(task_id).exists() else _saved(services, repo_id, task_id)
     give_up(site)
     return saved.note
 
 
-def _saved(parts: Parts, repo_id: str, task_id: str) -> Saved:
+def _saved(services: Parts, repo_id: str, task_id: str) -> Saved:
     with _or_stays():
-        return rescue(parts, repo_id, task_id)
+        return rescue(services, repo_id, task_id)
 
 
-def _would_save(parts: Parts, repo_id: str, task_id: str) -> str | None:
+def _would_save(services: Parts, repo_id: str, task_id: str) -> str | None:
     with _or_stays():
-        names = would_rescue(parts, repo_id, task_id)
+        names = would_rescue(services, repo_id, task_id)
     shown = ", ".join([*names[:_NAMED], *(["..."] if len(names) > _NAMED else [])])
     return f"{len(names)} changed file(s) would be kept under refs/sandbox/{task_id}/: {shown}" if names else None
 
@@ -90,30 +90,30 @@ def _or_stays() -> Iterator[None]:
         raise SandboxError(ErrorCode.DIRTY_WORKSPACE, brief, details=f"{why}; {hint}") from error
 
 
-def _unreadable(parts: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
+def _unreadable(services: Parts, repo_id: str, task_id: str) -> Iterator[Finding]:
     """A worktree of a task with a record that is damaged or of a newer version: rescue its changes, keep all of it."""
-    why = f"its record {parts.home.task(task_id).name} cannot be read"
+    why = f"its record {services.home.task(task_id).name} cannot be read"
     yield Finding("worktree", task_id, note=f"{why}; it is kept until the record is repaired or moved away")
     yield Finding(
         "changes",
         task_id,
-        partial(_rescued, parts, repo_id, task_id),
+        partial(_rescued, services, repo_id, task_id),
         action=Tidying.RESCUED,
         locks=(task_id,),
-        forecast=partial(_would_save, parts, repo_id, task_id),
+        forecast=partial(_would_save, services, repo_id, task_id),
     )
 
 
-def _rescued(parts: Parts, repo_id: str, task_id: str) -> str | None:
-    saved = _saved(parts, repo_id, task_id)
+def _rescued(services: Parts, repo_id: str, task_id: str) -> str | None:
+    saved = _saved(services, repo_id, task_id)
     return saved.note if saved.is_new else None
 
 
-def _put_away(parts: Parts, task: Task) -> str | None:
-    site = site_of(parts, task.repo_id, task.id)
+def _put_away(services: Parts, task: Task) -> str | None:
+    site = site_of(services, task.repo_id, task.id)
     if not is_mounted(site.root):
         return None
-    with mounting(parts, task.id):
+    with mounting(services, task.id):
         put_away(site)
     return ""
 
@@ -133,8 +133,8 @@ def lost_worktrees(survey: Survey) -> Iterator[Finding]:
             )
 
 
-def _still_lost(parts: Parts, task: Task) -> str | None:
+def _still_lost(services: Parts, task: Task) -> str | None:
     """Check again under the lock: another process may have closed the task."""
-    now = find_task(parts.home, task.id, allow_closed=True)
-    is_lost = now.status is not TaskStatus.CLOSED and not has_worktree(site_of(parts, task.repo_id, task.id))
+    now = find_task(services.home, task.id, allow_closed=True)
+    is_lost = now.status is not TaskStatus.CLOSED and not has_worktree(site_of(services, task.repo_id, task.id))
     return "" if is_lost else None

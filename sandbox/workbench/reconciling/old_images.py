@@ -23,14 +23,14 @@ def unused_images(survey: Survey) -> Iterator[Finding]:
     A home that never started a container does not need an engine for this. If the engine does not answer, an earlier
     finder has reported it.
     """
-    parts = survey.parts
-    if not (parts.home.root / "instance").exists() or survey.guests_unknown:
+    services = survey.parts
+    if not (services.home.root / "instance").exists() or survey.guests_unknown:
         return
-    for unused in images.find_unused(parts.image_site, image_references(parts), parts.settings.images.keep_days):
+    for unused in images.find_unused(services.image_site, image_references(services), services.settings.images.keep_days):
         note = f"no home has used it since {unused.since}"
-        yield Finding("image", unused.name, partial(_remove, parts, unused), note=note)
+        yield Finding("image", unused.name, partial(_remove, services, unused), note=note)
 
 
-def _remove(parts: Parts, unused: images.Unused) -> str | None:
-    with parts.home.locked("images", 0.0):  # a build may be about to use it as its parent
-        return "" if images.remove_unused(parts.image_site, unused) else None
+def _remove(services: Parts, unused: images.Unused) -> str | None:
+    with services.home.locked("images", 0.0):  # a build may be about to use it as its parent
+        return "" if images.remove_unused(services.image_site, unused) else None

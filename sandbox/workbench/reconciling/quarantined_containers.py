@@ -23,6 +23,6 @@ def quarantined(survey: Survey) -> Iterator[Finding]:
         yield Finding("container", name, partial(_reap, survey.parts, name), note="the engine could not end it before")
 
 
-def _reap(parts: Parts, name: str) -> str:
-    quarantine.reap(parts.engine, name)
+def _reap(services: Parts, name: str) -> str:
+    quarantine.reap(services.engine, name)
     return ""

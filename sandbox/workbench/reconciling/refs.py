@@ -23,36 +23,36 @@ _FORMAT = "%(objectname) %(refname)"
 
 def refs(survey: Survey) -> Iterator[Finding]:
     """Refs of tasks in the cache clones that differ from the task records, and clones without a repository."""
-    parts = survey.parts
-    registered = list_repositories(parts.home)
-    yield from _unregistered(parts, {repository.id for repository in registered})
+    services = survey.parts
+    registered = list_repositories(services.home)
+    yield from _unregistered(services, {repository.id for repository in registered})
     for repository in registered:
         try:
-            git = open_cache(parts.home.clone(repository.id), parts.settings.git.executable)
+            git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
             listed = git.run("for-each-ref", f"--format={_FORMAT}", _BRANCHES, _KEPT).decode().splitlines()
         except SandboxError as error:
             yield Finding("clone", repository.id, note=f"{error.brief}: {error.details}"[:500])
             continue
         tips = {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
-        yield from _orphans(parts, repository.id, git, tips)
-        yield from _unfinished_commits(parts, repository.id, git, tips)
+        yield from _orphans(services, repository.id, git, tips)
+        yield from _unfinished_commits(services, repository.id, git, tips)
 
 
-def _unregistered(parts: Parts, registered: set[str]) -> Iterator[Finding]:
+def _unregistered(services: Parts, registered: set[str]) -> Iterator[Finding]:
     """Clones that are not registered. They are only reported: the registry may be damaged, and tasks may need them."""
-    for path in children(parts.home.clone("any").parent):
+    for path in children(services.home.clone("any").parent):
         if path.name not in registered and not path.name.startswith("."):
             note = f"no repository is registered for it; `sandbox repo remove {path.name}` deletes it"
             yield Finding("clone", path.name, note=note)
 
 
-def _orphans(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+def _orphans(services: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
     for name, oid in tips.items():
         task_id = _task_of(name)
-        if task_id is None or parts.home.task(task_id).exists():
+        if task_id is None or services.home.task(task_id).exists():
             continue
         if name.startswith(_BRANCHES):
-            drop = partial(_drop, parts, git, (repo_id, task_id), (name, oid))
+            drop = partial(_drop, services, git, (repo_id, task_id), (name, oid))
             yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and no commits of its own")
         elif not name.endswith(("/pushed", "/pushing")):
             yield _kept(name)
@@ -67,25 +67,25 @@ def _kind(name: str) -> str:
     return "rescued work" if name.split("/")[3].startswith("rescued-") else "snapshot"
 
 
-def to_forget(parts: Parts, names: Sequence[str]) -> list[Finding]:
+def to_forget(services: Parts, names: Sequence[str]) -> list[Finding]:
     """Findings that delete these kept states of tasks without a record. They may be the only copy of work.
 
     Raises: `not_found` when a name is not such a ref.
     """
-    known = {finding.name: finding for finding in _forgettable(parts)}
+    known = {finding.name: finding for finding in _forgettable(services)}
     for name in names:
         if name not in known:
             raise near("kept state without a task", name, known, "`sandbox gc --dry-run` lists all.")
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def _forgettable(parts: Parts) -> Iterator[Finding]:
-    for repository in list_repositories(parts.home):
-        git = open_cache(parts.home.clone(repository.id), parts.settings.git.executable)
+def _forgettable(services: Parts) -> Iterator[Finding]:
+    for repository in list_repositories(services.home):
+        git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
         for line in git.run("for-each-ref", f"--format={_FORMAT}", _KEPT).decode().splitlines():
             oid, _, name = line.partition(" ")
             task_id = _task_of(name)
-            if task_id is not None and not parts.home.task(task_id).exists():
+            if task_id is not None and not services.home.task(task_id).exists():
                 yield Finding(_kind(name), name, partial(_forget, git, name, oid), locks=(task_id,))
 
 
@@ -100,13 +100,13 @@ def _task_of(ref: str) -> str | None:
     return task_id if is_task_id(task_id) else None
 
 
-def _drop(parts: Parts, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
+def _drop(services: Parts, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
     """Delete a branch if each of its commits is also reachable from another ref. Raises: `dirty_workspace` if not."""
     repo_id, task_id = owner
     name, oid = branch
-    if parts.home.task(task_id).exists():
+    if services.home.task(task_id).exists():
         return None
-    if has_worktree(site_of(parts, repo_id, task_id)):
+    if has_worktree(site_of(services, repo_id, task_id)):
         raise _stays("its worktree still exists")
     elsewhere = ("--not", "--remotes", "--tags", f"--exclude={name.removeprefix('refs/heads/')}", "--branches")
     if git.run("rev-list", "--max-count=1", oid, *elsewhere).strip():
@@ -119,19 +119,19 @@ def _stays(why: str) -> SandboxError:
     return SandboxError(ErrorCode.DIRTY_WORKSPACE, "The branch was kept", details=why)
 
 
-def _unfinished_commits(parts: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+def _unfinished_commits(services: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
     """Branches one commit ahead of their task's record: the controller was killed before it wrote the record."""
-    for task in list_tasks(parts.home, repo_id):
+    for task in list_tasks(services.home, repo_id):
         name = f"refs/heads/{task.branch}"
         tip = tips.get(name)
         if task.status is not TaskStatus.CLOSED and tip not in {None, task.head_commit}:
-            back = partial(_take_back, parts, git, task)
+            back = partial(_take_back, services, git, task)
             yield Finding("commit", task.id, back, Tidying.RESTORED, (task.id,))
 
 
-def _take_back(parts: Parts, git: Git, before: Task) -> str | None:
+def _take_back(services: Parts, git: Git, before: Task) -> str | None:
     """Move the branch back to the commit in the task's record. The files still have the changes."""
-    task = find_task(parts.home, before.id, allow_closed=True)
+    task = find_task(services.home, before.id, allow_closed=True)
     name = f"refs/heads/{task.branch}"
     tip = objects.resolve_ref(git, name)
     if tip is None or tip == task.head_commit or task.status is TaskStatus.CLOSED:

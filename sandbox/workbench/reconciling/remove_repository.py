@@ -34,35 +34,35 @@ _BRANCHES = "--branches=space-agent/*"
 _PUSHED = "--glob=refs/sandbox/*/pushed"
 
 
-def remove(parts: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
+def remove(services: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
     """Remove a repository with its cache clone, checkouts and own logs. Records and logs of its tasks are kept.
 
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
     never pushed, uncommitted changes, or snapshots of those, unless `discard`.
     """
-    at_work(parts)
-    home = parts.home
+    at_work(services)
+    home = services.home
     if re.fullmatch(SLUG_PATTERN, repo_id) is None or not _holdings(home, repo_id):
         find_repository(home, repo_id)
     with home.locked(f"repository-{repo_id}", EDIT_WAIT_S), home.locked(f"pristine-{repo_id}", EDIT_WAIT_S):
         require_no_open_task(home, repo_id)
-        lost = _only_here(parts, repo_id, discard=discard)
+        lost = _only_here(services, repo_id, discard=discard)
         known = next((r for r in list_repositories(home) if r.id == repo_id), None)
         for task in _with_worktree(home, repo_id):
             if task.status is TaskStatus.CLOSED:  # a task created in between is refused by `drop_repository`
-                close(parts, task.id, delete=True, discard=discard)
+                close(services, task.id, delete=True, discard=discard)
         drop_repository(home, repo_id)
         for orphan in _children(home.repositories / "worktrees" / repo_id):
-            remove_worktree(site_of(parts, repo_id, orphan.name))  # a mount would keep the folder busy
+            remove_worktree(site_of(services, repo_id, orphan.name))  # a mount would keep the folder busy
         _delete(home, repo_id)
     return RepositoryRemoval(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
 
 
-def _only_here(parts: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
+def _only_here(services: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
     """Descriptions of work that exists only here. Raises: `dirty_workspace` unless `discard`."""
-    clone = parts.home.clone(repo_id)
+    clone = services.home.clone(repo_id)
     try:
-        lost = (*_in_clone(Git(clone, parts.settings.git.executable)), *_uncommitted(parts, repo_id))
+        lost = (*_in_clone(Git(clone, services.settings.git.executable)), *_uncommitted(services, repo_id))
     except SandboxError:
         if not discard:
             raise
@@ -107,19 +107,19 @@ def _kept_states(git: Git) -> Iterator[str]:
         yield f"snapshot {kept.removeprefix('snapshots/')} of {task_id}: files that were never committed"
 
 
-def _uncommitted(parts: Parts, repo_id: str) -> Iterator[str]:
+def _uncommitted(services: Parts, repo_id: str) -> Iterator[str]:
     """Worktrees with changes. Raises: `internal` for a damaged task record: the task may be open."""
-    tasks = {t.id: t for t in _with_worktree(parts.home, repo_id)}
-    for name in sorted(p.name for p in _children(parts.home.repositories / "worktrees" / repo_id) if p.name[0] != "."):
+    tasks = {t.id: t for t in _with_worktree(services.home, repo_id)}
+    for name in sorted(p.name for p in _children(services.home.repositories / "worktrees" / repo_id) if p.name[0] != "."):
         if name not in tasks:
             yield f"worktree {name}: it has no task"
-        elif _has_changes(parts, tasks[name]):
+        elif _has_changes(services, tasks[name]):
             yield f"worktree of {name}: uncommitted changes"
 
 
-def _has_changes(parts: Parts, task: Task) -> bool:
+def _has_changes(services: Parts, task: Task) -> bool:
     try:
-        with looking(parts, task) as opened:
+        with looking(services, task) as opened:
             return bool(opened.changes.tree)
     except SandboxError as error:
         if error.code is not ErrorCode.NOT_FOUND:

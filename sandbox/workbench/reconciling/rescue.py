@@ -42,31 +42,31 @@ class Saved:
 Saved.NOTHING = Saved()
 
 
-def rescue(parts: Parts, repo_id: str, task_id: str) -> Saved:
+def rescue(services: Parts, repo_id: str, task_id: str) -> Saved:
     """Commit the changes on top of the head of the task's branch, under `refs/sandbox/TASK/rescued-<tree>`.
 
     The caller holds the lock of the task. Raises: `dirty_workspace` if some file cannot be committed; errors of git.
     The worktree must be kept then.
     """
-    git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
-    found = _found(parts, repo_id, task_id, git)
-    return _kept(parts, git, (task_id, found[0]), found[1]) if found and found[1].tree else Saved.NOTHING
+    git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
+    found = _found(services, repo_id, task_id, git)
+    return _kept(services, git, (task_id, found[0]), found[1]) if found and found[1].tree else Saved.NOTHING
 
 
-def would_rescue(parts: Parts, repo_id: str, task_id: str) -> tuple[str, ...]:
+def would_rescue(services: Parts, repo_id: str, task_id: str) -> tuple[str, ...]:
     """Names of the changed files that `rescue` would commit. Raises: as `rescue`."""
-    git = open_cache(parts.home.clone(repo_id), parts.settings.git.executable)
-    found = _found(parts, repo_id, task_id, git)
+    git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
+    found = _found(services, repo_id, task_id, git)
     return tuple(change.path for change in found[1].shown) if found else ()
 
 
-def _found(parts: Parts, repo_id: str, task_id: str, git: Git) -> tuple[str, Changes] | None:
+def _found(services: Parts, repo_id: str, task_id: str, git: Git) -> tuple[str, Changes] | None:
     """The head of the task's branch and the changes against it; None for a worktree that was never completed."""
-    site = site_of(parts, repo_id, task_id)
+    site = site_of(services, repo_id, task_id)
     if _was_never_finished(site):
         return None
     head = _head(git, task_id)
-    changes = layout_of(site).find_changes(git, site, base_of(parts, repo_id, git, head), objects.tree_of(git, head))
+    changes = layout_of(site).find_changes(git, site, base_of(services, repo_id, git, head), objects.tree_of(git, head))
     _require_all(changes)
     return head, changes
 
@@ -104,7 +104,7 @@ def _require_all(changes: Changes) -> None:
         )
 
 
-def _kept(parts: Parts, git: Git, place: tuple[str, str], changes: Changes) -> Saved:
+def _kept(services: Parts, git: Git, place: tuple[str, str], changes: Changes) -> Saved:
     task_id, head = place
     tree = objects.build_tree(git, head, changes.tree)
     ref = f"refs/sandbox/{task_id}/rescued-{tree[:12]}"

@@ -20,8 +20,8 @@ def stat_indexes(survey: Survey) -> Iterator[Finding]:
             yield Finding("stat index", path.stem, partial(_unlink, survey.parts, path), locks=(path.stem,))
 
 
-def _unlink(parts: Parts, path: Path) -> str | None:
-    if parts.home.task(path.stem).exists() or not path.exists():
+def _unlink(services: Parts, path: Path) -> str | None:
+    if services.home.task(path.stem).exists() or not path.exists():
         return None
     path.unlink()
     return ""

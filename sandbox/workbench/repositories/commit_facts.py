@@ -33,43 +33,43 @@ class Listing:
     entries: list[TreeEntry]
 
 
-def base_of(parts: Parts, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> Base:
+def base_of(services: Parts, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> Base:
     """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
-    return base_from_facts(parts, facts_of(parts, repo_id, git, commit), without)
+    return base_from_facts(services, facts_of(services, repo_id, git, commit), without)
 
 
-def base_from_facts(parts: Parts, facts: BaseFacts, without: Sequence[str] = ()) -> Base:
+def base_from_facts(services: Parts, facts: BaseFacts, without: Sequence[str] = ()) -> Base:
     """As `load_base`, from facts that were read before."""
-    artifacts = detect(parts.profiles, facts.marker).artifacts
+    artifacts = detect(services.profiles, facts.marker).artifacts
     return Base(facts, facts.rules((*artifacts, *map(exactly, without))))
 
 
-def profile_of(parts: Parts, repo_id: str, git: Git, commit: str) -> Profile:
+def profile_of(services: Parts, repo_id: str, git: Git, commit: str) -> Profile:
     """The profile that matches the markers of a commit, with the checks that the commit suggests if the operator
     trusts them, and the operator's settings for this repository.
     """
-    return profile_from_facts(parts, repo_id, facts_of(parts, repo_id, git, commit))
+    return profile_from_facts(services, repo_id, facts_of(services, repo_id, git, commit))
 
 
-def profile_from_facts(parts: Parts, repo_id: str, facts: BaseFacts) -> Profile:
+def profile_from_facts(services: Parts, repo_id: str, facts: BaseFacts) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    profile, suggested = detect(parts.profiles, facts.marker), facts.marker(SUGGESTIONS)
-    if suggested is not None and is_trusted(parts.home, repo_id, sha256_of(suggested)):
-        profile = with_suggestions(profile, suggested, PurePosixPath(parts.shipped_policy.container.mounts.workspace))
-    return with_overrides(parts.settings, repo_id, profile)
+    profile, suggested = detect(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    if suggested is not None and is_trusted(services.home, repo_id, sha256_of(suggested)):
+        profile = with_suggestions(profile, suggested, PurePosixPath(services.shipped_policy.container.mounts.workspace))
+    return with_overrides(services.settings, repo_id, profile)
 
 
-def facts_of(parts: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
+def facts_of(services: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
     """Facts of a commit: from the home; from git if they are not stored, or if a profile has a marker they lack.
 
     Raises: `quota_exceeded`, `not_found`.
     """
-    return _stored(parts, repo_id, commit) or _gathered(parts, repo_id, git, list_commit(git, commit))
+    return _stored(services, repo_id, commit) or _gathered(services, repo_id, git, list_commit(git, commit))
 
 
-def facts_of_listing(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
+def facts_of_listing(services: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
     """As `load_facts`, for a commit that has been listed already."""
-    return _stored(parts, repo_id, listing.commit) or _gathered(parts, repo_id, git, listing)
+    return _stored(services, repo_id, listing.commit) or _gathered(services, repo_id, git, listing)
 
 
 def list_commit(git: Git, commit: str) -> Listing:
@@ -78,27 +78,27 @@ def list_commit(git: Git, commit: str) -> Listing:
     return Listing(commit, tree, list_tree(git, tree))
 
 
-def _gathered(parts: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
-    markers = _markers(git, listing.entries, _wanted(parts))
+def _gathered(services: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
+    markers = _markers(git, listing.entries, _wanted(services))
     facts = gather_facts(git, listing.tree, listing.entries, markers)
-    path = parts.home.facts(repo_id, listing.commit)
+    path = services.home.facts(repo_id, listing.commit)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     write_json(path, facts.model_dump(mode="json"))
     return facts
 
 
-def _wanted(parts: Parts) -> set[str]:
-    return {name for profile in parts.profiles.values() for name in profile.markers} | {SUGGESTIONS}
+def _wanted(services: Parts) -> set[str]:
+    return {name for profile in services.profiles.values() for name in profile.markers} | {SUGGESTIONS}
 
 
-def _stored(parts: Parts, repo_id: str, commit: str) -> BaseFacts | None:
+def _stored(services: Parts, repo_id: str, commit: str) -> BaseFacts | None:
     """None when no facts are stored, when they are damaged, and when they lack a marker of a newer profile."""
     try:
-        document = read_json(parts.home.facts(repo_id, commit))
+        document = read_json(services.home.facts(repo_id, commit))
         facts = None if document is None else BaseFacts.model_validate(document)
     except (SandboxError, ValidationError):
         return None  # they are only a cache of git's answers
-    return facts if facts is not None and _wanted(parts) <= facts.markers.keys() else None
+    return facts if facts is not None and _wanted(services) <= facts.markers.keys() else None
 
 
 def _markers(git: Git, entries: Iterable[TreeEntry], wanted: Collection[str]) -> dict[str, bytes | None]:

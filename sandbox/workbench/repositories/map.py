@@ -25,25 +25,25 @@ MENTION_BYTES = 32 * 1024**2
 MENTION_FILE_BYTES = 256 * 1024
 
 
-def map_symbols(parts: Parts, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
+def map_symbols(services: Parts, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
     """The most important symbols of a repository's default branch or a task's last commit, within a token budget."""
     if not 1 <= token_budget <= MAX_MAP_TOKENS:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_MAP_TOKENS}")
-    at_work(parts)
-    repo_id, commit = _commit_of(parts, owner_id)
-    _, git = cache_of(parts, repo_id)
+    at_work(services)
+    repo_id, commit = _commit_of(services, owner_id)
+    _, git = cache_of(services, repo_id)
     tree = tree_of(git, commit)
     entries = list_tree(git, tree)
-    site = parts.image_site
+    site = services.image_site
     place = ctags.Place(
-        name=f"sandbox-map-{parts.presence.new_id()}",
-        engine=parts.guest_engine,
-        policy=parts.policy,
+        name=f"sandbox-map-{services.presence.new_id()}",
+        engine=services.guest_engine,
+        policy=services.policy,
         image_digest=resolve(site, "base"),
-        runtime=runtime_of(parts),
-        user=parts.guest_user,
-        instance=parts.instance,
-        tree=pristine(parts, repo_id, git, entries, tree),
+        runtime=runtime_of(services),
+        user=services.guest_user,
+        instance=services.instance,
+        tree=pristine(services, repo_id, git, entries, tree),
     )
     wanted = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
     paths = {show_path(e.path) for e in wanted}
@@ -61,9 +61,9 @@ def _readable(entries: Sequence[TreeEntry]) -> list[str]:
     return chosen
 
 
-def _commit_of(parts: Parts, owner_id: str) -> tuple[str, str]:
+def _commit_of(services: Parts, owner_id: str) -> tuple[str, str]:
     if owner_id.startswith("task-"):
-        task = find_task(parts.home, owner_id, allow_closed=True)
+        task = find_task(services.home, owner_id, allow_closed=True)
         return task.repo_id, task.head_commit
-    repository, git = cache_of(parts, owner_id)
+    repository, git = cache_of(services, owner_id)
     return repository.id, resolve_commit(git, "HEAD", repository.default_branch)

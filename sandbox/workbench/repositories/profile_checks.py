@@ -11,16 +11,16 @@ from sandbox.workbench.repositories.clone import cache_of
 from sandbox.workbench.repositories.commit_facts import profile_of
 
 
-def list_checks(parts: Parts, owner_id: str) -> tuple[Check, ...]:
+def list_checks(services: Parts, owner_id: str) -> tuple[Check, ...]:
     """Checks of a task (at its base commit) or of a repository (at its default branch)."""
     if owner_id.startswith("task-"):
-        return task_profile(parts, find_task(parts.home, owner_id, allow_closed=True)).checks
-    repository, git = cache_of(parts, owner_id)
+        return task_profile(services, find_task(services.home, owner_id, allow_closed=True)).checks
+    repository, git = cache_of(services, owner_id)
     commit = resolve_commit(git, "HEAD", repository.default_branch)
-    return profile_of(parts, owner_id, git, commit).checks
+    return profile_of(services, owner_id, git, commit).checks
 
 
-def task_profile(parts: Parts, task: Task) -> Profile:
+def task_profile(services: Parts, task: Task) -> Profile:
     """The profile of a task's base commit."""
-    _, git = cache_of(parts, task.repo_id)
-    return profile_of(parts, task.repo_id, git, task.base_commit)
+    _, git = cache_of(services, task.repo_id)
+    return profile_of(services, task.repo_id, git, task.base_commit)

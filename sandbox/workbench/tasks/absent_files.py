@@ -16,11 +16,11 @@ from sandbox.workbench.controller.services import Parts
 from sandbox.workbench.repositories.clone import cache_of
 
 
-def absence_of(parts: Parts, task: Task, path: str) -> Absence:
+def absence_of(services: Parts, task: Task, path: str) -> Absence:
     """From the task's last commit and its latest edits, without reading the worktree. If git fails: from the edits."""
-    edited = {name for entry in journal.recent(parts.home, task.id) for file in entry.files for name in _names(file)}
+    edited = {name for entry in journal.recent(services.home, task.id) for file in entry.files for name in _names(file)}
     try:
-        _, git = cache_of(parts, task.repo_id)
+        _, git = cache_of(services, task.repo_id)
         # The whole tree is listed, so that no text of the caller reaches git.
         known = edited | _committed(git, objects.tree_of(git, task.head_commit))
         return Absence(was_there=True) if path in known else Absence(near=near_paths(path, known))

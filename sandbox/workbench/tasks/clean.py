@@ -22,7 +22,7 @@ from sandbox.workbench.tasks.status import status_of
 from sandbox.workbench.tasks.worktrees import has_worktree, renew, site_of
 
 
-def clean(parts: Parts, task_id: str, without: Sequence[str], *, discard: bool) -> Cleaned:
+def clean(services: Parts, task_id: str, without: Sequence[str], *, discard: bool) -> Cleaned:
     """Remove all files that a commit would not hold. Changes stay, after a snapshot of them; `discard` removes them.
 
     `without`: new files or directories that are neither read nor kept, because they are too large. A task without
@@ -36,14 +36,14 @@ def clean(parts: Parts, task_id: str, without: Sequence[str], *, discard: bool) 
             "--without cannot be combined with --discard, which removes all changes",
             hint="Give either --without or --discard.",
         )
-    with editing(parts, task_id) as task:
-        repository, git = cache_of(parts, task.repo_id)
-        previous = None if discard else _kept(parts, git, task, _left_out(git, task, without))
+    with editing(services, task_id) as task:
+        repository, git = cache_of(services, task.repo_id)
+        previous = None if discard else _kept(services, git, task, _left_out(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)
-        below = whole_tree(parts, repository, git, task.base_commit)
-        end_guest(parts, task_id, for_good=False)
-        renew(parts, git, task, (below, tree))
-        with looking(parts, task) as opened:
+        below = whole_tree(services, repository, git, task.base_commit)
+        end_guest(services, task_id, for_good=False)
+        renew(services, git, task, (below, tree))
+        with looking(services, task) as opened:
             return Cleaned(**dict(status_of(opened)), tree=tree, previous=previous)
 
 
@@ -61,12 +61,12 @@ def _left_out(git: Git, task: Task, without: Sequence[str]) -> tuple[str, ...]:
     return paths
 
 
-def _kept(parts: Parts, git: Git, task: Task, without: tuple[str, ...]) -> Snapshot | None:
-    if not has_worktree(site_of(parts, task.repo_id, task.id)):
+def _kept(services: Parts, git: Git, task: Task, without: tuple[str, ...]) -> Snapshot | None:
+    if not has_worktree(site_of(services, task.repo_id, task.id)):
         return newest_on_head(git, task)
     try:
-        with looking(parts, task, without) as opened:
-            return keep(parts, opened, BEFORE_CLEAN)
+        with looking(services, task, without) as opened:
+            return keep(services, opened, BEFORE_CLEAN)
     except SandboxError as error:
         if error.code is ErrorCode.QUOTA_EXCEEDED:
             error.hint = (

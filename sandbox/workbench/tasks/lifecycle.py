@@ -70,14 +70,14 @@ class Origin:
     tree: str
 
 
-def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
+def create(services: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
     """A new task with its own branch and worktree. On failure both are removed."""
-    require_space(parts)
-    repository, git = cache_of(parts, repo_id)
+    require_space(services)
+    repository, git = cache_of(services, repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
     base_commit = origin.task.base_commit if origin else commit
-    base_tree = whole_tree(parts, repository, git, base_commit)
+    base_tree = whole_tree(services, repository, git, base_commit)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
         id=task_id,
@@ -87,30 +87,30 @@ def create(parts: Parts, repo_id: str, prompt: str, base: str | None, origin: Or
         branch=f"space-agent/{task_id}-{_slug(prompt)}",
         base_commit=base_commit,
         workspace_kind=WorkspaceKind.WORKTREE,
-        worktree_path=parts.home.worktree(repo_id, task_id),
+        worktree_path=services.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
         head_commit=commit,
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
-    with parts.home.locked(
+    with services.home.locked(
         task_id
     ):  # a task that has no record and is not locked counts as left by a killed controller
-        return _laid_out(parts, git, task, base_tree, origin)
+        return _laid_out(services, git, task, base_tree, origin)
 
 
-def _laid_out(parts: Parts, git: Git, task: Task, base_tree: str, origin: Origin | None) -> Task:
-    site = site_of(parts, task.repo_id, task.id)
+def _laid_out(services: Parts, git: Git, task: Task, base_tree: str, origin: Origin | None) -> Task:
+    site = site_of(services, task.repo_id, task.id)
     branch = f"refs/heads/{task.branch}"
-    mark = parts.home.making_mark(task.id)
+    mark = services.home.making_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
     objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        make_worktree(parts, task.repo_id, git, base_tree, site)
+        make_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
-                restore_tree(git, files, base_tree, origin.tree, parts.file_owner)
-        saved = save_new_task(parts.home, task)
+                restore_tree(git, files, base_tree, origin.tree, services.file_owner)
+        saved = save_new_task(services.home, task)
     except BaseException:
         remove_worktree(site)
         git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
@@ -125,67 +125,67 @@ def _slug(prompt: str) -> str:
     return words[:40].strip("-") or "work"
 
 
-def read_base(parts: Parts, task: Task) -> TaskBase:
+def read_base(services: Parts, task: Task) -> TaskBase:
     """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
-    _, git = cache_of(parts, task.repo_id)
-    return TaskBase(git, facts_of(parts, task.repo_id, git, task.base_commit))
+    _, git = cache_of(services, task.repo_id)
+    return TaskBase(git, facts_of(services, task.repo_id, git, task.base_commit))
 
 
 @contextmanager
-def editing(parts: Parts, task: str | Task, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
+def editing(services: Parts, task: str | Task, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
     """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`.
 
     `task`: its id, or its record if the caller has read it. The yielded record is read under the lock.
     """
-    task_id = task.id if isinstance(task, Task) else find_task(parts.home, task).id
-    with parts.home.locked(task_id, timeout_s=wait_s):
-        end_orphans(parts, task_id)
-        yield find_task(parts.home, task_id)
+    task_id = task.id if isinstance(task, Task) else find_task(services.home, task).id
+    with services.home.locked(task_id, timeout_s=wait_s):
+        end_orphans(services, task_id)
+        yield find_task(services.home, task_id)
 
 
 @contextmanager
 def looking(
-    parts: Parts, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
+    services: Parts, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
 ) -> Iterator[OpenTask]:
     """Compare the task's files with its head; safe while a check runs in the task.
 
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
     """
-    known = task_base or read_base(parts, task)
-    git, base = known.git, base_from_facts(parts, known.facts, without)
+    known = task_base or read_base(services, task)
+    git, base = known.git, base_from_facts(services, known.facts, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
-    site = site_of(parts, task.repo_id, task.id)
-    root = ready(parts, task)
+    site = site_of(services, task.repo_id, task.id)
+    root = ready(services, task)
     with WorktreeFiles(root) as files:
         yield OpenTask(task, git, root, files, layout_of(site).find_changes(git, site, base, head_tree))
 
 
-def close(parts: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
+def close(services: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
     """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR."""
-    task = find_task(parts.home, task_id, allow_closed=True)
-    with parts.home.locked(task_id, timeout_s=EDIT_WAIT_S):
-        end_orphans(parts, task_id)
-        task = find_task(parts.home, task_id, allow_closed=True)
-        site = site_of(parts, task.repo_id, task.id)
+    task = find_task(services.home, task_id, allow_closed=True)
+    with services.home.locked(task_id, timeout_s=EDIT_WAIT_S):
+        end_orphans(services, task_id)
+        task = find_task(services.home, task_id, allow_closed=True)
+        site = site_of(services, task.repo_id, task.id)
         if delete and not discard and has_worktree(site):
-            _require_clean(parts, task)
-        end_guest(parts, task_id)
-        with mounting(parts, task.id):  # until the record says closed, or a reader would mount it again
+            _require_clean(services, task)
+        end_guest(services, task_id)
+        with mounting(services, task.id):  # until the record says closed, or a reader would mount it again
             if delete and has_worktree(site):
                 give_up(site)
             put_away(site)
             closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
             if not has_worktree(site):
                 closed["worktree_path"] = None
-            saved = save_task(parts.home, task.model_copy(update=closed))
+            saved = save_task(services.home, task.model_copy(update=closed))
     if delete:
-        collect_unused(parts, task.repo_id)
+        collect_unused(services, task.repo_id)
     return saved
 
 
-def _require_clean(parts: Parts, task: Task) -> None:
-    with looking(parts, task) as opened:
+def _require_clean(services: Parts, task: Task) -> None:
+    with looking(services, task) as opened:
         if opened.changes.tree:
             raise SandboxError(
                 ErrorCode.DIRTY_WORKSPACE,

@@ -19,7 +19,7 @@ from sandbox.workbench.tasks.worktrees import files_of
 
 
 def read_file(
-    parts: Parts, task_id: str, path: str, start: int | None, end: int | None, max_bytes: int = READ_CAP
+    services: Parts, task_id: str, path: str, start: int | None, end: int | None, max_bytes: int = READ_CAP
 ) -> FileContent:
     """A file, or lines `start` to `end` (1-based, inclusive) of a text file; at most `max_bytes` of content.
 
@@ -29,11 +29,11 @@ def read_file(
     lines = _lines(start, end)
     if not 1 <= max_bytes <= STREAM_CAP:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"max_bytes must be from 1 to {STREAM_CAP}")
-    task = find_task(parts.home, task_id)
+    task = find_task(services.home, task_id)
     checked = check_path(path)
     with (
-        _with_what_is_there(parts, task, checked),
-        files_of(parts, task) as files,
+        _with_what_is_there(services, task, checked),
+        files_of(services, task) as files,
         closing(files.stream(checked)) as chunks,
     ):
         window = read_window(chunks, lines, max_bytes)
@@ -43,7 +43,7 @@ def read_file(
 
 
 @contextmanager
-def _with_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
+def _with_what_is_there(services: Parts, task: Task, path: str) -> Iterator[None]:
     try:
         yield
     except SandboxError as error:
@@ -53,7 +53,7 @@ def _with_what_is_there(parts: Parts, task: Task, path: str) -> Iterator[None]:
         if error.code is ErrorCode.UNSAFE_PATH:
             error.hint = hint
             raise
-        raise no_such_file(path, absence_of(parts, task, path), hint) from error
+        raise no_such_file(path, absence_of(services, task, path), hint) from error
 
 
 def _lines(start: int | None, end: int | None) -> Lines:

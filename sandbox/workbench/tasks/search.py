@@ -41,17 +41,17 @@ _BEFORE = 100  # bytes kept of a long line before its match
 Stop = Literal["max_results", "time", "pattern"]
 
 
-def search(parts: Parts, task_id: str, query: SearchQuery) -> SearchResult:
+def search(services: Parts, task_id: str, query: SearchQuery) -> SearchResult:
     """Lines that match a pattern; with a glob alone, paths that match it. Safe while a check runs in the task.
 
     Raises: `invalid_input`. Reaching a limit is not an error: the result has the matches found until then.
     """
     _check(query)
     selection = Selection(query.glob)
-    task = find_task(parts.home, task_id)
-    with looking(parts, task) as opened, _searchable(opened, query) as place:
+    task = find_task(services.home, task_id)
+    with looking(services, task) as opened, _searchable(opened, query) as place:
         if query.pattern is not None:
-            place = replace(place, pristine=near(place.git, place.tree, pristine_of(parts, task)))
+            place = replace(place, pristine=near(place.git, place.tree, pristine_of(services, task)))
         found = _Findings(selection, query.max_results)
         stopped_by = _fill(found, place, query, selection.narrowed())
     large = sum(show_path(path) in selection for path in place.too_large)

@@ -41,11 +41,11 @@ class _Kept:
     head: str
 
 
-def take(parts: Parts, task_id: str, label: str = "") -> Snapshot:
+def take(services: Parts, task_id: str, label: str = "") -> Snapshot:
     """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one."""
     clean = _label(label)
-    with editing(parts, task_id) as task, looking(parts, task) as opened:
-        return keep(parts, opened, clean)
+    with editing(services, task_id) as task, looking(services, task) as opened:
+        return keep(services, opened, clean)
 
 
 def _label(label: str) -> str:
@@ -55,7 +55,7 @@ def _label(label: str) -> str:
     return text
 
 
-def keep(parts: Parts, opened: OpenTask, label: str) -> Snapshot:
+def keep(services: Parts, opened: OpenTask, label: str) -> Snapshot:
     """A snapshot of the state in `opened`. With one of our own labels, any existing snapshot of the state will do."""
     task, git = opened.task, opened.git
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
@@ -80,10 +80,10 @@ def _namespace(task_id: str) -> str:
     return f"refs/sandbox/{task_id}/snapshots/"
 
 
-def list_all(parts: Parts, task_id: str) -> tuple[Snapshot, ...]:
+def list_all(services: Parts, task_id: str) -> tuple[Snapshot, ...]:
     """Snapshots of a task, oldest first; also of a closed task."""
-    task = find_task(parts.home, task_id, allow_closed=True)
-    return tuple(kept.snapshot for kept in _kept(cache_of(parts, task.repo_id)[1], task.id))
+    task = find_task(services.home, task_id, allow_closed=True)
+    return tuple(kept.snapshot for kept in _kept(cache_of(services, task.repo_id)[1], task.id))
 
 
 def _kept(git: Git, task_id: str) -> list[_Kept]:
@@ -119,19 +119,19 @@ def _find(git: Git, task: Task, snapshot_id: str) -> _Kept:
     return known[snapshot_id]
 
 
-def restore(parts: Parts, task_id: str, wanted: str) -> Restored:
+def restore(services: Parts, task_id: str, wanted: str) -> Restored:
     """Make the worktree equal to a snapshot of the task, or to its `head` or `base` commit.
 
     The current state is saved as a snapshot first. Ignored files stay; the branch does not move. Raises: `not_found`,
     and the errors of `workspaces.restore`, which leave the worktree unchanged.
     """
-    with editing(parts, task_id) as task:
-        with looking(parts, task) as opened:
+    with editing(services, task_id) as task:
+        with looking(services, task) as opened:
             target = _target(opened.git, task, wanted)
-            previous = keep(parts, opened, _BEFORE_RESTORE)
+            previous = keep(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
-            restore_tree(opened.git, opened.files, previous.tree, target, parts.file_owner, left_out)
-        with looking(parts, task) as opened:
+            restore_tree(opened.git, opened.files, previous.tree, target, services.file_owner, left_out)
+        with looking(services, task) as opened:
             return Restored(**dict(status_of(opened)), tree=target, previous=previous)
 
 
@@ -143,34 +143,34 @@ def _target(git: Git, task: Task, wanted: str) -> str:
     return _find(git, task, wanted).snapshot.tree
 
 
-def fork(parts: Parts, task_id: str, snapshot_id: str | None = None, prompt: str | None = None) -> Task:
+def fork(services: Parts, task_id: str, snapshot_id: str | None = None, prompt: str | None = None) -> Task:
     """A new task that continues from a snapshot, or from the current working state.
 
     Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
     in the task, only a snapshot can be forked, not the current state (`conflict`).
     """
     if snapshot_id is not None:
-        task = find_task(parts.home, task_id, allow_closed=True)
-        kept = _find(cache_of(parts, task.repo_id)[1], task, snapshot_id)
-        return _forked(parts, task, kept.head, kept.snapshot.tree, prompt)
-    with editing(parts, task_id) as task, looking(parts, task) as opened:
+        task = find_task(services.home, task_id, allow_closed=True)
+        kept = _find(cache_of(services, task.repo_id)[1], task, snapshot_id)
+        return _forked(services, task, kept.head, kept.snapshot.tree, prompt)
+    with editing(services, task_id) as task, looking(services, task) as opened:
         tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
-        return _forked(parts, task, task.head_commit, tree, prompt)
+        return _forked(services, task, task.head_commit, tree, prompt)
 
 
-def create_from(parts: Parts, repo_id: str, snapshot_id: str, prompt: str) -> Task:
+def create_from(services: Parts, repo_id: str, snapshot_id: str, prompt: str) -> Task:
     """A new task of the repository that continues from a snapshot of any of its tasks, also of closed ones.
 
     Raises: `not_found`, also for a snapshot of another repository.
     """
-    git = cache_of(parts, repo_id)[1]
+    git = cache_of(services, repo_id)[1]
     listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:
         raise near("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows those of a task.")
-    return fork(parts, owners[snapshot_id], snapshot_id, prompt)
+    return fork(services, owners[snapshot_id], snapshot_id, prompt)
 
 
-def _forked(parts: Parts, task: Task, head: str, tree: str, prompt: str | None) -> Task:
+def _forked(services: Parts, task: Task, head: str, tree: str, prompt: str | None) -> Task:
     origin = Origin(task, head, tree)
-    return create(parts, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)
+    return create(services, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)

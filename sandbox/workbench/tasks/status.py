@@ -33,10 +33,10 @@ _KINDS = {
 }
 
 
-def status(parts: Parts, task_id: str) -> Status:
+def status(services: Parts, task_id: str) -> Status:
     """Branch, commits and uncommitted changes."""
-    task = find_task(parts.home, task_id, allow_closed=True)
-    with looking(parts, task) as opened:
+    task = find_task(services.home, task_id, allow_closed=True)
+    with looking(services, task) as opened:
         return status_of(opened)
 
 
@@ -64,12 +64,12 @@ def _shown(opened: OpenTask) -> tuple[Change, ...]:
     return with_exact_renames(opened.git, opened.task.head_commit, opened.changes)
 
 
-def diff(parts: Parts, task_id: str, against: str) -> Diff:
+def diff(services: Parts, task_id: str, against: str) -> Diff:
     """Unified diff of the working state against the task's `base` or `head` commit."""
     if against not in {"base", "head"}:
         raise SandboxError(ErrorCode.INVALID_INPUT, "A diff must be against 'base' or 'head'")
-    task = find_task(parts.home, task_id, allow_closed=True)
-    with looking(parts, task) as opened:
+    task = find_task(services.home, task_id, allow_closed=True)
+    with looking(services, task) as opened:
         git, changes = opened.git, opened.changes
     at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
     found = _compared(git, task.base_commit if against == "base" else task.head_commit, task.head_commit, changes)
@@ -81,9 +81,9 @@ def diff(parts: Parts, task_id: str, against: str) -> Diff:
     )
 
 
-def committed(parts: Parts, task: Task) -> tuple[DiffFile, ...]:
+def committed(services: Parts, task: Task) -> tuple[DiffFile, ...]:
     """Files that the task's commits changed since its base: a push sends these."""
-    _, git = cache_of(parts, task.repo_id)
+    _, git = cache_of(services, task.repo_id)
     found = compare_trees(git, task.base_commit, task.head_commit)
     return tuple(_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
 
@@ -122,7 +122,7 @@ def _hashes(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
 
 
 def commit(
-    parts: Parts, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
+    services: Parts, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
 ) -> CommitResult:
     """Commit the whole working state on the task's branch.
 
@@ -131,23 +131,23 @@ def commit(
     Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, `conflict`.
     """
     cleaned = _message(message)
-    with editing(parts, task_id) as task, looking(parts, task) as opened:
+    with editing(services, task_id) as task, looking(services, task) as opened:
         if not opened.changes.tree:
             raise SandboxError(
                 ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
             )
         shown = _shown(opened)
-        _require_sources(parts, opened, shown, allow)
+        _require_sources(services, opened, shown, allow)
         git = opened.git
-        now, who = datetime.now(UTC), choose_identity(parts)
-        text = add_origin(parts, cleaned, task.id, who)
+        now, who = datetime.now(UTC), choose_identity(services)
+        text = add_origin(services, cleaned, task.id, who)
         oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.variables(now))
         require_approved("tree", tree, expected_tree)
         _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
             update["status"] = TaskStatus.COMMITTED
-        save_task(parts.home, task.model_copy(update=update))
+        save_task(services.home, task.model_copy(update=update))
         return CommitResult(commit=oid, tree=tree, files=shown, author=str(who.author), note=who.note)
 
 
@@ -165,14 +165,14 @@ def _move_branch(git: Git, task: Task, commit: str) -> None:
         objects.move_ref(git, branch, commit, tip)
 
 
-def _require_sources(parts: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:
+def _require_sources(services: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:
     added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
     files = (
         (path, c.content)
         for c in opened.changes.tree
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )
-    require_sources(files, allow, parts.commit_policy, parts.settings.commit.max_file_bytes)
+    require_sources(files, allow, services.commit_policy, services.settings.commit.max_file_bytes)
 
 
 def _message(message: str) -> str:

@@ -27,40 +27,40 @@ from sandbox.workspaces.statcache import Memory
 _log = logging.getLogger(__name__)
 
 
-def site_of(parts: Parts, repo_id: str, task_id: str) -> Site:
+def site_of(services: Parts, repo_id: str, task_id: str) -> Site:
     """The directories of a task's worktree."""
-    home = parts.home
+    home = services.home
     return Site(
         root=home.worktree(repo_id, task_id),
         layers=home.layers(repo_id, task_id),
         pristines=home.pristines(repo_id),
-        owner=parts.file_owner,
+        owner=services.file_owner,
         mask=GIT_MASK,
         memory=Memory(home.stat_index(task_id), home.guest_mark(task_id)),
     )
 
 
-def make_worktree(parts: Parts, repo_id: str, git: Git, tree: str, site: Site) -> None:
+def make_worktree(services: Parts, repo_id: str, git: Git, tree: str, site: Site) -> None:
     """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
-    layout = choose(parts.settings.workspaces.worktree, parts.home.repositories)
+    layout = choose(services.settings.workspaces.worktree, services.home.repositories)
     if layout.kind == "plain":
         layout.lay_out(git, tree, site)
         return
-    with parts.home.locked(f"pristine-{repo_id}"):
+    with services.home.locked(f"pristine-{repo_id}"):
         layout.lay_out(git, tree, site)
 
 
 @contextmanager
-def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
+def clean_room(services: Parts, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
     """A fresh worktree that holds `tree` and is removed afterwards, also after an error.
 
     If the pristine checkout of tree `near` exists, it is shared. No pristine checkout is created: `tree` may not be
     needed again.
     """
-    site = _room_site(parts, repo_id)
+    site = _room_site(services, repo_id)
     try:
         if (site.pristines / near).is_dir():
-            _lay_out(parts, repo_id, git, (near, tree), site)
+            _lay_out(services, repo_id, git, (near, tree), site)
         else:
             Plain().lay_out(git, tree, site)
         yield site.root
@@ -68,30 +68,30 @@ def clean_room(parts: Parts, repo_id: str, git: Git, tree: str, near: str) -> It
         remove_worktree(site)
 
 
-def _room_site(parts: Parts, repo_id: str) -> Site:
-    root = parts.home.room(f"room-{parts.presence.new_id()}")
+def _room_site(services: Parts, repo_id: str) -> Site:
+    root = services.home.room(f"room-{services.presence.new_id()}")
     layers = root.with_name(f"{root.name}.layers")
-    return Site(root, layers, parts.home.pristines(repo_id), parts.file_owner, GIT_MASK)
+    return Site(root, layers, services.home.pristines(repo_id), services.file_owner, GIT_MASK)
 
 
-def _lay_out(parts: Parts, repo_id: str, git: Git, trees: tuple[str, str], site: Site) -> None:
+def _lay_out(services: Parts, repo_id: str, git: Git, trees: tuple[str, str], site: Site) -> None:
     """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
     below, wanted = trees
-    make_worktree(parts, repo_id, git, below, site)
+    make_worktree(services, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
-        restore_tree(git, files, below, wanted, parts.file_owner)
+        restore_tree(git, files, below, wanted, services.file_owner)
 
 
-def renew(parts: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None:
+def renew(services: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None:
     """Replace a task's worktree by a new one, over the checkout of the first tree, holding the second.
 
     The caller holds the task's lock, and no check runs in it. The new one is created in a room first, so a kill leaves
     the old one, the new one, or, for a moment, none.
     """
-    room, site = _room_site(parts, task.repo_id), site_of(parts, task.repo_id, task.id)
+    room, site = _room_site(services, task.repo_id), site_of(services, task.repo_id, task.id)
     try:
-        _lay_out(parts, task.repo_id, git, trees, room)
-        with mounting(parts, task.id):
+        _lay_out(services, task.repo_id, git, trees, room)
+        with mounting(services, task.id):
             put_away(room)
             give_up(site)
             for new, place in ((room.layers, site.layers), (room.root, site.root)):
@@ -127,33 +127,33 @@ def put_away(site: Site) -> None:
     layout_of(site).put_away(site)
 
 
-def collect_unused(parts: Parts, repo_id: str) -> list[str]:
+def collect_unused(services: Parts, repo_id: str) -> list[str]:
     """Remove pristine checkouts without a worktree above them that were unused for days; return their names.
 
     Removes none while another process creates one, or when their use cannot be determined; a later call does.
     """
-    home, unused_s = parts.home, parts.settings.workspaces.keep_unused_days * 86_400
+    home, unused_s = services.home, services.settings.workspaces.keep_unused_days * 86_400
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
             in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
-            return collect(home.pristines(repo_id), in_use | _below_rooms(parts), unused_s)
+            return collect(home.pristines(repo_id), in_use | _below_rooms(services), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)
         return []
 
 
-def pristine_of(parts: Parts, task: Task) -> Path | None:
+def pristine_of(services: Parts, task: Task) -> Path | None:
     """The immutable checkout below a task's worktree; None if there is none."""
-    site = site_of(parts, task.repo_id, task.id)
+    site = site_of(services, task.repo_id, task.id)
     return layout_of(site).pristine(site)
 
 
-def _below_rooms(parts: Parts) -> set[str]:
+def _below_rooms(services: Parts) -> set[str]:
     """Trees below the clean rooms of all repositories. A room that is just created or removed may have no record; rooms
     of our repository are created under the lock that the caller holds.
     """
     found = set()
-    for layers in parts.home.room("any").parent.glob("*.layers/"):
+    for layers in services.home.room("any").parent.glob("*.layers/"):
         with suppress(SandboxError):
             found.add(base_of(layers))
     return found
@@ -164,17 +164,17 @@ def has_worktree(site: Site) -> bool:
     return site.root.is_dir() or site.layers.is_dir()
 
 
-def ready(parts: Parts, task: Task) -> Path:
+def ready(services: Parts, task: Task) -> Path:
     """Root of a task's worktree, mounted again if a reboot removed the mount. Raises: `not_found`.
 
     A closed task's worktree stays unmounted: its changes can be read without the mount.
     """
-    site = site_of(parts, task.repo_id, task.id)
+    site = site_of(services, task.repo_id, task.id)
     _require_worktree(site, task)
     if task.status is not TaskStatus.CLOSED and not layout_of(site).is_ready(site):
-        with mounting(parts, task.id):
+        with mounting(services, task.id):
             _require_worktree(site, task)  # another process may have closed the task and removed it meanwhile
-            if find_task(parts.home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
+            if find_task(services.home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
                 layout_of(site).make_ready(site)
     return site.root
 
@@ -195,13 +195,13 @@ def _require_worktree(site: Site, task: Task) -> None:
         )
 
 
-def mounting(parts: Parts, task_id: str) -> AbstractContextManager[None]:
+def mounting(services: Parts, task_id: str) -> AbstractContextManager[None]:
     """The lock for mounting and unmounting a task's worktree. Operations that only read need it, too."""
-    return parts.home.locked(f"mount-{task_id}")
+    return services.home.locked(f"mount-{task_id}")
 
 
 @contextmanager
-def files_of(parts: Parts, task: Task) -> Iterator[WorktreeFiles]:
+def files_of(services: Parts, task: Task) -> Iterator[WorktreeFiles]:
     """Safe access to the files of a task."""
-    with WorktreeFiles(ready(parts, task)) as files:
+    with WorktreeFiles(ready(services, task)) as files:
         yield files

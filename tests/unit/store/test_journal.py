@@ -83,14 +83,14 @@ def test_an_edit_syncs_its_file_and_leaves_the_journal_to_the_next_operation(des
 
 
 def test_a_check_in_the_tasks_own_files_waits_for_no_disk(desk: Desk, synced: list[str]) -> None:
-    parts = desk.workbench._parts
-    with recorded(parts, desk.task.id, "check", {}), guest_at_work(parts.home.guest_mark(desk.task.id), lambda: 7):
+    services = desk.workbench._parts
+    with recorded(services, desk.task.id, "check", {}), guest_at_work(services.home.guest_mark(desk.task.id), lambda: 7):
         pass
     assert synced == []
-    with recorded(parts, desk.task.id, "verify", {}):
+    with recorded(services, desk.task.id, "verify", {}):
         pass
     assert synced == [f"{desk.task.id}.jsonl"], "the control"
-    assert [e.operation for e in journal.read(parts.home, desk.task.id)] == ["create", "check", "verify"]
+    assert [e.operation for e in journal.read(services.home, desk.task.id)] == ["create", "check", "verify"]
 
 
 def test_entries_come_back_in_order_from_a_private_file(home: Home) -> None:

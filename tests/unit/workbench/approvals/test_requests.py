@@ -490,9 +490,9 @@ def test_a_question_that_somebody_removed_meanwhile_is_left_out(desk: Desk) -> N
         Home(desk.home).approval(second.id).unlink(missing_ok=True)
         return desk.workbench.answer_approval(approval_id, approved=False, by="a person")
 
-    parts = build_parts(desk.home, {}, allow_file=True)
-    assert [a.id for a in requests.end_all(parts, {ApprovalState.PENDING}, None, end)] == [first.id]
-    parts.close()
+    services = build_parts(desk.home, {}, allow_file=True)
+    assert [a.id for a in requests.end_all(services, {ApprovalState.PENDING}, None, end)] == [first.id]
+    services.close()
 
 
 def test_what_was_taken_back_is_in_the_journal(desk: Desk) -> None:

@@ -53,12 +53,12 @@ def test_the_error_of_a_run_keeps_its_reason_and_data(desk: Desk) -> None:
 
 def test_a_record_without_reason_and_data_can_be_read(desk: Desk) -> None:
     """Written by an older version."""
-    parts = desk.workbench._parts
+    services = desk.workbench._parts
     failure = {"code": "conflict", "brief": "no", "details": "", "hint": ""}
     _record(desk, state="failed", failure=failure)
 
     with pytest.raises(SandboxError) as caught:
-        background.wait(parts, "run-" + "a" * 32, 0.0)
+        background.wait(services, "run-" + "a" * 32, 0.0)
     assert (caught.value.brief, caught.value.reason, caught.value.data) == ("no", None, None)
 
 

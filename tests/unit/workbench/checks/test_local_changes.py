@@ -233,10 +233,10 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
         project.git("clone", "-q", "--bare", ".", str(place))
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
     with Workbench(tmp_path / "home", environ=environ, allow_file=True) as workbench:
-        parts = workbench._parts
-        found = register(parts, str(place))
+        services = workbench._parts
+        found = register(services, str(place))
         commit = resolve_commit(found.git, "other" if where == "another branch" else "HEAD", "main")
-        answer = uncommitted_in(parts, found, commit)
+        answer = uncommitted_in(services, found, commit)
 
     assert (answer is not None) == (where == "checked out")
     assert answer is None or [c.path for c in answer.changes] == ["a.txt"]

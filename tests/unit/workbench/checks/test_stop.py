@@ -145,7 +145,7 @@ def test_stopping_what_is_no_task_is_not_found(desk: Desk, task_id: str) -> None
 @pytest.mark.slow
 def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> None:
     """Only what was killed since is told: neither what had passed before nor what passed meanwhile."""
-    parts = desk.workbench._parts
+    services = desk.workbench._parts
     checks = [Check(id=name, label=name, argv=("true",)) for name in ("before", "meanwhile", "long")]
     at_work, told = threading.Event(), list[str]()
 
@@ -154,8 +154,8 @@ def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> 
 
     def run() -> None:
         with (
-            stoppable(parts, desk.task.id, Watch(announce=announced)) as heard,
-            seen(parts.home.stops, desk.task.id) as own,
+            stoppable(services, desk.task.id, Watch(announce=announced)) as heard,
+            seen(services.home.stops, desk.task.id) as own,
         ):
             path = own[0].path
             heard.announce(checks[0], None)
@@ -187,9 +187,9 @@ def ended(path: Path, check_id: str, verdict: Verdict) -> None:
 @pytest.mark.slow
 def test_who_does_not_answer_is_an_error_after_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.workbench.checks.stop.STOP_WAIT_S", 0.1)
-    parts = desk.workbench._parts
-    with stoppable(parts, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
-        stop_checks(parts, desk.task.id)
+    services = desk.workbench._parts
+    with stoppable(services, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
+        stop_checks(services, desk.task.id)
 
 
 @pytest.mark.parametrize(("name", "words"), [(TASK, f"`sandbox check stop {TASK}`"), ("repository-x", "or stop it")])

@@ -21,15 +21,15 @@ from tests.unit.desk import Desk
 THREADS = 16
 DEADLINE_S = 120.0
 FIRST_USES: tuple[Callable[[Parts], object], ...] = (
-    lambda parts: parts.policy,
-    lambda parts: parts.paths,
-    lambda parts: parts.commit_policy,
-    lambda parts: parts.profiles,
-    lambda parts: parts.credentials,
-    lambda parts: parts.presence,
-    lambda parts: parts.turns,
-    lambda parts: parts.hosts,
-    lambda parts: parts.instance,
+    lambda services: services.policy,
+    lambda services: services.paths,
+    lambda services: services.commit_policy,
+    lambda services: services.profiles,
+    lambda services: services.credentials,
+    lambda services: services.presence,
+    lambda services: services.turns,
+    lambda services: services.hosts,
+    lambda services: services.instance,
 )
 
 
@@ -90,11 +90,11 @@ def test_what_could_not_be_made_is_tried_again() -> None:
 
 def test_sixteen_threads_on_a_fresh_workbench_share_what_it_makes(tmp_path: Path) -> None:
     with Workbench(tmp_path / "home", environ={}) as workbench:
-        parts = workbench._parts
+        services = workbench._parts
         reads = FIRST_USES * 2
-        found = at_once(lambda number: [read(parts) for read in reads[number % len(FIRST_USES) :]] and parts)
-        assert all(each is parts for each in found)
-        shared = at_once(lambda _: [read(parts) for read in FIRST_USES])
+        found = at_once(lambda number: [read(services) for read in reads[number % len(FIRST_USES) :]] and services)
+        assert all(each is services for each in found)
+        shared = at_once(lambda _: [read(services) for read in FIRST_USES])
         assert all(a is b for row in shared for a, b in zip(row, shared[0], strict=True))
         assert len(list((tmp_path / "home" / "repositories" / "presence").iterdir())) == 1
 

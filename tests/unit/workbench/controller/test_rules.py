@@ -148,15 +148,15 @@ def test_another_policy_is_another_question(tmp_path: Path) -> None:
     keys = []
     for text in ("", "", "shm_bytes = 1", 'seccomp_deny = ["ptrace"]', "[env]\nTZ = 'UTC'"):
         written(tmp_path / "home" / "policies", "container.toml", text)
-        parts = build_parts(tmp_path / "home", {}, allow_file=True)
-        asked = bindings(parts, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])
+        services = build_parts(tmp_path / "home", {}, allow_file=True)
+        asked = bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])
         keys.append(asked["test"].key)
-        parts.close()
+        services.close()
     assert keys[0] == keys[1]
     assert len(set(keys)) == 4
     (tmp_path / "home" / "policies" / "container.toml").unlink()
-    parts = build_parts(tmp_path / "home", {}, allow_file=True)
-    assert bindings(parts, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
+    services = build_parts(tmp_path / "home", {}, allow_file=True)
+    assert bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
 
 
 def test_a_repository_has_no_say(upstream: Upstream, tmp_path: Path) -> None:

@@ -31,35 +31,35 @@ def engine(*runtimes: str) -> Engine:
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Parts:
+def services(tmp_path: Path) -> Parts:
     settings = {"profiles": {"make": {"runtime": "runsc"}}}
     made = build_parts(tmp_path / "home", {}, settings, allow_file=True)
     made.__dict__["engine"] = engine("runc", "runsc")
     return made
 
 
-def test_profile_goes_before_the_settings_and_the_call_before_both(parts: Parts) -> None:
-    assert runtime_of(parts) == "runc"
-    assert runtime_of(parts, "python") == "runc"
-    assert runtime_of(parts, "make") == "runsc"
-    assert runtime_of(parts.under("runc"), "make") == "runc"
-    assert runtime_of(parts.under("runsc"), "python") == "runsc"
+def test_profile_goes_before_the_settings_and_the_call_before_both(services: Parts) -> None:
+    assert runtime_of(services) == "runc"
+    assert runtime_of(services, "python") == "runc"
+    assert runtime_of(services, "make") == "runsc"
+    assert runtime_of(services.under("runc"), "make") == "runc"
+    assert runtime_of(services.under("runsc"), "python") == "runsc"
 
 
-def test_a_call_that_asks_for_nothing_changes_nothing(parts: Parts) -> None:
-    assert parts.under(None) is parts
+def test_a_call_that_asks_for_nothing_changes_nothing(services: Parts) -> None:
+    assert services.under(None) is services
 
 
-def test_a_call_uses_the_same_connection_and_presence(parts: Parts) -> None:
-    twin = parts.under("runsc")
-    assert twin.engine is parts.engine
-    assert twin.presence is parts.presence
-    parts.close()
+def test_a_call_uses_the_same_connection_and_presence(services: Parts) -> None:
+    twin = services.under("runsc")
+    assert twin.engine is services.engine
+    assert twin.presence is services.presence
+    services.close()
 
 
-def test_a_runtime_that_the_policy_does_not_list_is_refused(parts: Parts) -> None:
+def test_a_runtime_that_the_policy_does_not_list_is_refused(services: Parts) -> None:
     with pytest.raises(SandboxError, match="does not allow the runtime 'kata'") as caught:
-        runtime_of(parts.under("kata"))
+        runtime_of(services.under("kata"))
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 

@@ -72,14 +72,14 @@ def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def parts(desk: Desk) -> Iterator[Parts]:
+def services(desk: Desk) -> Iterator[Parts]:
     made = build_parts(desk.home, {}, allow_file=True)
     yield made
     made.close()
 
 
-def told(parts: Parts, desk: Desk, **others: object) -> Facts:
-    return description.facts(parts, find_task(parts.home, desk.task.id), **others)  # type: ignore[arg-type]  # any of its
+def told(services: Parts, desk: Desk, **others: object) -> Facts:
+    return description.facts(services, find_task(services.home, desk.task.id), **others)  # type: ignore[arg-type]  # any of its
 
 
 def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
@@ -89,41 +89,41 @@ def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
     return made
 
 
-def kept(parts: Parts, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
+def kept(services: Parts, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
     """Clean rooms have said this of the task's last commit."""
-    task = find_task(parts.home, desk.task.id)
-    tree = tree_of(cache_of(parts, task.repo_id)[1], task.head_commit)
-    profile = profile_checks.task_profile(parts, task)
+    task = find_task(services.home, desk.task.id)
+    tree = tree_of(cache_of(services, task.repo_id)[1], task.head_commit)
+    profile = profile_checks.task_profile(services, task)
     for chain in chains_of(running.in_order(profile, [c.id for c in profile.checks])):
-        for name, binding in bindings(parts, made, tree, chain).items():
+        for name, binding in bindings(services, made, tree, chain).items():
             if name in verdicts:
                 verdict, code = verdicts[name]
                 run = run_made(verdict, code, check_id=name, tree=tree, clean_room=True)
-                keep_verdict(parts.home, binding, run)
+                keep_verdict(services.home, binding, run)
 
 
-def test_commits_files_and_risks_are_those_since_the_base(desk: Desk, parts: Parts) -> None:
-    found = told(parts, desk)
+def test_commits_files_and_risks_are_those_since_the_base(desk: Desk, services: Parts) -> None:
+    found = told(services, desk)
     assert [subject[:13] for _, subject in found.commits] == ["first: do it", "second xxxxxx"]
     assert found.commits[1][1] == "second " + "x" * 500
-    assert found.commits[-1][0] == found.head == find_task(parts.home, desk.task.id).head_commit
+    assert found.commits[-1][0] == found.head == find_task(services.home, desk.task.id).head_commit
     assert [(f.path, f.additions) for f in found.files] == [("Makefile", 1), ("f", 1)]
     assert [path for path, _ in found.risks] == ["Makefile"]
     assert title_of(None, found.commits[0][1], found.prompt) == "first: do it"
 
 
-def test_o10_a_risk_that_a_later_commit_takes_back_is_told(desk: Desk, parts: Parts) -> None:
+def test_o10_a_risk_that_a_later_commit_takes_back_is_told(desk: Desk, services: Parts) -> None:
     passing = desk.write("CMakeLists.txt", b"project(x)\n")
     desk.workbench.commit(desk.task.id, "for a while")
     passing.unlink()
     desk.workbench.commit(desk.task.id, "and gone")
-    found = told(parts, desk)
+    found = told(services, desk)
     assert [(path, flags[-1]) for path, flags in found.risks][1:] == [("CMakeLists.txt", "in an earlier commit")]
     assert "in an earlier commit" in compose(found)
 
 
-def test_without_an_engine_the_verdicts_are_unknown_and_it_says_so(desk: Desk, parts: Parts) -> None:
-    found = told(parts, desk)
+def test_without_an_engine_the_verdicts_are_unknown_and_it_says_so(desk: Desk, services: Parts) -> None:
+    found = told(services, desk)
     assert (found.verified, found.unknown, found.runs) == (None, "engine_unavailable", ())
     assert "**Unknown**" in compose(found)
     assert "ready: unknown." in compose(found)
@@ -141,27 +141,27 @@ def test_without_an_engine_the_verdicts_are_unknown_and_it_says_so(desk: Desk, p
 )
 def test_verdicts_of_exactly_this_tree_are_told(
     desk: Desk,
-    parts: Parts,
+    services: Parts,
     monkeypatch: pytest.MonkeyPatch,
     verdicts: dict[str, tuple[Verdict, int]],
     verified: bool,
     missing: tuple[str, ...],
 ) -> None:
-    kept(parts, desk, engine_says(monkeypatch), **verdicts)
-    found = told(parts, desk)
+    kept(services, desk, engine_says(monkeypatch), **verdicts)
+    found = told(services, desk)
     assert (found.verified, found.missing, {r.check_id for r in found.runs}) == (verified, missing, set(verdicts))
     assert ("**Verified**" in compose(found)) is verified
     assert f"ready: {'satisfied' if verified else 'not satisfied'}." in compose(found)
 
 
 def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
-    desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept(parts, desk, engine_says(monkeypatch), build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
-    found = told(parts, desk)
+    kept(services, desk, engine_says(monkeypatch), build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
+    found = told(services, desk)
     body = compose(found)
-    task = find_task(parts.home, desk.task.id)
-    url = cache_of(parts, task.repo_id)[0].remote_url
+    task = find_task(services.home, desk.task.id)
+    url = cache_of(services, task.repo_id)[0].remote_url
     for line in (
         "- profile: `two`",
         "- image: `base` `sha256:1`",
@@ -175,7 +175,7 @@ def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
 
 
 def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
-    desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task keeps the profile of its base; the commit alone would choose another one."""
     (desk.home / "profiles" / "later.toml").write_text(
@@ -189,8 +189,8 @@ def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
     again.close()
 
 
-def test_without_an_engine_the_command_is_told_and_no_image(desk: Desk, parts: Parts) -> None:
-    body = compose(told(parts, desk))
+def test_without_an_engine_the_command_is_told_and_no_image(desk: Desk, services: Parts) -> None:
+    body = compose(told(services, desk))
     assert "`sandbox run " in body
     assert "- image:" not in body
     assert "- runtime:" not in body
@@ -201,27 +201,27 @@ def test_without_an_engine_the_command_is_told_and_no_image(desk: Desk, parts: P
     [((120, 0, 0, 0), "120"), ((3, 1, 1, 0), "3, 2 failed"), ((3, 0, 0, 2), "3, 2 skipped"), (None, "")],
 )
 def test_the_numbers_of_a_report_are_shown_and_nothing_else_of_it(
-    desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int, int, int] | None, shown: str
+    desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int, int, int] | None, shown: str
 ) -> None:
     failed = (TestFailure(name="of the guest", message="@octocat"),)
     names = ("tests", "failures", "errors", "skipped")
     said = None if counts is None else Report.model_validate(dict(zip(names, counts, strict=True)) | {"failed": failed})
-    found = replace(told(parts, desk), runs=(run_made(check_id="test", report=said),))
+    found = replace(told(services, desk), runs=(run_made(check_id="test", report=said),))
     assert f"| `test` | `passed` | {shown} | 1.5 s |" in compose(found)
     assert "octocat" not in compose(found)
 
 
-def test_verdicts_of_the_commit_before_are_not_told(desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(parts, desk, engine_says(monkeypatch), build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
+def test_verdicts_of_the_commit_before_are_not_told(desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(services, desk, engine_says(monkeypatch), build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
     desk.write("f", b"another\n")
     desk.workbench.commit(desk.task.id, "third")
-    assert told(parts, desk).missing == ("build", "test")
+    assert told(services, desk).missing == ("build", "test")
 
 
-def test_a_closed_task_is_described_too(desk: Desk, parts: Parts) -> None:
+def test_a_closed_task_is_described_too(desk: Desk, services: Parts) -> None:
     desk.workbench.close_task(desk.task.id)
-    task = find_task(parts.home, desk.task.id, allow_closed=True)
-    assert len(description.facts(parts, task).commits) == 2
+    task = find_task(services.home, desk.task.id, allow_closed=True)
+    assert len(description.facts(services, task).commits) == 2
 
 
 SPELLINGS = {
@@ -244,28 +244,28 @@ def test_a_stored_secret_does_not_leave_in_any_spelling(desk: Desk, text: str) -
     (desk.home / "credentials.toml").write_text(
         f'[[credential]]\nhost = "git.example.org"\nusername = "u"\nsecret = "{TOKEN}"\n'
     )
-    parts = build_parts(desk.home, {}, allow_file=True)
-    secret_scan.require_no_secret(parts, "a title", "a body that holds " + TOKEN[:10])
+    services = build_parts(desk.home, {}, allow_file=True)
+    secret_scan.require_no_secret(services, "a title", "a body that holds " + TOKEN[:10])
     with refused(ErrorCode.POLICY_VIOLATION) as error:
-        secret_scan.require_no_secret(parts, "a title", f"a body that holds {text}, and more")
+        secret_scan.require_no_secret(services, "a title", f"a body that holds {text}, and more")
     assert "git.example.org" in error.value.brief
     assert TOKEN not in str(error.value.payload())
 
 
 @pytest.mark.parametrize("name", ["GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "SOME_API_KEY", "npm_password"])
 def test_secrets_of_the_environment_do_not_leave(desk: Desk, name: str) -> None:
-    parts = build_parts(desk.home, {"GH_TOKEN": "another-token-0123", name: TOKEN}, allow_file=True)
-    secret_scan.require_no_secret(parts, "a title", "a body")
+    services = build_parts(desk.home, {"GH_TOKEN": "another-token-0123", name: TOKEN}, allow_file=True)
+    secret_scan.require_no_secret(services, "a title", "a body")
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(parts, f"title with {TOKEN}")
+        secret_scan.require_no_secret(services, f"title with {TOKEN}")
 
 
 def test_a_secret_of_the_environment_may_be_no_text(desk: Desk) -> None:
     held = os.fsdecode(TOKEN.encode() + b"\xff")
-    parts = build_parts(desk.home, {"SOME_TOKEN": held}, allow_file=True)
-    secret_scan.require_no_secret(parts, "a title")
+    services = build_parts(desk.home, {"SOME_TOKEN": held}, allow_file=True)
+    secret_scan.require_no_secret(services, "a title")
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(parts, base64.b64encode(os.fsencode(held)).decode())
+        secret_scan.require_no_secret(services, base64.b64encode(os.fsencode(held)).decode())
 
 
 def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
@@ -277,11 +277,11 @@ def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
         secret_scan.require_no_secret(build_parts(desk.home, {}, allow_file=True), f"see {line}")
 
 
-def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(parts: Parts) -> None:
+def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(services: Parts) -> None:
     used = Credential(host="github.com", secret=SecretStr(TOKEN))
-    secret_scan.require_no_secret(parts, TOKEN)
+    secret_scan.require_no_secret(services, TOKEN)
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(parts, TOKEN, others=[used])
+        secret_scan.require_no_secret(services, TOKEN, others=[used])
 
 
 def test_a_secret_as_short_as_a_word_is_not_looked_for() -> None:

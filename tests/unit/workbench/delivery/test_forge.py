@@ -38,16 +38,16 @@ def parts_of(home: Path, config: str = HOSTS, **environ: str) -> Parts:
     ],
 )
 def test_the_api_is_where_the_forge_has_it(tmp_path: Path, url: str, api_url: str, path: str) -> None:
-    parts = parts_of(tmp_path / "home")
-    project = project_of(parts, parts.remote(url))
+    services = parts_of(tmp_path / "home")
+    project = project_of(services, services.remote(url))
     assert (project.api_url, project.path) == (api_url, path)
     assert project.credential.secret.get_secret_value().startswith("token-of-")
 
 
 @pytest.mark.parametrize("name", ["ghe.example", "GHE.Example"])
 def test_a_configured_api_goes_before(tmp_path: Path, name: str) -> None:
-    parts = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "{name}" = "https://api.ghe.example/" }}\n')
-    assert project_of(parts, parts.remote("https://ghe.example/o/n")).api_url == "https://api.ghe.example"
+    services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "{name}" = "https://api.ghe.example/" }}\n')
+    assert project_of(services, services.remote("https://ghe.example/o/n")).api_url == "https://api.ghe.example"
 
 
 @pytest.mark.parametrize(
@@ -58,29 +58,29 @@ def test_a_configured_api_goes_before(tmp_path: Path, name: str) -> None:
     ],
 )  # fmt: skip
 def test_the_token_goes_nowhere_unencrypted_or_unclear(tmp_path: Path, url: str) -> None:
-    parts = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
+    services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
     with pytest.raises(SandboxError) as caught:
-        project_of(parts, parts.remote("https://ghe.example/o/n"))
+        project_of(services, services.remote("https://ghe.example/o/n"))
     assert caught.value.code is ErrorCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/api", "http://[::1]:1/api", "http://localhost:1"])
 def test_this_machine_may_be_asked_unencrypted(tmp_path: Path, url: str) -> None:
-    parts = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
-    assert project_of(parts, parts.remote("https://ghe.example/o/n")).api_url == url
+    services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
+    assert project_of(services, services.remote("https://ghe.example/o/n")).api_url == url
 
 
 def test_without_a_token_the_error_says_how_to_store_one(tmp_path: Path) -> None:
-    parts = parts_of(tmp_path / "home")
+    services = parts_of(tmp_path / "home")
     with pytest.raises(SandboxError) as caught:
-        project_of(parts, parts.remote("https://gitlab.com/o/n"))
+        project_of(services, services.remote("https://gitlab.com/o/n"))
     assert caught.value.code is ErrorCode.AUTH_FAILED
     assert "credentials set gitlab.com" in caught.value.hint
 
 
 def test_a_token_of_the_environment_serves_a_repository_cloned_over_ssh(tmp_path: Path) -> None:
-    parts = parts_of(tmp_path / "home", GITLAB_TOKEN="glpat-x")
-    assert project_of(parts, parts.remote("git@gitlab.com:o/n.git")).credential.secret.get_secret_value() == "glpat-x"
+    services = parts_of(tmp_path / "home", GITLAB_TOKEN="glpat-x")
+    assert project_of(services, services.remote("git@gitlab.com:o/n.git")).credential.secret.get_secret_value() == "glpat-x"
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
 
 
 def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Path) -> None:
-    parts = parts_of(tmp_path / "home")
-    known = parts.remote("https://lab.example/o/n")
-    remote, project = replace(known, host=cast("Host", "gitea")), project_of(parts, known)
+    services = parts_of(tmp_path / "home")
+    known = services.remote("https://lab.example/o/n")
+    remote, project = replace(known, host=cast("Host", "gitea")), project_of(services, known)
     assert has_forge(known)
     assert not has_forge(remote)
 
@@ -114,7 +114,7 @@ def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Pat
         with forge_of(remote, project):
             pytest.fail("connected")
 
-    for attempt in (lambda: require_forge(remote, "topic", "main"), lambda: project_of(parts, remote), connect):
+    for attempt in (lambda: require_forge(remote, "topic", "main"), lambda: project_of(services, remote), connect):
         with pytest.raises(SandboxError) as caught:
             attempt()
         assert caught.value.code is ErrorCode.FORGE_UNSUPPORTED

@@ -21,42 +21,42 @@ from tests.unit.conftest import Upstream, access_to
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Iterator[Parts]:
+def services(tmp_path: Path) -> Iterator[Parts]:
     made = build_parts(tmp_path / "home", {}, allow_file=True)
     yield made
     made.close()
 
 
-def cloned(parts: Parts, upstream: Upstream, remote: Remote) -> None:
+def cloned(services: Parts, upstream: Upstream, remote: Remote) -> None:
     """Its clone, from a directory, and no entry in the registry: as of a command that was killed in between."""
-    access = access_to(str(upstream.root), parts.home.known_hosts)
+    access = access_to(str(upstream.root), services.home.known_hosts)
     whose = replace(access.remote, hostname=remote.hostname, owner=remote.owner, name=remote.name)
-    refresh(parts.home.clone(remote.id), replace(access, remote=whose))
+    refresh(services.home.clone(remote.id), replace(access, remote=whose))
 
 
-def registered(parts: Parts, remote: Remote, repo_id: str) -> None:
+def registered(services: Parts, remote: Remote, repo_id: str) -> None:
     entry = Repository(
         id=repo_id, remote_url=remote.url, host=remote.host, hostname=remote.hostname, owner=remote.owner,
         name=remote.name, default_branch="main", profile="generic", created_at=datetime.now(UTC),
     )  # fmt: skip
-    save_repository(parts.home, entry)
+    save_repository(services.home, entry)
 
 
-def test_whoever_comes_second_gets_another_name_and_keeps_it(parts: Parts, upstream: Upstream) -> None:
+def test_whoever_comes_second_gets_another_name_and_keeps_it(services: Parts, upstream: Upstream) -> None:
     upstream.write("f", b"one\n")
     upstream.commit()
-    first, second = (parts.remote(f"https://github.com/{path}") for path in ("a/b-c", "a-b/c"))
-    assert first.id == second.id == id_for(parts, second), "void: they do not read the same"
+    first, second = (services.remote(f"https://github.com/{path}") for path in ("a/b-c", "a-b/c"))
+    assert first.id == second.id == id_for(services, second), "void: they do not read the same"
 
-    cloned(parts, upstream, first)
-    other = id_for(parts, second)
-    assert id_for(parts, first) == first.id
+    cloned(services, upstream, first)
+    other = id_for(services, second)
+    assert id_for(services, first) == first.id
     assert re.fullmatch(rf"{re.escape(first.id)}-[0-9a-f]{{8}}", other)
 
-    registered(parts, second, other)
-    registered(parts, first, first.id)
-    assert (id_for(parts, first), id_for(parts, second)) == (first.id, other)
-    shutil.rmtree(parts.home.clone(first.id))
-    (parts.home.repositories / "registry.json").unlink()
-    registered(parts, second, other)
-    assert id_for(parts, second) == other, "it is registered once"
+    registered(services, second, other)
+    registered(services, first, first.id)
+    assert (id_for(services, first), id_for(services, second)) == (first.id, other)
+    shutil.rmtree(services.home.clone(first.id))
+    (services.home.repositories / "registry.json").unlink()
+    registered(services, second, other)
+    assert id_for(services, second) == other, "it is registered once"

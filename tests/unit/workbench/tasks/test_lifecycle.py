@@ -57,42 +57,42 @@ def test_checks_in_a_task_read_its_record_twice_and_its_facts_once(
         (which[2].workspace / "built").write_bytes(b"by the check before")
         return CheckRun.model_construct(verdict=Verdict.PASSED)  # type: ignore[call-arg]  # the only field that is read
 
-    parts = desk.workbench._parts
+    services = desk.workbench._parts
     ids = [check.id for check in desk.workbench.checks(desk.task.id)]
     assert len(ids) > 1
     monkeypatch.setattr(running, running.task_recorder.__name__, lambda *_: None)
     monkeypatch.setattr(running, running.run_one.__name__, run_one)
     reads.clear()
-    task_checks.run_checks(parts, desk.task.id, ids, Watch())
+    task_checks.run_checks(services, desk.task.id, ids, Watch())
 
-    facts = parts.home.facts(desk.repo_id, desk.task.base_commit).parent.name
-    assert (reads[parts.home.task(desk.task.id).parent.name], reads[facts]) == (2, 1)
+    facts = services.home.facts(desk.repo_id, desk.task.base_commit).parent.name
+    assert (reads[services.home.task(desk.task.id).parent.name], reads[facts]) == (2, 1)
     assert {place.workspace for place in places} == {desk.root}
     assert places[0].tree != places[1].tree
 
 
 def test_a_comparison_with_a_given_base_is_the_same(desk: Desk) -> None:
-    parts = desk.workbench._parts
+    services = desk.workbench._parts
     desk.write("new", b"text")
     task = desk.workbench.task(desk.task.id)
-    base = lifecycle.read_base(parts, task)
-    with lifecycle.looking(parts, task) as read, lifecycle.looking(parts, task, ("new",)) as without:
+    base = lifecycle.read_base(services, task)
+    with lifecycle.looking(services, task) as read, lifecycle.looking(services, task, ("new",)) as without:
         pass
-    with lifecycle.looking(parts, task, task_base=base) as given:
+    with lifecycle.looking(services, task, task_base=base) as given:
         assert (given.changes, given.root) == (read.changes, desk.root)
-    with lifecycle.looking(parts, task, ("new",), base) as given:
+    with lifecycle.looking(services, task, ("new",), base) as given:
         assert given.changes == without.changes
     assert without.changes != read.changes
 
 
 def test_a_task_is_locked_by_its_id_or_by_its_record(desk: Desk) -> None:
     """Its record is read again under the lock: it may have been closed since."""
-    parts = desk.workbench._parts
+    services = desk.workbench._parts
     task = desk.workbench.task(desk.task.id)
-    with lifecycle.editing(parts, task) as locked:
+    with lifecycle.editing(services, task) as locked:
         assert locked == task
-    with lifecycle.editing(parts, task.id) as locked:
+    with lifecycle.editing(services, task.id) as locked:
         assert locked == task
     desk.workbench.close_task(task.id)
-    with refused(ErrorCode.CONFLICT), lifecycle.editing(parts, task):
+    with refused(ErrorCode.CONFLICT), lifecycle.editing(services, task):
         pass
