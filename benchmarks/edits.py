@@ -12,9 +12,9 @@ from pathlib import Path
 
 from benchmarks._harness import compare
 from sandbox import Workbench
-from sandbox.edits.hash_gate import Gate
+from sandbox.edits.hash_gate import HashGate
 from sandbox.edits.patch import apply_patch
-from sandbox.edits.publish import publish
+from sandbox.edits.publish import publish_edit
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.models import PatchResult
 
@@ -71,7 +71,7 @@ def main() -> None:
         def core() -> PatchResult:
             text, expected = inner.next()
             with WorktreeFiles(bare) as files:
-                return publish(files, apply_patch(Gate(files), text, expected), None)
+                return publish_edit(files, apply_patch(HashGate(files), text, expected), None)
 
         def floor() -> None:
             text, _ = gits.next()

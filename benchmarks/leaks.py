@@ -20,7 +20,7 @@ from devtools.inventory import left_behind
 from devtools.kills import Kills, Run, set_up
 from devtools.mounts import unmount_below
 from sandbox import Workbench
-from sandbox.engine.connection import Engine, connect
+from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 
 TASKS = 50
@@ -59,7 +59,7 @@ def live(dice: Dice, repo_id: str, content: Path, *, checked: bool) -> None:
     dice.run("task", "close", task_id, "--delete", "--discard")
 
 
-def engine_of(environ: dict[str, str]) -> Engine | None:
+def engine_of(environ: dict[str, str]) -> DockerEngine | None:
     try:
         return connect("", environ, 60.0)
     except SandboxError as error:

@@ -21,7 +21,7 @@ from docker.types import Mount
 from benchmarks._harness import Rounds, compare
 from benchmarks._repositories import make, source
 from sandbox import Workbench
-from sandbox.context import describe
+from sandbox.context import build_envelope
 from sandbox.git.objects import list_tree, read_blobs, tree_of
 from sandbox.git.process import Git
 
@@ -69,7 +69,7 @@ def _envelope(size: str, cached: Path) -> None:
     git, commit = Git(cached), _commit(cached)
 
     def product() -> None:
-        describe(list_tree(git, tree_of(git, commit)), lambda oids: list(read_blobs(git, oids)))
+        build_envelope(list_tree(git, tree_of(git, commit)), lambda oids: list(read_blobs(git, oids)))
 
     def floor() -> None:
         _git(cached, "ls-tree", "-r", "-l", commit)

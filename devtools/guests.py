@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sandbox.checks.containers import OPTIONS_LABEL
 from sandbox.engine.connection import connect
-from sandbox.engine.container import remove
+from sandbox.engine.container import remove_container
 from sandbox.errors import SandboxError
 
 
@@ -28,4 +28,4 @@ def remove_guests_below(folder: Path) -> None:
         for container in engine.api.containers(all=True, filters={"label": [OPTIONS_LABEL]}):
             sources = [Path(mount.get("Source", "/")) for mount in container["Mounts"]]
             if any(source.is_relative_to(folder) for source in sources):
-                remove(engine, str(container["Id"]))
+                remove_container(engine, str(container["Id"]))

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine.connection import Engine, connect
-from sandbox.engine.runtimes import runtimes
+from sandbox.engine.connection import DockerEngine, connect
+from sandbox.engine.runtimes import list_runtimes
 from sandbox.errors import SandboxError
 
 NAME = "runsc"
@@ -51,9 +51,9 @@ def reloadable(command_line: list[str]) -> bool:
     return not any(word.startswith(("--config-file", "--add-runtime")) for word in command_line)
 
 
-def register(engine: Engine) -> None:
+def register(engine: DockerEngine) -> None:
     """Raises: `Refused`, OSError."""
-    if NAME in runtimes(engine):
+    if NAME in list_runtimes(engine):
         return
     program = shutil.which(NAME)
     if program is None:
@@ -63,13 +63,13 @@ def register(engine: Engine) -> None:
     _publish(with_runtime(before, program))
     os.kill(pid, signal.SIGHUP)
     ends_at = time.monotonic() + DEADLINE_S
-    while NAME not in runtimes(engine):
+    while NAME not in list_runtimes(engine):
         if time.monotonic() > ends_at:
             raise Refused(f"The engine did not take it up within {DEADLINE_S:g} s; see its log")
         time.sleep(0.1)
 
 
-def _engine_pid(engine: Engine) -> int:
+def _engine_pid(engine: DockerEngine) -> int:
     """The engine behind the default socket: another one has files of its own."""
     if engine.endpoint.url not in (SOCKET, SOCKET.replace("/var/run", "/run")):
         raise Refused(f"The engine at {engine.endpoint.url} is not this machine's own")

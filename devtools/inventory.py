@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 
 _TEMPORARY = (
     "**/.*.tmp",
@@ -33,7 +33,7 @@ _TEMPORARY = (
 )
 
 
-def left_behind(home: Path, engine: Engine | None = None) -> list[str]:
+def left_behind(home: Path, engine: DockerEngine | None = None) -> list[str]:
     """One line for each thing that should not be there while no command runs; empty when all is well."""
     found = [f"file {path.relative_to(home)}" for path in _temporary(home)]
     found += [f"mount {path}" for path in _mounts(home)]
@@ -120,7 +120,7 @@ def _refs(home: Path) -> list[str]:
     return found
 
 
-def _containers(home: Path, engine: Engine) -> list[str]:
+def _containers(home: Path, engine: DockerEngine) -> list[str]:
     """Containers of this home but living ones of open tasks."""
     instance = home / "instance"
     if not instance.exists():

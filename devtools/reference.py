@@ -139,7 +139,11 @@ def _models() -> str:
     parts = ["# Models\n\nWhat methods and tools take and return, and what `--json` prints. Every one is frozen.\n"]
     for name in sorted(models.__all__):
         member = getattr(models, name)
-        if inspect.isclass(member) and issubclass(member, models.Model) and member not in {models.Model, models.Sparse}:
+        if (
+            inspect.isclass(member)
+            and issubclass(member, models.Model)
+            and member not in {models.Model, models.SparseModel}
+        ):
             parts.append(f"\n## `{name}`\n\n{inspect.getdoc(member)}\n{_fields(member)}")
     return "".join(parts)
 

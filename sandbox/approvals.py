@@ -18,7 +18,7 @@ from sandbox.models import Approval, ApprovalScope, ApprovalState
 
 
 @dataclass(frozen=True)
-class Call:
+class AgentCall:
     """One call of a tool. `arguments`: validated, with defaults. `state`: git object the call acts on; '' for none."""
 
     tool: str
@@ -29,12 +29,12 @@ class Call:
     state: str = ""
 
 
-def canonical(arguments: Mapping[str, Any]) -> str:
+def to_canonical_json(arguments: Mapping[str, Any]) -> str:
     """Canonical JSON, the same text for equal values: sorted keys, no white space, ASCII."""
     return json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def fingerprint(call: Call) -> str:
+def fingerprint(call: AgentCall) -> str:
     """Digest of everything that identifies the call."""
     bound = {
         "tool": call.tool,
@@ -44,30 +44,30 @@ def fingerprint(call: Call) -> str:
         "repo_id": call.repo_id,
         "state": call.state,
     }
-    return f"sha256:{hashlib.sha256(canonical(bound).encode()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(to_canonical_json(bound).encode()).hexdigest()}"
 
 
-def current(approval: Approval, now: datetime) -> Approval:
+def with_current_state(approval: Approval, now: datetime) -> Approval:
     """The approval with its current state: expired if it was not answered or not used in time."""
     if approval.state in {ApprovalState.PENDING, ApprovalState.APPROVED} and approval.expires_at <= now:
         return approval.model_copy(update={"state": ApprovalState.EXPIRED})
     return approval
 
 
-def is_over(approval: Approval, now: datetime) -> bool:
+def is_inactive(approval: Approval, now: datetime) -> bool:
     """Whether the approval has no effect any more: used, revoked or expired. A denial holds until it expires."""
     return approval.state in {ApprovalState.USED, ApprovalState.REVOKED} or approval.expires_at <= now
 
 
-def asker(about: Approval | Call) -> str:
+def quota_key(about: Approval | AgentCall) -> str:
     """Key of the quota of open requests: one for the calls on a task, else on a repository, else of a tool."""
     return about.task_id or about.repo_id or about.tool
 
 
-def covers(approval: Approval, call: Call, now: datetime) -> bool:
+def covers(approval: Approval, call: AgentCall, now: datetime) -> bool:
     """Whether this approval allows this call now."""
     same = approval.tool == call.tool and approval.policy == call.policy
-    if not same or current(approval, now).state is not ApprovalState.APPROVED:
+    if not same or with_current_state(approval, now).state is not ApprovalState.APPROVED:
         return False
     match approval.scope:
         case ApprovalScope.ONCE:
@@ -78,8 +78,8 @@ def covers(approval: Approval, call: Call, now: datetime) -> bool:
             return approval.repo_id is not None and approval.repo_id == call.repo_id
 
 
-def answered(approvals: Iterable[Approval], call: Call, now: datetime) -> Approval | None:
+def find_answered_request(approvals: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:
     """Find the open request for exactly this call, or its denial that still holds, so that no question is repeated."""
     wanted, holding = fingerprint(call), {ApprovalState.PENDING, ApprovalState.DENIED}
-    same = (current(a, now) for a in approvals if a.fingerprint == wanted and now < a.expires_at)
+    same = (with_current_state(a, now) for a in approvals if a.fingerprint == wanted and now < a.expires_at)
     return next((a for a in same if a.state in holding), None)

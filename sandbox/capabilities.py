@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.config import Settings
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import UNSEEN_HINT
-from sandbox.engine.ownership import HINT, mapping_of
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container import INVISIBLE_FILES_HINT
+from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
-from sandbox.files.overlay import why_not_overlay
+from sandbox.files.overlay import find_overlay_obstacle
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.profiles import Profile
 from sandbox.store.home import Home
-from sandbox.store.quarantine import Quarantine
+from sandbox.store.quarantine import QuarantineNotes
 
 _OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 _GIB = 1024**3
@@ -43,8 +43,8 @@ Facts = Mapping[str, Any]
 """The engine's answer to `GET /info`, unchanged."""
 
 
-def doctor(
-    engine: Engine | SandboxError,
+def probe_host(
+    engine: DockerEngine | SandboxError,
     settings: Settings,
     home: Path,
     *,
@@ -56,30 +56,30 @@ def doctor(
 
     `git_version`: the output of `git --version`, empty when git is missing.
     """
-    info = _info(engine)
+    info = _read_info(engine)
     return (
         engine_probe(engine, info),
         *engine_probes(info, settings, policy),
         *image_probes(images),
-        disk_probe("disk: home", _nearest(home)),
-        disk_probe("disk: engine", _engine_root(engine, info)),
+        disk_probe("disk: home", _nearest_existing(home)),
+        disk_probe("disk: engine", _find_engine_root(engine, info)),
         uid_probe(os.geteuid(), policy),
-        git_probe(git_version, _debian_package("git"), settings.git.executable),
+        git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
-        worktrees_probe(settings.workspaces.worktree, why_not_overlay(_nearest(home))),
+        worktrees_probe(settings.workspaces.worktree, find_overlay_obstacle(_nearest_existing(home))),
         python_probe(platform.python_version_tuple()),
-        *quarantine_probes(Quarantine(Home(home).quarantine).held()),
+        *quarantine_probes(QuarantineNotes(Home(home).quarantine).names()),
     )
 
 
-def engine_probe(engine: Engine | SandboxError, info: Facts | SandboxError) -> Probe:
+def engine_probe(engine: DockerEngine | SandboxError, info: Facts | SandboxError) -> Probe:
     """Whether an engine answers, at which endpoint, and where that endpoint was configured."""
     error = next((e for e in (engine, info) if isinstance(e, SandboxError)), None)
     if error is not None:
         return _fail("engine", error.details or error.brief, error.hint or "Start the engine, then try again.")
-    assert isinstance(engine, Engine)  # noqa: S101  # narrowed above
+    assert isinstance(engine, DockerEngine)  # noqa: S101  # narrowed above
     where = f"{engine.version} at {engine.endpoint.url} ({engine.endpoint.source})"
-    if not engine.local:
+    if not engine.is_local:
         return _warn(
             "engine", where, "It is not on this host, so worktrees cannot be mounted. Use a local unix socket."
         )
@@ -158,23 +158,23 @@ def runtime_probe(info: Facts, settings: Settings, policy: ContainerPolicy) -> P
     return _ok("runtime", value)
 
 
-def quarantine_probes(held: Mapping[str, str]) -> tuple[Probe, ...]:
+def quarantine_probes(containers: Mapping[str, str]) -> tuple[Probe, ...]:
     """A line only if containers are in quarantine."""
-    if not held:
+    if not containers:
         return ()
     hint = "The engine could not stop these containers. Run `sandbox gc` to try again, or restart the engine."
-    return (_warn("quarantine", ", ".join(sorted(held)), hint),)
+    return (_warn("quarantine", ", ".join(sorted(containers)), hint),)
 
 
 def runc_probe(info: Facts, configured: str) -> Probe:
     """THREATS K20: runc >= 1.2.8, 1.3.3 or 1.4.0, or a distribution's patched build."""
     text = str((info.get("RuncCommit") or {}).get("ID") or "")
-    version = _version(text)
+    version = _parse_version(text)
     if configured != "runc":
         return _ok("runc", f"{text or 'unknown'}, not used")
     if version is None:
         return _warn("runc", text or "unknown", "Check `runc --version`: 1.2.8, 1.3.3, 1.4.0 or later.")
-    if _runc_fixed(version):
+    if _is_fixed_runc(version):
         return _ok("runc", text)
     if re.search(r"\+deb|ubuntu|\+ds|\.el\d|\.fc\d", text):
         return _warn(
@@ -185,14 +185,14 @@ def runc_probe(info: Facts, configured: str) -> Probe:
 
 def seccomp_probe(info: Facts) -> Probe:
     """Without seccomp our profile cannot be loaded, and no container starts."""
-    if _security(info, "seccomp"):
+    if _has_security_option(info, "seccomp"):
         return _ok("seccomp", "available")
     return _fail("seccomp", "missing", "Use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp.")
 
 
 def lsm_probe(info: Facts) -> Probe:
     """AppArmor or SELinux, a second layer of defense where the distribution ships one."""
-    found = [name for name in ("apparmor", "selinux") if _security(info, name)]
+    found = [name for name in ("apparmor", "selinux") if _has_security_option(info, name)]
     if found:
         return _ok("lsm", ", ".join(found))
     return _warn(
@@ -202,8 +202,8 @@ def lsm_probe(info: Facts) -> Probe:
 
 def userns_probe(info: Facts) -> Probe:
     """Guests cannot write to their worktrees if the engine maps user ids: checks are refused there."""
-    if words := mapping_of(info):
-        return _fail("userns", f"the engine {words}", HINT)
+    if words := describe_user_mapping(info):
+        return _fail("userns", f"the engine {words}", USER_MAPPING_HINT)
     return _ok("userns", "guests have the uids of this host")
 
 
@@ -256,12 +256,12 @@ def _image_probe(image: ImageInfo) -> Probe:
     return _ok(name, image.tag)
 
 
-def sight_probe(unknown: str = "", *, files: bool = True, mounts: bool = True) -> Probe:
+def visibility_probe(unknown: str = "", *, files: bool = True, mounts: bool = True) -> Probe:
     """Whether the engine sees the home's files and mounts. `unknown`: why this could not be tested."""
     if unknown:
         return _warn("files", f"unknown: {unknown}", "It could not be tested whether the engine sees the home's files.")
     if not files:
-        return _fail("files", "the engine does not see the files of this home", UNSEEN_HINT)
+        return _fail("files", "the engine does not see the files of this home", INVISIBLE_FILES_HINT)
     if not mounts:
         hint = "The engine has its own mount namespace: set workspaces.worktree = 'plain', or start it in this host's."
         return _fail("files", "the engine does not see the mounts in this home", hint)
@@ -307,20 +307,20 @@ def uid_probe(euid: int, policy: ContainerPolicy) -> Probe:
 
 def git_probe(version_line: str, debian: str, configured: str = "") -> Probe:
     """THREATS M09: CVE-2025-48384. `debian`: version of Debian's package, empty elsewhere. `configured`: a path."""
-    version = _version(version_line)
+    version = _parse_version(version_line)
     if version is None:
         install = "Set git.executable to the real, absolute path of a git that only root or you can replace."
         return _fail("git", version_line or configured or "missing", install if configured else "Install git.")
     packaged = configured in ("", "/usr/bin/git") and _is_package_of(debian, version)
     value = debian if packaged else ".".join(map(str, version))
-    fixed = _git_fixed(version) or (packaged and _debian_git_fixed(debian))
+    fixed = _is_fixed_git(version) or (packaged and _is_fixed_debian_git(debian))
     value = f"{value} at {configured}" if configured else value
     if fixed:
         return _ok("git", value)
     return _warn("git", value, "Upgrade to git 2.43.7, 2.50.1 or later, or your distribution's security update.")
 
 
-def trust_probe(every_directory: bool) -> Probe:
+def safe_directory_probe(every_directory: bool) -> Probe:
     """THREATS A12: the product does not rely on git's check of who owns a worktree, but the user's own git should."""
     if every_directory:
         return _warn(
@@ -359,18 +359,18 @@ def openat2_works() -> bool:
     return True
 
 
-def worktrees_probe(wanted: str, reason: str) -> Probe:
+def worktrees_probe(configured: str, reason: str) -> Probe:
     """Which layout new worktrees get. `reason`: why overlays do not work here, empty when they do."""
-    if wanted == "plain":
+    if configured == "plain":
         return _ok("worktrees", "plain, as configured")
-    if reason and wanted == "overlay":
+    if reason and configured == "overlay":
         return _fail("worktrees", f"no overlays: {reason}", "Set workspaces.worktree = 'auto', or run as root.")
     if reason:
         return _warn("worktrees", f"plain ({reason})", "Works, but each task has a whole checkout, which is walked.")
     return _ok("worktrees", "overlay")
 
 
-def _info(engine: Engine | SandboxError) -> Facts | SandboxError:
+def _read_info(engine: DockerEngine | SandboxError) -> Facts | SandboxError:
     if isinstance(engine, SandboxError):
         return engine
     try:
@@ -379,48 +379,48 @@ def _info(engine: Engine | SandboxError) -> Facts | SandboxError:
         return error
 
 
-def _nearest(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     """The nearest existing folder: the home may not exist yet. `Path.exists` raises if a parent cannot be searched."""
     return next((path for path in (folder, *folder.parents) if os.access(path, os.F_OK)), Path("/"))
 
 
-def _engine_root(engine: Engine | SandboxError, info: Facts | SandboxError) -> Path | None:
-    if isinstance(engine, SandboxError) or isinstance(info, SandboxError) or not engine.local:
+def _find_engine_root(engine: DockerEngine | SandboxError, info: Facts | SandboxError) -> Path | None:
+    if isinstance(engine, SandboxError) or isinstance(info, SandboxError) or not engine.is_local:
         return None
     return Path(str(info.get("DockerRootDir") or "/var/lib/docker"))
 
 
-def _security(info: Facts, name: str) -> bool:
+def _has_security_option(info: Facts, name: str) -> bool:
     """Whether `SecurityOptions` has this name; they are strings as `name=seccomp,profile=default`."""
     return any(f"name={name}" in str(option).split(",") for option in info.get("SecurityOptions") or ())
 
 
-def _version(text: str) -> tuple[int, int, int] | None:
+def _parse_version(text: str) -> tuple[int, int, int] | None:
     found = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", text)
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
-def _runc_fixed(version: tuple[int, int, int]) -> bool:
+def _is_fixed_runc(version: tuple[int, int, int]) -> bool:
     branch = version[:2]
     return branch >= _RUNC_FIRST_SAFE or version[2] >= _RUNC_FIXED.get(branch, 1_000)
 
 
-def _git_fixed(version: tuple[int, int, int]) -> bool:
+def _is_fixed_git(version: tuple[int, int, int]) -> bool:
     major, minor, patch = version
     return (major, minor) > (2, max(_GIT_FIXED)) or (major == 2 and patch >= _GIT_FIXED.get(minor, 1_000))
 
 
-def _debian_git_fixed(package: str) -> bool:
+def _is_fixed_debian_git(package: str) -> bool:
     """Debian 12 patched its 2.39.5; later releases ship a fixed version, which `_is_fixed_git` recognises."""
     found = re.search(r"2\.39\.\d+-\d+\+deb12u(\d+)$", package)
     return found is not None and int(found[1]) >= _GIT_DEBIAN_FIXED
 
 
 def _is_package_of(package: str, version: tuple[int, int, int]) -> bool:
-    return _version(package.partition(":")[2] or package) == version if package else False
+    return _parse_version(package.partition(":")[2] or package) == version if package else False
 
 
-def _debian_package(name: str, status: Path = Path("/var/lib/dpkg/status")) -> str:
+def _read_debian_version(name: str, status: Path = Path("/var/lib/dpkg/status")) -> str:
     """Version of an installed Debian package; empty elsewhere. `git --version` does not show the revision."""
     try:
         text = status.read_text(encoding="utf-8", errors="replace")

@@ -24,7 +24,7 @@ from pydantic import (
     field_validator,
 )
 
-from sandbox.document_errors import mistakes, reason
+from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _PREFIX = "SANDBOX_"
-_NO_SETTINGS = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
+_OTHER_VARIABLES = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
 _HINT = "docs/configuration.md lists every key."
-_NEAR = 0.8  # of 1, as difflib measures it
-_ELSEWHERE = {
+_SIMILARITY = 0.8  # of 1, as difflib measures it
+_HINTS_BY_PREFIX = {
     "REPOSITORIES_": "Set the checks of a repository in config.toml (docs/configuration.md).",
     "LIMITS_": "Limits belong to a check; set them in its profile (docs/profiles.md).",
     "PROFILE": "Profiles have SANDBOX_PROFILES_<NAME>_IMAGE and SANDBOX_PROFILES_<NAME>_RUNTIME.",
 }
 
 
-class _Section(BaseModel):
+class _SettingsSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class RemoteSettings(_Section):
+class RemoteSettings(_SettingsSection):
     """Which remotes are allowed. The command line may always use local paths; agent tools need `allow_file`.
 
     `timeout_s`: of each git command; reached: git is killed, `timeout`.
@@ -64,7 +64,7 @@ class RemoteSettings(_Section):
     api_urls: dict[str, str] = Field(default_factory=dict)
 
 
-class GitSettings(_Section):
+class GitSettings(_SettingsSection):
     """`executable`: the git to run instead of the one on the fixed search path.
 
     Its real, absolute path. Refused at its first use unless only root or our own user can replace it.
@@ -73,14 +73,14 @@ class GitSettings(_Section):
     executable: str = ""
 
 
-class EngineSettings(_Section):
+class EngineSettings(_SettingsSection):
     """`host`: engine endpoint (`unix:///path`, `tcp://host:port`); empty: resolved as the docker command does."""
 
     host: str = ""
     timeout_s: PositiveFloat = 60.0
 
 
-class ImageSettings(_Section):
+class ImageSettings(_SettingsSection):
     """`base`: Debian image that ours are built from; empty: one that is present, else pulled, else bootstrapped.
 
     `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
@@ -96,7 +96,7 @@ class ImageSettings(_Section):
     keep_days: NonNegativeFloat = 30.0
 
 
-class ProfileSettings(_Section):
+class ProfileSettings(_SettingsSection):
     """`image`: any local image, or the name of a folder under `images/`, instead of the profile's image.
 
     `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
@@ -106,7 +106,7 @@ class ProfileSettings(_Section):
     runtime: str = ""
 
 
-class ContainerSettings(_Section):
+class ContainerSettings(_SettingsSection):
     """`runtime`: engine runtime for checks; a runtime that the engine lacks is an error, never a fallback.
 
     `keep`: a task's container is kept for its next check; false: each check gets a new one, as in a clean room.
@@ -120,7 +120,7 @@ class ContainerSettings(_Section):
     parallel: NonNegativeInt = 0
 
 
-class WorkspaceSettings(_Section):
+class WorkspaceSettings(_SettingsSection):
     """`worktree`: layout of new worktrees; `auto`: overlays where this host supports them, else plain checkouts.
 
     `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
@@ -130,7 +130,7 @@ class WorkspaceSettings(_Section):
     keep_unused_days: NonNegativeFloat = 7.0
 
 
-class DiskSettings(_Section):
+class DiskSettings(_SettingsSection):
     """Free space to reserve on the home's file system. Below it no task is created and no check starts
     (`quota_exceeded`), and running checks are stopped (`disk_limit`). 0: no reserve.
     """
@@ -139,26 +139,26 @@ class DiskSettings(_Section):
     min_free_files: NonNegativeInt = 10_000
 
 
-class GateSettings(_Section):
+class GateSettings(_SettingsSection):
     """`require`: which steps need a verified tree before it leaves this host."""
 
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
 
 
-class CredentialSettings(_Section):
+class CredentialSettings(_SettingsSection):
     """`store`: where `credentials set` stores secrets; `auto`: the system keyring if it is usable, else the file."""
 
     store: Literal["file", "keyring", "auto"] = "file"
 
 
-class PersonSettings(_Section):
+class PersonSettings(_SettingsSection):
     """Name and email of commits. Empty: from the operator's git configuration, else those of the sandbox."""
 
     name: str = ""
     email: str = ""
 
 
-class CommitSettings(_Section):
+class CommitSettings(_SettingsSection):
     """`max_file_bytes`: a larger new file is committed only if the caller names it.
 
     `trailer`: end the message with lines that say what program made the commit, and for which task.
@@ -170,7 +170,7 @@ class CommitSettings(_Section):
     sign_off: bool = False
 
 
-class AgentSettings(_Section):
+class AgentSettings(_SettingsSection):
     """`result_bytes`: of one tool result as JSON; reached: the longest fields are cut, and the result says so.
 
     `sessions`: that one HTTP server keeps for clients of protocols before 2026-07-28; reached: the session that was
@@ -184,7 +184,7 @@ class AgentSettings(_Section):
     on_disconnect: Literal["keep", "stop"] = "keep"
 
 
-class CheckSettings(_Section):
+class CheckSettings(_SettingsSection):
     """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
     timeout_s: PositiveFloat | None = None
@@ -193,18 +193,18 @@ class CheckSettings(_Section):
 
     @field_validator("limits")
     @classmethod
-    def _are_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
+    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
         Limits.model_validate(value)
         return value
 
 
-class RepositorySettings(_Section):
+class RepositorySettings(_SettingsSection):
     """`checks`: overrides by check id, for this repository only."""
 
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
 
 
-class Settings(_Section):
+class Settings(_SettingsSection):
     """All settings of one controller."""
 
     remotes: RemoteSettings = RemoteSettings()
@@ -231,7 +231,7 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
     """
     path = home / "config.toml"
     data = _read_file(path)
-    variables = _from_environment(environ)
+    variables = _find_variables(environ)
     for key, name in variables.items():
         nested: dict[str, Any] = {key[-1]: environ[name]}
         for part in reversed(key[:-1]):
@@ -242,10 +242,10 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
         return Settings.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise _wrong(first, variables.get(tuple(map(str, first["loc"])), str(path))) from error
+        raise _validation_error(first, variables.get(tuple(map(str, first["loc"])), str(path))) from error
 
 
-def settings_in_force(
+def load_settings_with_sources(
     home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[object, str]]:
     """All settings by key, with value and source: a file or variable, `flags`, or '' for a default.
@@ -254,26 +254,26 @@ def settings_in_force(
     """
     settings = load_settings(home, environ, flags)
     path = home / "config.toml"
-    sources = dict.fromkeys(_keys(_read_file(path)), str(path))
-    sources.update({".".join(key): name for key, name in _from_environment(environ).items()})
-    sources.update(dict.fromkeys(_keys(flags or {}), "flags"))
-    return {key: (value, sources.get(key, "")) for key, value in _keys(settings.model_dump()).items()}
+    sources = dict.fromkeys(_flatten(_read_file(path)), str(path))
+    sources.update({".".join(key): name for key, name in _find_variables(environ).items()})
+    sources.update(dict.fromkeys(_flatten(flags or {}), "flags"))
+    return {key: (value, sources.get(key, "")) for key, value in _flatten(settings.model_dump()).items()}
 
 
-def _keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+def _flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
     """Flatten nested tables: keys with dots."""
     found: dict[str, object] = {}
     for key, value in data.items():
         name = f"{prefix}{key}"
-        found.update(_keys(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
+        found.update(_flatten(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
     return found
 
 
-def _wrong(error: ErrorDetails, source: str) -> SandboxError:
+def _validation_error(error: ErrorDetails, source: str) -> SandboxError:
     """`source`: the file or variable that sets the value."""
     return SandboxError(
         ErrorCode.INVALID_INPUT,
-        f"Configuration key '{'.'.join(map(str, error['loc']))}': {reason(error)}",
+        f"Configuration key '{'.'.join(map(str, error['loc']))}': {describe_value_error(error)}",
         details=f"Set by {source}",
         hint=_HINT,
     )
@@ -286,19 +286,19 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"Cannot read the configuration {path}", details=mistakes(error), hint=_HINT
+            ErrorCode.INVALID_INPUT, f"Cannot read the configuration {path}", details=describe_errors(error), hint=_HINT
         ) from error
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+def _find_variables(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     """Map keys to the variables that set them, even if there is no such key."""
     found: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
-        if not name.upper().startswith(_PREFIX) or name in _NO_SETTINGS:
+        if not name.upper().startswith(_PREFIX) or name in _OTHER_VARIABLES:
             continue
-        key = _key_of(name)
+        key = _find_key(name)
         if key is None:
-            _require_foreign(name)
+            _reject_typo(name)
         else:
             found[key] = name
     return found
@@ -306,12 +306,12 @@ def _from_environment(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
 
 def is_setting(variable: str) -> bool:
     """Whether an environment variable sets a key or the log level; `SANDBOX_HOME` is not a setting."""
-    if variable in _NO_SETTINGS:
+    if variable in _OTHER_VARIABLES:
         return variable != "SANDBOX_HOME"
-    return variable.upper().startswith(_PREFIX) and _key_of(variable) is not None
+    return variable.upper().startswith(_PREFIX) and _find_key(variable) is not None
 
 
-def _key_of(name: str) -> tuple[str, ...] | None:
+def _find_key(name: str) -> tuple[str, ...] | None:
     """The key that a variable sets; None if it is in no section of ours."""
     section, *rest = name.lower().removeprefix(_PREFIX.lower()).split("_")
     if not rest or section == "repositories" or section not in Settings.model_fields:
@@ -321,11 +321,11 @@ def _key_of(name: str) -> tuple[str, ...] | None:
     return ("profiles", "-".join(rest[:-1]), rest[-1]) if len(rest) > 1 else None
 
 
-def _require_foreign(name: str) -> None:
+def _reject_typo(name: str) -> None:
     """Other programs have variables with our prefix; one that is similar to ours is a typo. Raises: `invalid_input`."""
     said = name.upper().removeprefix(_PREFIX)
-    why = next((text for start, text in _ELSEWHERE.items() if said.startswith(start)), "")
-    near = difflib.get_close_matches(said, _known_names(), n=3, cutoff=_NEAR)
+    why = next((text for start, text in _HINTS_BY_PREFIX.items() if said.startswith(start)), "")
+    near = difflib.get_close_matches(said, _list_variables(), n=3, cutoff=_SIMILARITY)
     if why or near:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -335,8 +335,8 @@ def _require_foreign(name: str) -> None:
         )
 
 
-def _known_names() -> list[str]:
-    names = [name.removeprefix(_PREFIX) for name in _NO_SETTINGS]
+def _list_variables() -> list[str]:
+    names = [name.removeprefix(_PREFIX) for name in _OTHER_VARIABLES]
     for section, field in Settings.model_fields.items():
         keys = getattr(field.annotation, "model_fields", {})
         names += [f"{section}_{key}".upper() for key in keys]
@@ -356,7 +356,7 @@ def is_checkout() -> bool:
     return not (Path(__file__).parent / "_resources").is_dir() and (Path(__file__).parent.parent / "Makefile").is_file()
 
 
-def resources(kind: Literal["images", "policies"]) -> Path:
+def find_resources(kind: Literal["images", "policies"]) -> Path:
     """The shipped folder: inside the wheel, or next to the package in a checkout."""
     package = Path(__file__).parent
     packed = package / "_resources" / kind

@@ -31,20 +31,20 @@ TOKEN_VARIABLES = tuple(name for names, _ in _TOKENS.values() for name in names)
 """Variables of the environment that hold a secret."""
 
 
-def _one_line(value: str) -> str:
+def _require_one_line(value: str) -> str:
     if any(ord(c) < 0x20 or ord(c) == 0x7F for c in value):
         raise ValueError("must be one line of text")
     return value
 
 
-def _one_secret_line(value: SecretStr) -> SecretStr:
-    _one_line(value.get_secret_value())
+def _require_one_secret_line(value: SecretStr) -> SecretStr:
+    _require_one_line(value.get_secret_value())
     return value
 
 
 _Host = Annotated[str, StringConstraints(pattern=r'^[^\s"\\]{1,260}$', to_lower=True)]
-_Line = Annotated[str, AfterValidator(_one_line)]
-_SecretLine = Annotated[SecretStr, AfterValidator(_one_secret_line)]
+_Line = Annotated[str, AfterValidator(_require_one_line)]
+_SecretLine = Annotated[SecretStr, AfterValidator(_require_one_secret_line)]
 
 
 class Credential(BaseModel):
@@ -68,10 +68,10 @@ class _CredentialFile(BaseModel):
 
 def load_credentials(home: Path, environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """The file's entries, then tokens from the environment. Raises: `invalid_input`, without any value."""
-    return (*file_entries(home), *_from_tokens(environ))
+    return (*read_entries(home), *_read_tokens(environ))
 
 
-def _from_file(path: Path) -> tuple[Credential, ...]:
+def _read_file(path: Path) -> tuple[Credential, ...]:
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise SandboxError(
@@ -87,7 +87,7 @@ def _from_file(path: Path) -> tuple[Credential, ...]:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot read {path} as TOML", hint=_HINT) from None
 
 
-def _from_tokens(environ: Mapping[str, str]) -> tuple[Credential, ...]:
+def _read_tokens(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     found = []
     for host, (names, username) in _TOKENS.items():
         name = next((n for n in names if environ.get(n)), None)
@@ -100,12 +100,12 @@ def _from_tokens(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     return tuple(found)
 
 
-def file_entries(home: Path) -> tuple[Credential, ...]:
+def read_entries(home: Path) -> tuple[Credential, ...]:
     """The entries of the file, in its order."""
-    return _from_file(home / FILE_NAME)
+    return _read_file(home / FILE_NAME)
 
 
-def render(entries: Sequence[Credential]) -> str:
+def render_entries(entries: Sequence[Credential]) -> str:
     """Write entries as TOML. Values have no control characters, so their JSON strings are TOML strings."""
     lines = ["# Written by `sandbox credentials`; keep mode 0600. The first entry that matches a host is used."]
     for entry in entries:
@@ -131,23 +131,23 @@ def make_credential(**fields: object) -> Credential:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"This credential is not valid at: {where}", hint=_HINT) from None
 
 
-def credential_for(
+def find_credential(
     entries: Sequence[Credential], hostname: str, port: int | None, protocol: str = "https"
 ) -> Credential | None:
     """The first entry that matches `hostname:port` or `hostname` and has a credential for the protocol."""
     names = [f"{hostname}:{port}", hostname] if port else [hostname]
     matching = (e for e in entries if any(fnmatchcase(n, e.host) for n in names))
-    return next((e for e in matching if _serves(e, protocol)), None)
+    return next((e for e in matching if _has_credential(e, protocol)), None)
 
 
-def _serves(entry: Credential, protocol: str) -> bool:
+def _has_credential(entry: Credential, protocol: str) -> bool:
     """Whether an entry is for this protocol: a key for all ssh hosts must not hide a token for https."""
     if protocol == "ssh":
         return entry.ssh_key is not None
     return entry.keyring or bool(entry.secret.get_secret_value()) or entry.ca_file is not None
 
 
-def without_secret(text: str, credential: Credential | None) -> str:
+def remove_secret(text: str, credential: Credential | None) -> str:
     """Remove the secret, in all encodings we send, from a text of a server that may repeat it."""
     secret = credential.secret.get_secret_value() if credential else ""
     if credential is None or not secret:

@@ -11,36 +11,36 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_NAMED = 10
-_SHOWN = 60
-_LENGTH = 2000
+_MAX_ERRORS = 10
+_MAX_VALUE_CHARS = 60
+_MAX_CHARS = 2000
 
 
-def mistakes(error: Exception) -> str:
+def describe_errors(error: Exception) -> str:
     """One line for each of the first ten errors of a file: unreadable, not text, not TOML, wrong keys.
 
     The text shows values of the file: do not use it for files with secrets.
     """
     if isinstance(error, ValidationError):
-        return "\n".join(_lines(error.errors(include_url=False)))[:_LENGTH]
+        return "\n".join(_format_lines(error.errors(include_url=False)))[:_MAX_CHARS]
     if isinstance(error, tomllib.TOMLDecodeError):
         return f"It is not TOML: {error}"
     if isinstance(error, UnicodeDecodeError):
         return f"It is not UTF-8 text: see byte {error.start}"
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    return str(error)[:_LENGTH]
+    return str(error)[:_MAX_CHARS]
 
 
-def _lines(errors: Sequence[ErrorDetails]) -> Iterable[str]:
-    for error in errors[:_NAMED]:
-        where = place(error["loc"])
-        yield f"{where}: {reason(error)}" if where else reason(error)
-    if len(errors) > _NAMED:
-        yield f"... and {len(errors) - _NAMED} more"
+def _format_lines(errors: Sequence[ErrorDetails]) -> Iterable[str]:
+    for error in errors[:_MAX_ERRORS]:
+        where = format_location(error["loc"])
+        yield f"{where}: {describe_value_error(error)}" if where else describe_value_error(error)
+    if len(errors) > _MAX_ERRORS:
+        yield f"... and {len(errors) - _MAX_ERRORS} more"
 
 
-def place(location: Sequence[int | str]) -> str:
+def format_location(location: Sequence[int | str]) -> str:
     """Format a location: `limits.pids of check 2`. Tables with dots, list items counted from 1, innermost first."""
     groups: list[str] = []
     names: list[str] = []
@@ -53,7 +53,7 @@ def place(location: Sequence[int | str]) -> str:
     return " of ".join(reversed([*groups, *([".".join(names)] if names else [])]))
 
 
-def reason(error: ErrorDetails) -> str:
+def describe_value_error(error: ErrorDetails) -> str:
     """Describe what is expected of a value, and what it is instead."""
     if error["type"] == "extra_forbidden":
         return "there is no such key"
@@ -63,11 +63,11 @@ def reason(error: ErrorDetails) -> str:
         return str(error["msg"]).removeprefix("Value error, ")
     expected = str(error["msg"]).replace("Input should be", "should be").split(", unable to")[0]
     expected = expected.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
-    return f"{expected}, not {_short(error['input'])}"
+    return f"{expected}, not {_format_value(error['input'])}"
 
 
-def _short(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, (dict, list, tuple)):
         return "a table" if isinstance(value, dict) else "a list"
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}..."

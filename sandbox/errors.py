@@ -99,11 +99,11 @@ class SandboxError(Exception):
         }
 
 
-FULL = "The disk is full"
-FULL_HINT = "Close tasks with --delete; run `sandbox gc` to remove what killed commands left behind."
+DISK_FULL = "The disk is full"
+DISK_FULL_HINT = "Close tasks with --delete; run `sandbox gc` to remove what killed commands left behind."
 _SHORTAGES = {
-    errno.ENOSPC: (ErrorCode.QUOTA_EXCEEDED, FULL, FULL_HINT),
-    errno.EDQUOT: (ErrorCode.QUOTA_EXCEEDED, "Your disk quota is used up", FULL_HINT),
+    errno.ENOSPC: (ErrorCode.QUOTA_EXCEEDED, DISK_FULL, DISK_FULL_HINT),
+    errno.EDQUOT: (ErrorCode.QUOTA_EXCEEDED, "Your disk quota is used up", DISK_FULL_HINT),
     errno.EROFS: (ErrorCode.INVALID_INPUT, "The file system is read-only", "Choose another home with --home."),
     errno.EMFILE: (ErrorCode.QUOTA_EXCEEDED, "This process has too many open files", "Raise `ulimit -n`."),
     errno.ENFILE: (ErrorCode.QUOTA_EXCEEDED, "This host has too many open files", "Raise fs.file-max (sysctl)."),
@@ -111,7 +111,7 @@ _SHORTAGES = {
 }
 
 
-def shortage(error: OSError) -> SandboxError | None:
+def translate_shortage(error: OSError) -> SandboxError | None:
     """Translate an error of a host that lacks space, files or memory; it is no bug. None for other errors. Pure."""
     found = _SHORTAGES.get(error.errno or 0)
     return SandboxError(found[0], found[1], details=str(error)[:500], hint=found[2]) if found else None

@@ -10,7 +10,7 @@ Require = Literal["none", "pr-ready", "push", "pr"]
 """The setting `gate.require`: the first step that needs a verified tree."""
 
 
-class Step(StrEnum):
+class DeliveryStep(StrEnum):
     """A step by which a tree leaves this host, in their order."""
 
     PUSH = "push"
@@ -18,26 +18,30 @@ class Step(StrEnum):
     READY_PR = "ready-pr"
 
 
-_GUARDED: dict[Require, frozenset[Step]] = {
+_GUARDED: dict[Require, frozenset[DeliveryStep]] = {
     "none": frozenset(),
-    "pr-ready": frozenset({Step.READY_PR}),
-    "pr": frozenset({Step.DRAFT_PR, Step.READY_PR}),
-    "push": frozenset(Step),
+    "pr-ready": frozenset({DeliveryStep.READY_PR}),
+    "pr": frozenset({DeliveryStep.DRAFT_PR, DeliveryStep.READY_PR}),
+    "push": frozenset(DeliveryStep),
 }
 
-_WORDS = {Step.PUSH: "a push", Step.DRAFT_PR: "a draft pull request", Step.READY_PR: "a ready pull request"}
+_STEP_NAMES = {
+    DeliveryStep.PUSH: "a push",
+    DeliveryStep.DRAFT_PR: "a draft pull request",
+    DeliveryStep.READY_PR: "a ready pull request",
+}
 
 
-def required(step: Step, require: Require) -> bool:
+def needs_verification(step: DeliveryStep, require: Require) -> bool:
     """Whether a step needs a verified tree."""
     return step in _GUARDED[require]
 
 
-def refusal(step: Step, tree: str, missing: Sequence[str], profile: str) -> str:
+def describe_refusal(step: DeliveryStep, tree: str, missing: Sequence[str], profile: str) -> str:
     """Say why the gate is closed. `missing`: the checks that have not passed in a clean room on the tree; empty: the
     profile has no checks.
     """
-    before = f"tree {tree[:12]} must be verified before {_WORDS[step]}"
+    before = f"tree {tree[:12]} must be verified before {_STEP_NAMES[step]}"
     if not missing:
         return f"The gate is closed: {before}, but the profile '{profile}' has no checks"
     named = ", ".join(f"'{name}'" for name in missing)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check
 from sandbox.policy import untrusted_toml
@@ -28,15 +28,15 @@ SUGGESTIONS = ".sandbox/checks.toml"
 
 _HINT = "docs/profiles.md lists every key."
 
-ReadBase = Callable[[str], bytes | None]
+ReadBaseFile = Callable[[str], bytes | None]
 """Reads a regular file of the base commit; None if there is none."""
 
 
-class _Shape(BaseModel):
+class _ProfileModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Marker(_Shape):
+class Marker(_ProfileModel):
     """A file that must exist, and optionally a pattern that one of its lines must match."""
 
     file: str
@@ -44,7 +44,7 @@ class Marker(_Shape):
 
     @field_validator("matches")
     @classmethod
-    def _is_a_pattern(cls, value: str) -> str:
+    def _validate_pattern(cls, value: str) -> str:
         try:
             re.compile(value)
         except re.error as error:
@@ -52,7 +52,7 @@ class Marker(_Shape):
         return value
 
 
-class Detect(_Shape):
+class DetectionRules(_ProfileModel):
     """All of `all` and at least one of `any` must match; an empty list is ignored. Both empty: never detected."""
 
     all: tuple[Marker, ...] = ()
@@ -64,7 +64,7 @@ class Detect(_Shape):
         return tuple(dict.fromkeys(m.file for m in (*self.all, *self.any)))
 
 
-class Profile(_Shape):
+class Profile(_ProfileModel):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
 
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
@@ -76,14 +76,14 @@ class Profile(_Shape):
     image: str
     priority: int = 10
     artifacts: tuple[str, ...] = ()
-    detect: Detect = Detect()
+    detect: DetectionRules = DetectionRules()
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     problem: str = ""
     source: str = Field(default="", exclude=True)
 
     @model_validator(mode="after")
-    def _order_exists(self) -> Profile:
-        self.in_order([c.id for c in self.checks])
+    def _validate_order(self) -> Profile:
+        self.order_checks([c.id for c in self.checks])
         return self
 
     @property
@@ -91,14 +91,14 @@ class Profile(_Shape):
         """Files that detection looks at."""
         return self.detect.markers
 
-    def in_order(self, wanted: Iterable[str]) -> tuple[Check, ...]:
+    def order_checks(self, check_ids: Iterable[str]) -> tuple[Check, ...]:
         """The checks with these ids and those they require, required ones first, else in file order.
 
         Raises: ValueError for an unknown id or a cycle.
         """
         by_id = {c.id: c for c in self.checks}
         graph: dict[str, tuple[str, ...]] = {}
-        pending = list(wanted)
+        pending = list(check_ids)
         while pending:
             name = pending.pop()
             if name not in by_id:
@@ -124,28 +124,28 @@ def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str
     profiles: dict[str, Profile] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.toml")):
-            profiles[path.stem] = _load(path, workspace, profiles.get(path.stem))
+            profiles[path.stem] = _load_profile(path, workspace, profiles.get(path.stem))
     return profiles
 
 
-def _load(path: Path, workspace: PurePosixPath, replaced: Profile | None) -> Profile:
+def _load_profile(path: Path, workspace: PurePosixPath, replaced: Profile | None) -> Profile:
     document: dict[str, Any] = {}
     try:
         text = path.read_text(encoding="utf-8").replace("<worktree>", str(workspace))
         document = tomllib.loads(text)
         return Profile.model_validate({**document, "name": path.stem, "problem": "", "source": ""})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        return _broken(path, document, mistakes(error), replaced)
+        return _build_broken_profile(path, document, describe_errors(error), replaced)
 
 
-def _broken(path: Path, document: Mapping[str, Any], problem: str, replaced: Profile | None) -> Profile:
+def _build_broken_profile(path: Path, document: Mapping[str, Any], problem: str, replaced: Profile | None) -> Profile:
     """A profile with a `problem`. Detection: what can be read of it, else that of the replaced profile, else never."""
     try:
-        place = _Place.model_validate(document)
+        place = _DetectionFields.model_validate(document)
     except ValidationError:
-        place = _Place()
+        place = _DetectionFields()
     if replaced is not None and not place.detect.markers:
-        place = _Place(priority=replaced.priority, detect=replaced.detect)
+        place = _DetectionFields(priority=replaced.priority, detect=replaced.detect)
     return Profile(
         name=path.stem,
         label="",
@@ -157,13 +157,13 @@ def _broken(path: Path, document: Mapping[str, Any], problem: str, replaced: Pro
     )
 
 
-class _Place(BaseModel):
+class _DetectionFields(BaseModel):
     """The keys of a profile that detection needs; all others are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     priority: int = 10
-    detect: Detect = Detect()
+    detect: DetectionRules = DetectionRules()
 
 
 def require_usable(profile: Profile) -> Profile:
@@ -178,18 +178,18 @@ def require_usable(profile: Profile) -> Profile:
     return profile
 
 
-class _Suggestions(_Shape):
+class _SuggestionFile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
 
 
-def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
+def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
     """Add the checks that a repository suggests to the profile; they may require the profile's checks.
 
     Raises: `invalid_input` for invalid content, or for a check id that the profile has already.
     """
     try:
         text = content.decode("utf-8").replace("<worktree>", str(workspace))
-        added = _Suggestions.model_validate(untrusted_toml.loads(text)).checks
+        added = _SuggestionFile.model_validate(untrusted_toml.loads(text)).checks
         ids = [c.id for c in (*profile.checks, *added)]
         if taken := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
@@ -199,12 +199,12 @@ def with_suggestions(profile: Profile, content: bytes, workspace: PurePosixPath)
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"The checks suggested in {SUGGESTIONS} cannot be used",
-            details=mistakes(error),
+            details=describe_errors(error),
             hint=_HINT,
         ) from error
 
 
-def detect(profiles: Mapping[str, Profile], read: ReadBase) -> Profile:
+def detect_profile(profiles: Mapping[str, Profile], read: ReadBaseFile) -> Profile:
     """Find the matching profile with the highest priority; `generic` if none matches.
 
     Raises: `invalid_input` if the file of that profile has an error.
@@ -215,13 +215,15 @@ def detect(profiles: Mapping[str, Profile], read: ReadBase) -> Profile:
     return require_usable(profiles[GENERIC])
 
 
-def _matches(rules: Detect, read: ReadBase) -> bool:
+def _matches(rules: DetectionRules, read: ReadBaseFile) -> bool:
     if not rules.all and not rules.any:
         return False
-    return all(_holds(m, read) for m in rules.all) and (not rules.any or any(_holds(m, read) for m in rules.any))
+    return all(_matches_marker(m, read) for m in rules.all) and (
+        not rules.any or any(_matches_marker(m, read) for m in rules.any)
+    )
 
 
-def _holds(marker: Marker, read: ReadBase) -> bool:
+def _matches_marker(marker: Marker, read: ReadBaseFile) -> bool:
     content = read(marker.file)
     if content is None:
         return False

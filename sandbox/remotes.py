@@ -89,19 +89,21 @@ def parse_remote(
 
     Raises: `invalid_input` for a text that is not an allowed remote; a text that may hold a secret is not repeated.
     """
-    _refuse_unprintable(text)
+    _require_printable(text)
     if "://" in text:
-        return _from_url(text, allow_file=allow_file, allow_http=allow_http, forges=forges)
+        return _parse_url(text, allow_file=allow_file, allow_http=allow_http, forges=forges)
     if _looks_like_path(text):
-        return _from_path(text, allow_file=allow_file)
+        return _parse_path(text, allow_file=allow_file)
     match = _SCP.match(text)
     if match:
-        return _network_remote(_Spelling("ssh", match["host"], None, match["user"], match["path"], scp=True), forges)
-    raise _invalid("This is not the URL of a git repository")
+        return _build_network_remote(
+            _WrittenRemote("ssh", match["host"], None, match["user"], match["path"], scp=True), forges
+        )
+    raise _invalid_url("This is not the URL of a git repository")
 
 
 @dataclass(frozen=True)
-class _Spelling:
+class _WrittenRemote:
     """A network remote as it was written. `scp`: the path is below the user's home unless it starts with a slash."""
 
     protocol: str
@@ -112,24 +114,24 @@ class _Spelling:
     scp: bool = False
 
 
-def _refuse_unprintable(text: str) -> None:
+def _require_printable(text: str) -> None:
     if not text or text.startswith("-"):
-        raise _invalid("A repository URL must not be empty or start with '-'")
+        raise _invalid_url("A repository URL must not be empty or start with '-'")
     if len(text) > 2048:
-        raise _invalid("This repository URL is longer than 2048 characters")
+        raise _invalid_url("This repository URL is longer than 2048 characters")
     if any(ord(c) < 0x21 or ord(c) == 0x7F or 0xD800 <= ord(c) <= 0xDFFF for c in text):
-        raise _invalid("A repository URL must not contain spaces, control characters or bytes that are not text")
+        raise _invalid_url("A repository URL must not contain spaces, control characters or bytes that are not text")
 
 
 def _looks_like_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~/")) or text in {".", ".."}
 
 
-def _from_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping[str, Host]) -> Remote:
-    parts = _split(text)
+def _parse_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping[str, Host]) -> Remote:
+    parts = _split_url(text)
     protocol = _SCHEMES.get(parts.scheme.lower())
     if protocol is None:
-        raise _unsupported(parts.scheme.lower())
+        raise _scheme_error(parts.scheme.lower())
     if parts.password is not None or (protocol in {"https", "http"} and parts.username is not None):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -137,13 +139,13 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping[
             hint="Remove them from the URL and store the credential for this host instead; see docs/credentials.md.",
         )
     if "?" in text or "#" in text:
-        raise _invalid("A repository URL must not have a query or fragment")
+        raise _invalid_url("A repository URL must not have a query or fragment")
     if protocol == "file":
         if parts.netloc not in {"", "localhost"} or not parts.path:
-            raise _invalid("A file:// URL must have a path and no host")
+            raise _invalid_url("A file:// URL must have a path and no host")
         path = unquote(parts.path, errors="surrogateescape")
-        _refuse_unprintable(path)
-        return _from_path(path, allow_file=allow_file)
+        _require_printable(path)
+        return _parse_path(path, allow_file=allow_file)
     if protocol == "http" and not allow_http:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -151,54 +153,54 @@ def _from_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping[
             hint="Use https://, or set remotes.allow_http = true in the configuration if you trust the network.",
         )
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return _network_remote(_Spelling(protocol, host, parts.port, parts.username, parts.path), forges)
+    return _build_network_remote(_WrittenRemote(protocol, host, parts.port, parts.username, parts.path), forges)
 
 
-def _split(text: str) -> SplitResult:
+def _split_url(text: str) -> SplitResult:
     try:
         parts = urlsplit(text)
         if parts.port == 0:  # parsed lazily: raises ValueError on a bad port
             raise ValueError("port 0")
     except ValueError as error:
-        raise _invalid("This repository URL cannot be parsed") from error
+        raise _invalid_url("This repository URL cannot be parsed") from error
     return parts
 
 
-def _network_remote(given: _Spelling, forges: Mapping[str, Host]) -> Remote:
-    hostname = _hostname(given.host)
-    if given.user is not None and not _USER.match(given.user):
-        raise _invalid("The user name in this repository URL is not valid")
-    user = "git" if given.protocol == "ssh" and given.user is None else given.user
-    port = None if given.port == _DEFAULT_PORTS[given.protocol] else given.port
-    segments = _segments(given)
+def _build_network_remote(written: _WrittenRemote, forges: Mapping[str, Host]) -> Remote:
+    hostname = _canonical_hostname(written.host)
+    if written.user is not None and not _USER.match(written.user):
+        raise _invalid_url("The user name in this repository URL is not valid")
+    user = "git" if written.protocol == "ssh" and written.user is None else written.user
+    port = None if written.port == _DEFAULT_PORTS[written.protocol] else written.port
+    segments = _parse_segments(written)
     kind = forges.get(hostname, Host.UNKNOWN)
     if kind is not Host.UNKNOWN:  # forges fold case
         segments = [s.lower() for s in segments]
     path, suffix = "/".join(segments), ".git"
-    if given.protocol == "ssh" and kind is Host.UNKNOWN:
-        suffix = ".git" if given.path.rstrip("/").endswith(".git") else ""
-        segments = _whose(user or "", segments, below_home=_below_home(given))
+    if written.protocol == "ssh" and kind is Host.UNKNOWN:
+        suffix = ".git" if written.path.rstrip("/").endswith(".git") else ""
+        segments = _identity_segments(user or "", segments, below_home=_is_below_home(written))
     shown = (f"{user}@" if user else "") + (f"[{hostname}]" if ":" in hostname else hostname)
-    url = f"{given.protocol}://{shown}{f':{port}' if port else ''}/{path}{suffix}"
-    if kind is Host.UNKNOWN and _below_home(given):
+    url = f"{written.protocol}://{shown}{f':{port}' if port else ''}/{path}{suffix}"
+    if kind is Host.UNKNOWN and _is_below_home(written):
         url = f"{shown}:{path}{suffix}"
-    return Remote(given.protocol, hostname, port, user, "/".join(segments[:-1]), segments[-1], url, kind)
+    return Remote(written.protocol, hostname, port, user, "/".join(segments[:-1]), segments[-1], url, kind)
 
 
-def _below_home(given: _Spelling) -> bool:
-    return given.scp and not given.path.startswith("/")
+def _is_below_home(written: _WrittenRemote) -> bool:
+    return written.scp and not written.path.startswith("/")
 
 
-def _whose(user: str, segments: list[str], *, below_home: bool) -> list[str]:
+def _identity_segments(user: str, segments: list[str], *, below_home: bool) -> list[str]:
     """The path segments that identify a remote on a plain ssh server; see the theory of the module."""
     if segments[0] in {"~", f"~{user}"}:
         segments, below_home = segments[1:], True
     if not segments:
-        raise _invalid("The path in this repository URL is not OWNER/NAME")
+        raise _invalid_url("The path in this repository URL is not OWNER/NAME")
     return [f"~{user}", *segments] if below_home and user != "git" else segments
 
 
-def _hostname(host: str) -> str:
+def _canonical_hostname(host: str) -> str:
     """The canonical spelling of a host: lower case, IPv6 compressed, international names as ASCII (RFC 5891)."""
     bare = host.lower()
     try:
@@ -207,25 +209,25 @@ def _hostname(host: str) -> str:
         if not bare.isascii():
             bare = idna.encode(bare, uts46=True).decode("ascii")
     except ValueError as error:  # idna's and ipaddress' errors are ValueErrors
-        raise _invalid("The host name in this repository URL is not valid") from error
+        raise _invalid_url("The host name in this repository URL is not valid") from error
     if _HOSTNAME.match(bare):
         return bare
-    raise _invalid("The host name in this repository URL is not valid")
+    raise _invalid_url("The host name in this repository URL is not valid")
 
 
-def _segments(given: _Spelling) -> list[str]:
-    path = given.path
-    if not given.scp:  # git decodes URLs only
+def _parse_segments(written: _WrittenRemote) -> list[str]:
+    path = written.path
+    if not written.scp:  # git decodes URLs only
         if re.search("%(2[fF]|00)", path):
-            raise _invalid("The path in this repository URL must not encode a separator")
+            raise _invalid_url("The path in this repository URL must not encode a separator")
         path = unquote(path, errors="surrogateescape")
     segments = path.strip("/").removesuffix(".git").split("/")
     if not all(_SEGMENT.match(s) and s not in {".", ".."} for s in segments) or len(segments) > 20:
-        raise _invalid("The path in this repository URL is not OWNER/NAME")
+        raise _invalid_url("The path in this repository URL is not OWNER/NAME")
     return segments
 
 
-def _from_path(text: str, *, allow_file: bool) -> Remote:
+def _parse_path(text: str, *, allow_file: bool) -> Remote:
     if not allow_file:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -235,14 +237,14 @@ def _from_path(text: str, *, allow_file: bool) -> Remote:
     try:
         path = Path(text).expanduser().absolute()
     except RuntimeError as error:  # no HOME, and no such user
-        raise _invalid("`~` cannot be resolved: give the absolute path") from error
-    resolved = Path(*_collapse(path.parts))
+        raise _invalid_url("`~` cannot be resolved: give the absolute path") from error
+    resolved = Path(*_resolve_dots(path.parts))
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     name = resolved.name.removesuffix(".git") or "root"
     return Remote("file", "local", None, None, digest, name, f"file://{quote(str(resolved))}", Host.UNKNOWN)
 
 
-def _collapse(parts: tuple[str, ...]) -> list[str]:
+def _resolve_dots(parts: tuple[str, ...]) -> list[str]:
     kept: list[str] = []
     for part in parts:
         if part == "..":
@@ -257,15 +259,15 @@ def _slug(text: str) -> str:
     return re.sub(r"\.{2,}", ".", slug)[:200] or "repository"
 
 
-def _unsupported(scheme: str) -> SandboxError:
+def _scheme_error(scheme: str) -> SandboxError:
     if scheme == "git":
         return SandboxError(
             ErrorCode.INVALID_INPUT,
             "git:// remotes are refused: the protocol is not encrypted and does not support pushes",
             hint="Most servers offer the same repository over https://; use that URL.",
         )
-    return _invalid("This URL's scheme is not supported")
+    return _invalid_url("This URL's scheme is not supported")
 
 
-def _invalid(brief: str) -> SandboxError:
+def _invalid_url(brief: str) -> SandboxError:
     return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=_HINT)

@@ -23,30 +23,30 @@ _INVISIBLE = re.compile("[\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
 
 
-def shown(raw: bytes) -> str:
+def decode_for_display(raw: bytes) -> str:
     """Decode UTF-8 with replacement, remove terminal sequences, replace other control characters by U+FFFD."""
-    return neutral(raw.decode("utf-8", errors="replace"))
+    return neutralise(raw.decode("utf-8", errors="replace"))
 
 
-def neutral(text: str) -> str:
+def neutralise(text: str) -> str:
     """Like `decode_for_display`, for text."""
-    return _visible(_SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    return _replace_invisible(_SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
 def one_line(text: str) -> str:
     """Like `neutralise`, for text within a line: a name must not start a new line."""
-    return neutral(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
+    return neutralise(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
 
 
-def spelled_out(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Text on one line for a user who decides about it: it is complete, and invisible characters are escaped.
 
     `neutralise` drops characters instead, which does no harm where no decision depends on the text.
     """
-    return "".join(c if _is_seen(c) else f"\\u{{{ord(c):x}}}" for c in text.replace("\\", "\\\\"))
+    return "".join(c if _is_visible(c) else f"\\u{{{ord(c):x}}}" for c in text.replace("\\", "\\\\"))
 
 
-def _is_seen(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     """Whether a character is visible: printable ASCII, and characters of other scripts that have a width."""
     if character.isascii():
         return character.isprintable()
@@ -56,12 +56,12 @@ def _is_seen(character: str) -> bool:
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols that look blank
 
 
-def _visible(text: str) -> str:
+def _replace_invisible(text: str) -> str:
     plain = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
     return _UNPRINTABLE.sub("\ufffd", plain)
 
 
-class Shower:
+class DisplayDecoder:
     """`decode_for_display` for a stream: the concatenated results are the same as for the whole stream, however it is
     chunked.
 
@@ -79,15 +79,15 @@ class Shower:
         text = self._held + self._decoder.decode(piece)
         self._held = "\r" if text.endswith("\r") else ""
         text = text.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
-        return self._take(self._past_skipped(text))
+        return self._remove_sequences(self._skip_unfinished(text))
 
     def finish(self) -> str:
         """Return the rest at the end of the stream."""
         text = self._held + self._decoder.decode(b"", final=True)
         self._held = ""
-        return neutral(self._past_skipped(text))
+        return neutralise(self._skip_unfinished(text))
 
-    def _take(self, text: str) -> str:
+    def _remove_sequences(self, text: str) -> str:
         kept, at = [], 0
         for match in _PIECE.finditer(text):
             kept.append(text[at : match.start()])
@@ -96,9 +96,9 @@ class Shower:
                 self._held = match[0] + self._held
             elif match.lastgroup is not None:
                 self._until = _ENDS[match.lastgroup]
-        return _visible("".join([*kept, text[at:]]))
+        return _replace_invisible("".join([*kept, text[at:]]))
 
-    def _past_skipped(self, text: str) -> str:
+    def _skip_unfinished(self, text: str) -> str:
         """Remove the rest of a sequence that began in an earlier chunk. An escape ends it and starts the next one."""
         if self._until is None:
             return text

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from sandbox.config import load_settings
-from sandbox.engine.connection import Engine, connect
+from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 from sandbox.store.home import default_home
 
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _present(engine: Engine, names: list[str]) -> str:
+def _present(engine: DockerEngine, names: list[str]) -> str:
     tags = {tag for image in engine.api.images() for tag in image.get("RepoTags") or ()}
     return " ".join(name for name in names if name in tags)
 

@@ -41,7 +41,7 @@ class Agent:
     approvals: Literal["policy", "auto"] = "policy"
     every_tool: bool = False
     budget_bytes: int = BUDGET_BYTES
-    most_sessions: int = 500
+    max_sessions: int = 500
     on_disconnect: Literal["keep", "stop"] = "keep"
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
     announcer: Announcer = field(default_factory=Announcer)
@@ -49,13 +49,13 @@ class Agent:
     network_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, THREADS))
     check_threads: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, WAITING_THREADS))
 
-    def serving(self, context: _Context) -> Agent:
+    def for_call(self, context: _Context) -> Agent:
         """A copy for one call: its journal entries name the client that made the call."""
         return replace(self, workbench=self.workbench.acting(self._caller(context)))
 
-    def allowed(self, context: _Context, how: Permission) -> Agent:
+    def with_permission(self, context: _Context, permission: Permission) -> Agent:
         """As `for_call`, for a permitted call: its journal entries also say why it was permitted."""
-        return replace(self, workbench=self.workbench.acting(self._caller(context), how))
+        return replace(self, workbench=self.workbench.acting(self._caller(context), permission))
 
     def _caller(self, context: _Context) -> Caller:
         return caller_of(context, self.workbench.caller, self.session)

@@ -13,7 +13,7 @@ from typing import Any
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ToolsListChanged
 
-MOST_SESSIONS = 2000
+MAX_SESSIONS = 2000
 """Sessions that are remembered; a forgotten one is not notified until it lists the tools again."""
 
 _SESSION_HEADER = "mcp-session-id"
@@ -28,21 +28,21 @@ class Announcer:
         self._published: bool | None = None  # None: not asked for yet
         self._shown: OrderedDict[str, bool] = OrderedDict()
 
-    def shown(self, context: _Context, everything: bool) -> None:
+    def remember_list(self, context: _Context, everything: bool) -> None:
         """Remember which list this session has."""
         name = _session_of(context)
         self._shown[name] = everything
         self._shown.move_to_end(name)
-        if len(self._shown) > MOST_SESSIONS:
+        if len(self._shown) > MAX_SESSIONS:
             self._shown.popitem(last=False)
 
-    async def tell(self, context: _Context, everything: bool) -> None:
+    async def notify_change(self, context: _Context, everything: bool) -> None:
         """Notify the subscribers and this session if the list has changed since they saw it."""
         before, self._published = self._published, everything
         if before not in {None, everything}:
             await self.bus.publish(ToolsListChanged())
         if self._shown.get(_session_of(context), everything) is not everything:
-            self.shown(context, everything)
+            self.remember_list(context, everything)
             await context.session.send_tool_list_changed()
 
 

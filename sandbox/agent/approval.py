@@ -18,13 +18,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 from pydantic import ValidationError
 
-from sandbox.agent.outputs import RequestedApproval
+from sandbox.agent.outputs import ApprovalResult
 from sandbox.agent.tools import Tool
-from sandbox.approvals import Call
+from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
 from sandbox.policy.approvals import Decision
-from sandbox.workbench.controller.callers import clipped
+from sandbox.workbench.controller.callers import clip_text
 
 if TYPE_CHECKING:
     from sandbox.agent.agent import Agent
@@ -35,48 +35,48 @@ _ONCE, _TASK, _DENY = "approve this call", "approve this tool for this task", "d
 
 
 @dataclass(frozen=True)
-class Allowed:
+class PermittedCall:
     """The call is permitted. `how`: by which rule or person. `state`: the git object that was approved; the call is
     refused if the object has changed by then.
     """
 
-    how: Permission
+    permission: Permission
     state: str | None = None
 
 
-async def require(
+async def require_approval(
     agent: Agent,
     tool: Tool,
     arguments: Any,
     context: ServerRequestContext[Any, Any],
     params: types.CallToolRequestParams,
-) -> Allowed | types.InputRequiredResult:
+) -> PermittedCall | types.InputRequiredResult:
     """Permit the call or return the question. Raises: `approval_denied`, `approval_required` with the id to approve."""
     if not _must_ask(agent, tool):
-        return Allowed(_unasked(agent, tool))
-    call = await _thread(agent, partial(_call, agent, tool, arguments))
-    if taken := await _thread(agent, partial(agent.workbench.take_approval, call)):
-        return Allowed(_permission(taken), call.state or None)
-    asked = await _thread(agent, partial(agent.workbench.request_approval, call))
-    answer = await _answer(context, params, asked) if _elicits(context) else None
+        return PermittedCall(_permission_by_policy(agent, tool))
+    call = await _run_in_thread(agent, partial(_build_call, agent, tool, arguments))
+    if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
+        return PermittedCall(_permission_by_approval(taken), call.state or None)
+    asked = await _run_in_thread(agent, partial(agent.workbench.request_approval, call))
+    answer = await _ask_client(context, params, asked) if _can_elicit(context) else None
     if isinstance(answer, types.InputRequiredResult):
         return answer
     if answer is None:
-        raise _required(asked)
-    await _thread(agent, partial(_decide, agent, asked, answer))
-    taken = await _thread(agent, partial(agent.workbench.take_approval, call))
+        raise _approval_required_error(asked)
+    await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
+    taken = await _run_in_thread(agent, partial(agent.workbench.take_approval, call))
     if taken is None:
-        raise _denied(tool.name, "The person denied it")
-    return Allowed(_permission(taken), call.state or None)
+        raise _approval_denied_error(tool.name, "The person denied it")
+    return PermittedCall(_permission_by_approval(taken), call.state or None)
 
 
-def require_unasked(agent: Agent, tool: Tool) -> Permission:
+def permit_without_asking(agent: Agent, tool: Tool) -> Permission:
     """Permission for a protocol request that does the same as a tool but cannot ask a person.
 
     Raises: `approval_denied`; `approval_required` if the policy asks for approval of the tool.
     """
     if not _must_ask(agent, tool):
-        return _unasked(agent, tool)
+        return _permission_by_policy(agent, tool)
     raise SandboxError(
         ErrorCode.APPROVAL_REQUIRED,
         f"A person has to approve {tool.name}",
@@ -84,56 +84,56 @@ def require_unasked(agent: Agent, tool: Tool) -> Permission:
     )
 
 
-def _unasked(agent: Agent, tool: Tool) -> Permission:
+def _permission_by_policy(agent: Agent, tool: Tool) -> Permission:
     is_allowed = agent.workbench.approval_decision(tool.name, tool.risk) is Decision.ALLOW
     return Permission(how="policy" if is_allowed else "auto")
 
 
-def _permission(taken: Approval) -> Permission:
+def _permission_by_approval(taken: Approval) -> Permission:
     how: Literal["person", "standing"] = "person" if taken.scope is ApprovalScope.ONCE else "standing"
-    return Permission(how=how, approval_id=taken.id, decided_by=clipped(taken.decided_by))
+    return Permission(how=how, approval_id=taken.id, decided_by=clip_text(taken.decided_by))
 
 
-def request(agent: Agent, tool: Tool, arguments: Any) -> RequestedApproval:
+def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult:
     """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
     if not _must_ask(agent, tool):
-        return RequestedApproval(id="", state=ApprovalState.APPROVED)
-    asked = agent.workbench.request_approval(_call(agent, tool, arguments))
-    return RequestedApproval(id=asked.id, state=asked.state)
+        return ApprovalResult(id="", state=ApprovalState.APPROVED)
+    asked = agent.workbench.request_approval(_build_call(agent, tool, arguments))
+    return ApprovalResult(id=asked.id, state=asked.state)
 
 
 def _must_ask(agent: Agent, tool: Tool) -> bool:
     decision = agent.workbench.approval_decision(tool.name, tool.risk)
     if decision is Decision.DENY:
-        raise _denied(tool.name, "The approval policy denies it")
+        raise _approval_denied_error(tool.name, "The approval policy denies it")
     return decision is Decision.ASK and agent.approvals != "auto"
 
 
-def _call(agent: Agent, tool: Tool, arguments: Any) -> Call:
+def _build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:
     return agent.workbench.approval_call(tool.name, arguments.model_dump(mode="json"))
 
 
-def _elicits(context: ServerRequestContext[Any, Any]) -> bool:
+def _can_elicit(context: ServerRequestContext[Any, Any]) -> bool:
     """Whether the client can show its user a form. A bare `elicitation: {}` means yes; one with only `url` means no."""
     capabilities = context.session.client_capabilities
     offered = capabilities.elicitation if capabilities is not None else None
     return offered is not None and (offered.form is not None or offered.url is None)
 
 
-async def _answer(
+async def _ask_client(
     context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams, asked: Approval
 ) -> types.ElicitResult | types.InputRequiredResult | None:
     """The user's choice, or the question for clients that take it in a result and repeat the call with the answer."""
-    form = types.ElicitRequestFormParams(message="\n".join(asked.question), requested_schema=_form(asked))
+    form = types.ElicitRequestFormParams(message="\n".join(asked.question), requested_schema=_build_form(asked))
     if not is_version_at_least(context.protocol_version, _IN_RESULT):
-        return await _asked_now(context, form)
+        return await _elicit_answer(context, form)
     given = (params.input_responses or {}).get(asked.id)  # answers to other questions do not count
     if isinstance(given, types.ElicitResult):
         return given
     return types.InputRequiredResult(input_requests={asked.id: types.ElicitRequest(params=form)})
 
 
-async def _asked_now(
+async def _elicit_answer(
     context: ServerRequestContext[Any, Any], form: types.ElicitRequestFormParams
 ) -> types.ElicitResult | None:
     """The answer. None if the client fails or is gone: the request stays pending and the command line can answer it."""
@@ -143,23 +143,23 @@ async def _asked_now(
         return None
 
 
-def _form(asked: Approval) -> dict[str, Any]:
+def _build_form(asked: Approval) -> dict[str, Any]:
     choices = [_ONCE, *([_TASK] if asked.task_id else []), _DENY]
     answer = {"type": "string", "title": "Your decision", "enum": choices, "default": _DENY}
     return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
 
 
-def _decide(agent: Agent, asked: Approval, answer: types.ElicitResult) -> None:
+def _record_answer(agent: Agent, asked: Approval, answer: types.ElicitResult) -> None:
     given = (answer.content or {}).get("answer") if answer.action == "accept" else None
     chosen = given if isinstance(given, str) else ""
     approved = chosen in {_ONCE, _TASK} and not (chosen == _TASK and asked.task_id is None)
     scope = ApprovalScope.TASK if approved and chosen == _TASK else ApprovalScope.ONCE
     if answer.action == "cancel":
-        raise _required(asked)  # no decision was made: the request stays pending
+        raise _approval_required_error(asked)  # no decision was made: the request stays pending
     agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
 
 
-def _required(asked: Approval) -> SandboxError:
+def _approval_required_error(asked: Approval) -> SandboxError:
     return SandboxError(
         ErrorCode.APPROVAL_REQUIRED,
         f"A person has to approve {asked.tool}",
@@ -168,11 +168,11 @@ def _required(asked: Approval) -> SandboxError:
     )
 
 
-def _denied(tool: str, why: str) -> SandboxError:
+def _approval_denied_error(tool: str, why: str) -> SandboxError:
     return SandboxError(
         ErrorCode.APPROVAL_DENIED, f"{tool} was not approved", details=why, hint="Do without it, or ask the person."
     )
 
 
-async def _thread(agent: Agent, work: Any) -> Any:
+async def _run_in_thread(agent: Agent, work: Any) -> Any:
     return await anyio.to_thread.run_sync(work, limiter=agent.threads)

@@ -9,7 +9,7 @@ from mcp.server.context import ServerRequestContext
 
 from sandbox.models import Caller
 from sandbox.text import one_line
-from sandbox.workbench.controller.callers import clipped
+from sandbox.workbench.controller.callers import clip_text
 
 _SESSION_HEADER = "mcp-session-id"
 _CHARS = 1000
@@ -26,14 +26,14 @@ def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str
     session = request.headers.get(_SESSION_HEADER, "") if request is not None else ""
     return user.model_copy(
         update={
-            "client": _brief(info.name) if info else "",
-            "client_version": _brief(info.version) if info else "",
+            "client": _clip(info.name) if info else "",
+            "client_version": _clip(info.version) if info else "",
             "transport": "stdio" if request is None else "http",
             "session": hashlib.sha256(session.encode()).hexdigest()[:32] if session else server,
         }
     )
 
 
-def _brief(text: str) -> str:
+def _clip(text: str) -> str:
     """Cut the text before processing it: a client may send megabytes with every call."""
-    return clipped(one_line(text[:_CHARS]))
+    return clip_text(one_line(text[:_CHARS]))

@@ -37,14 +37,14 @@ def _stdio(launch: Launch) -> dict[str, Any]:
     return {"command": launch.command, "args": list(launch.arguments), **env}
 
 
-def _servers(key: str, **more: object) -> Callable[[Launch], str]:
+def _json_snippet(key: str, **more: object) -> Callable[[Launch], str]:
     def snippet(launch: Launch) -> str:
         return json.dumps({key: {NAME: {**_stdio(launch), **more}}}, indent=2)
 
     return snippet
 
 
-def _codex(launch: Launch) -> str:
+def _codex_snippet(launch: Launch) -> str:
     env = ", ".join(f"{_toml(name)} = {_toml(value)}" for name, value in launch.env.items())
     lines = [
         f"[mcp_servers.{NAME}]",
@@ -65,11 +65,11 @@ def _toml(text: str) -> str:
 CLIENTS = {
     "claude": Client(
         "claude_desktop_config.json, or .mcp.json of a project for Claude Code",
-        _servers("mcpServers", timeout=TOOL_TIMEOUT_S * 1000),
+        _json_snippet("mcpServers", timeout=TOOL_TIMEOUT_S * 1000),
     ),
-    "cursor": Client("~/.cursor/mcp.json, or .cursor/mcp.json of a project", _servers("mcpServers")),
+    "cursor": Client("~/.cursor/mcp.json, or .cursor/mcp.json of a project", _json_snippet("mcpServers")),
     "vscode": Client(
-        ".vscode/mcp.json of a project, or `MCP: Open User Configuration`", _servers("servers", type="stdio")
+        ".vscode/mcp.json of a project, or `MCP: Open User Configuration`", _json_snippet("servers", type="stdio")
     ),
-    "codex": Client("~/.codex/config.toml", _codex),
+    "codex": Client("~/.codex/config.toml", _codex_snippet),
 }

@@ -23,28 +23,28 @@ class Input(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Nothing(Input):
+class NoInput(Input):
     """No arguments."""
 
 
-class Clone(Input):
+class CloneInput(Input):
     url: Line = Field(description="https or ssh address of the repository.")
 
 
-class Fetch(Input):
+class FetchInput(Input):
     url: Line = Field(description="https or ssh address of the repository.")
     ref: Line = Field("HEAD", description="Branch, tag or full commit id.")
     subpath: Path | None = Field(None, description="Only this directory of it.")
 
 
-class Map(Input):
+class MapInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
     token_budget: int = Field(1500, ge=1, le=100_000, description="Maximum tokens of the map, 4 characters each.")
     include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False, description="Only these paths.")
 
 
-class CreateTask(Input):
+class CreateTaskInput(Input):
     repo_id: RepoId
     prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
@@ -54,33 +54,33 @@ class CreateTask(Input):
     )
 
 
-class ListTasks(Input):
+class ListTasksInput(Input):
     repo_id: RepoId | None = None
 
 
-class CloseTask(Input):
+class CloseTaskInput(Input):
     task_id: TaskId
     delete_worktree: bool = Field(False, description="Delete its files too; refused if they have changes.")
     discard: bool = Field(False, description="With delete_worktree: lose uncommitted changes.")
 
 
-class OfTask(Input):
+class TaskInput(Input):
     task_id: TaskId
 
 
-class Diff(Input):
+class DiffInput(Input):
     task_id: TaskId
     against: Literal["base", "head"] = Field("base", description="The task's base commit or its last commit.")
 
 
-class ReadFile(Input):
+class ReadFileInput(Input):
     task_id: TaskId
     path: Path
     start_line: int | None = Field(None, ge=1, description="From 1.")
     end_line: int | None = Field(None, ge=1, description="Inclusive.")
 
 
-class Search(Input):
+class SearchInput(Input):
     task_id: TaskId
     pattern: Line | None = Field(None, description="Text, or a regular expression with regex=true.")
     glob: Line | None = Field(None, description="Only these paths; without pattern: list them.")
@@ -88,7 +88,7 @@ class Search(Input):
     max_results: int = Field(200, ge=1, le=2000)
 
 
-class ApplyPatch(Input):
+class ApplyPatchInput(Input):
     task_id: TaskId
     patch: Text = Field(description="A unified diff, one or several files, with a/ and b/ prefixes.")
     expected_hashes: dict[Path, Sha256 | None] = Field(
@@ -96,7 +96,7 @@ class ApplyPatch(Input):
     )
 
 
-class EditFile(Input):
+class EditFileInput(Input):
     task_id: TaskId
     path: Path
     old: Text = Field(description="Exact text, with white space, that occurs exactly once in the file.")
@@ -104,7 +104,7 @@ class EditFile(Input):
     expected_sha256: Sha256 = Field(description="The sha256 from reading it, or sha256_after of your last edit.")
 
 
-class WriteFile(Input):
+class WriteFileInput(Input):
     task_id: TaskId
     path: Path
     content: Text
@@ -113,36 +113,36 @@ class WriteFile(Input):
     )
 
 
-class ListChecks(Input):
+class ListChecksInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
 
 
 WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run continues after.")]
-Run = Annotated[Line, Field(description="run_id of a run, from space_repo_run_check or space_repo_verify.")]
+RunId = Annotated[Line, Field(description="run_id of a run, from space_repo_run_check or space_repo_verify.")]
 
 
-class RunCheck(Input):
+class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
     wait_s: WaitS = 45.0
 
 
-class Verify(Input):
+class VerifyInput(Input):
     task_id: TaskId
     wait_s: WaitS = 45.0
 
 
-class WaitRun(Input):
-    run_id: Run
+class WaitRunInput(Input):
+    run_id: RunId
     wait_s: WaitS = 45.0
 
 
-class StopRun(Input):
-    run_id: Run
+class StopRunInput(Input):
+    run_id: RunId
 
 
-class ReadLog(Input):
+class ReadLogInput(Input):
     run_id: Line = Field(description="From space_repo_run_check or space_repo_verify.")
     stream: Literal["stdout", "stderr"] = "stdout"
     pattern: Line | None = Field(None, description="Perl-compatible regular expression: return matching lines.")
@@ -150,12 +150,12 @@ class ReadLog(Input):
     end_line: int | None = Field(None, ge=1, description="Inclusive.")
 
 
-class Commit(Input):
+class CommitInput(Input):
     task_id: TaskId
     message: Annotated[str, Field(max_length=64 * 1024)]
 
 
-class OpenPullRequest(Input):
+class OpenPullRequestInput(Input):
     task_id: TaskId
     title: Annotated[str, Field(max_length=1000)] = Field(
         description="At most 200 characters; empty: first line of the first commit. For a draft use `draft`."
@@ -166,27 +166,27 @@ class OpenPullRequest(Input):
     draft: bool = Field(True, description="False: ready for review; needs a verified tree.")
 
 
-class TakeSnapshot(Input):
+class SnapshotInput(Input):
     task_id: TaskId
     label: Annotated[str, Field(max_length=200)] = ""
 
 
-class Clean(Input):
+class CleanInput(Input):
     task_id: TaskId
     without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New files and folders to delete.")
 
 
-class Restore(Input):
+class RestoreInput(Input):
     task_id: TaskId
     snapshot: Line = Field(description="The id of a snapshot, or 'head' or 'base'.")
 
 
-class Fork(Input):
+class ForkInput(Input):
     task_id: TaskId
     snapshot: Line | None = Field(None, description="Default: the current working state.")
     prompt: Prompt | None = None
 
 
-class RequestApproval(Input):
+class RequestApprovalInput(Input):
     tool: Line = Field(description="The name of the tool.")
     arguments: dict[str, Any] = Field(description="Exactly the arguments it will be called with.")

@@ -29,10 +29,10 @@ from sandbox.version import __version__
 
 KEPT_BY_CLIENTS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 _FLAGS = (("-I",), ("-E", "-P"))
-_NOWHERE = {"PYTHONPATH": "", "PYTHONHOME": "", "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
+_ISOLATION = {"PYTHONPATH": "", "PYTHONHOME": "", "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_WORDS = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DBUS_SESSION_BUS_ADDRESS", *_PROXIES)
-_PATHS = (
+_PLAIN_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DBUS_SESSION_BUS_ADDRESS", *_PROXIES)
+_PATH_VARIABLES = (
     "DOCKER_CONFIG",
     "DOCKER_CERT_PATH",
     "XDG_CONFIG_HOME",
@@ -40,7 +40,7 @@ _PATHS = (
     "REQUESTS_CA_BUNDLE",
     "SSL_CERT_FILE",
 )
-_AGENT = "SSH_AUTH_SOCK"
+_SSH_AGENT = "SSH_AUTH_SOCK"
 _SECRET = "it is a secret; store it with `sandbox credentials set`"  # noqa: S105 - about secrets
 _PER_LOGIN = "it changes with each login; a key file does not: `sandbox credentials set --ssh-key`"
 _PROBE = "import sandbox.cli.app; print(sandbox.__file__)"
@@ -57,7 +57,7 @@ class Launch:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def launch(home: Path | None, interpreter: str, script: str, environ: Mapping[str, str]) -> Launch:
+def build_launch(home: Path | None, interpreter: str, script: str, environ: Mapping[str, str]) -> Launch:
     """How to start the server of `home` (None: the default home), with the settings of `environ`.
 
     `interpreter`, `script`: those of this process. Starts each once or twice. Raises: `invalid_input` when neither
@@ -65,8 +65,8 @@ def launch(home: Path | None, interpreter: str, script: str, environ: Mapping[st
     """
     command, *arguments = find_command(interpreter, script, environ)
     words = ("--home", str(home), "mcp") if home else ("mcp",)
-    env, left_out = carry(environ)
-    isolation = {} if arguments else _NOWHERE
+    env, left_out = split_environment(environ)
+    isolation = {} if arguments else _ISOLATION
     return Launch(command, (*arguments, *words), {**env, **isolation}, left_out)
 
 
@@ -74,10 +74,10 @@ def find_command(interpreter: str, script: str, environ: Mapping[str, str]) -> l
     """The first command that starts this installation, and no other. A command of one word is a script."""
     reduced = {name: environ[name] for name in KEPT_BY_CLIENTS if name in environ}
     for flags in _FLAGS if interpreter else ():
-        if _is_this(_answer([interpreter, *flags, "-c", _PROBE], reduced)):
+        if _is_this_package(_output_of([interpreter, *flags, "-c", _PROBE], reduced)):
             return [interpreter, *flags, "-m", "sandbox"]
     path = Path(script).absolute()
-    if path.is_file() and _answer([str(path), "--version"], {**reduced, **_NOWHERE}).endswith(f" {__version__}"):
+    if path.is_file() and _output_of([str(path), "--version"], {**reduced, **_ISOLATION}).endswith(f" {__version__}"):
         return [str(path)]
     raise SandboxError(
         ErrorCode.INVALID_INPUT,
@@ -87,11 +87,11 @@ def find_command(interpreter: str, script: str, environ: Mapping[str, str]) -> l
     )
 
 
-def _is_this(printed: str) -> bool:
+def _is_this_package(printed: str) -> bool:
     return bool(printed) and Path(printed).resolve() == Path(package or "").resolve()
 
 
-def _answer(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     """What a command prints; '' if it fails."""
     try:
         ended = subprocess.run(  # noqa: S603 - this process's own interpreter or script
@@ -102,23 +102,23 @@ def _answer(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     return ended.stdout.decode(errors="replace").strip() if ended.returncode == 0 else ""
 
 
-def carry(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Variables for the snippet, and those left out of it with the reason. Pure."""
     env: dict[str, str] = {}
     left_out = {name: _SECRET for name in TOKEN_VARIABLES if environ.get(name)}
-    for name, value in _settings(environ):
+    for name, value in _relevant_variables(environ):
         if "@" in value and ("://" in value or name in _PROXIES):
             left_out[name] = "its value may hold a password or token"
         elif not value.isprintable():
             left_out[name] = "its value has characters that a configuration cannot hold"
-        elif name == _AGENT and not value.startswith(f"{environ.get('XDG_RUNTIME_DIR') or None}/"):
+        elif name == _SSH_AGENT and not value.startswith(f"{environ.get('XDG_RUNTIME_DIR') or None}/"):
             left_out[name] = _PER_LOGIN
         else:
-            env[name] = str(Path(value).absolute()) if name in _PATHS else value
+            env[name] = str(Path(value).absolute()) if name in _PATH_VARIABLES else value
     return env, left_out
 
 
-def _settings(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _relevant_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name in sorted(environ):
-        if environ[name] and (name in (*_WORDS, *_PATHS, _AGENT) or is_setting(name)):
+        if environ[name] and (name in (*_PLAIN_VARIABLES, *_PATH_VARIABLES, _SSH_AGENT) or is_setting(name)):
             yield name, environ[name]

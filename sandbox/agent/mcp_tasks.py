@@ -23,7 +23,7 @@ from sandbox.workbench import Workbench
 EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_MS = 2000
 
-Answer = Callable[[BackgroundRun], types.CallToolResult]
+BuildResult = Callable[[BackgroundRun], types.CallToolResult]
 """Builds the result of the tool that started a run, from the run once it has ended."""
 
 
@@ -39,7 +39,7 @@ class UpdateParams(TaskParams):
     input_responses: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: each model has its own
 
 
-def takes_tasks(context: ServerRequestContext[Any, Any]) -> bool:
+def accepts_tasks(context: ServerRequestContext[Any, Any]) -> bool:
     """Whether the client declared the extension on this request."""
     capabilities = context.session.client_capabilities
     return bool(capabilities and capabilities.extensions and EXTENSION in capabilities.extensions)
@@ -51,7 +51,7 @@ def make_handle(run: BackgroundRun) -> dict[str, Any]:
 
 
 def get_task(
-    workbench: Workbench, run_id: str, answer: Answer, failure: Callable[[SandboxError], Any]
+    workbench: Workbench, run_id: str, answer: BuildResult, failure: Callable[[SandboxError], Any]
 ) -> dict[str, Any]:
     """The state of a run, with the result of its tool once it has ended. Raises: `MCPError` for an unknown run."""
     try:
@@ -59,7 +59,7 @@ def get_task(
     except SandboxError as error:
         if error.code is ErrorCode.NOT_FOUND:
             raise MCPError(types.INVALID_PARAMS, error.brief) from error
-        return {**_times(run_id, datetime.now(UTC), 0.0), "status": "completed", "result": _dump(failure(error))}
+        return {**_task_fields(run_id, datetime.now(UTC), 0.0), "status": "completed", "result": _dump(failure(error))}
     if run.state == "running":
         return {**_describe(run), "status": "working"}
     return {**_describe(run), "status": "completed", "result": _dump(answer(run))}
@@ -79,12 +79,12 @@ def _describe(run: BackgroundRun) -> dict[str, Any]:
     what = run.check_id or run.operation
     queue = f", number {run.queue_position} in the queue" if run.queue_position else ""
     return {
-        **_times(run.run_id, run.started_at, run.elapsed_s),
+        **_task_fields(run.run_id, run.started_at, run.elapsed_s),
         "statusMessage": f"{what}: {run.elapsed_s:.0f} s{queue}",
     }
 
 
-def _times(run_id: str, started_at: datetime, elapsed_s: float) -> dict[str, Any]:
+def _task_fields(run_id: str, started_at: datetime, elapsed_s: float) -> dict[str, Any]:
     updated_at = started_at + timedelta(seconds=elapsed_s)
     return {
         "taskId": run_id,

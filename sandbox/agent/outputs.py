@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from sandbox.models import ApprovalState, Cause, Check, FailedTest, Model, Repository, Sparse, Task, Verdict
+from sandbox.models import ApprovalState, Cause, Check, FailedTest, Model, Repository, SparseModel, Task, Verdict
 
 
 class Repositories(Model):
     repositories: tuple[Repository, ...]
 
 
-class OneTask(Model):
+class TaskResult(Model):
     task: Task
 
 
@@ -30,7 +30,7 @@ class Checks(Model):
 RunState = Literal["running", "finished"]
 
 
-class RunUsage(Sparse):
+class RunUsage(SparseModel):
     """The resources a check used, as far as this host measures them. The limits are those of the check."""
 
     cpu_time_s: float | None = None
@@ -55,7 +55,7 @@ class TestCounts(Model):
     skipped: int
 
 
-class RunResult(Sparse):
+class RunResult(SparseModel):
     """A run as shown to an agent: the most important fields first, only fields that an agent uses.
 
     Tails and `truncated` are absent when the run passed; `space_repo_read_log` has all output. While `state` is
@@ -93,7 +93,7 @@ class RunResult(Sparse):
     runtime: str | None = None
 
 
-class VerifyResult(Sparse):
+class VerifyResult(SparseModel):
     """The result of a verification: whether every required check passed on `tree`, and the runs in order.
 
     While `state` is `running`: its progress, as in a `RunResult`.
@@ -113,7 +113,7 @@ class VerifyResult(Sparse):
     last_lines: tuple[str, ...] | None = None
 
 
-class WaitedRun(RunResult):
+class WaitRunResult(RunResult):
     """A `RunResult`, or the fields of a `VerifyResult`, depending on which tool started the run."""
 
     verified: bool | None = None
@@ -121,7 +121,7 @@ class WaitedRun(RunResult):
     differences: tuple[str, ...] | None = None
 
 
-class RequestedApproval(Model):
+class ApprovalResult(Model):
     """`state` is `approved` when no person needs to be asked."""
 
     id: str

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import SandboxError
-from sandbox.text import neutral
+from sandbox.text import neutralise
 from sandbox.workbench import Workbench
 
 NAME = "repository-workbench"
@@ -89,19 +89,21 @@ async def get_prompt(
     if params.name != NAME:
         raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:100]!r}")
     owner = (params.arguments or {}).get("owner")
-    text = TEXT + (await anyio.to_thread.run_sync(_checks, workbench, owner) if owner else "")
+    text = TEXT + (await anyio.to_thread.run_sync(_describe_checks, workbench, owner) if owner else "")
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description="How to work on repositories with these tools", messages=[message])
 
 
-def _checks(workbench: Workbench, owner: str) -> str:
+def _describe_checks(workbench: Workbench, owner: str) -> str:
     try:
         found = workbench.checks(owner)
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, error.brief) from error
-    lines = [f"- {c.id}: {neutral(c.label)}{_requires(c.requires)}, at most {c.timeout_s:g} s" for c in found]
+    lines = [
+        f"- {c.id}: {neutralise(c.label)}{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s" for c in found
+    ]
     return f"\nChecks of {owner}\n" + ("\n".join(lines) or "- none: its profile has no checks") + "\n"
 
 
-def _requires(ids: tuple[str, ...]) -> str:
+def _describe_requirements(ids: tuple[str, ...]) -> str:
     return f" (after {', '.join(ids)})" if ids else ""

@@ -13,9 +13,9 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.errors import SandboxError
-from sandbox.text import neutral
+from sandbox.text import neutralise
 from sandbox.workbench import Workbench
 
 MAX_CHARS = 256 * 1024
@@ -57,13 +57,13 @@ async def list_templates(
     return types.ListResourceTemplatesResult(resource_templates=[journal, log])
 
 
-async def read(
+async def read_resource(
     workbench: Workbench, home: Path, _context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult:
     """Read one resource. Raises: `MCPError` for an unknown one."""
     uri = str(params.uri)
     try:
-        text = await anyio.to_thread.run_sync(_text_of(workbench, home, uri))
+        text = await anyio.to_thread.run_sync(_reader_for(workbench, home, uri))
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, error.brief) from error
     cut = (
@@ -80,28 +80,28 @@ def _type_of(uri: str) -> str:
     return "application/x-ndjson" if uri.endswith("/journal") else "text/plain"
 
 
-def _text_of(workbench: Workbench, home: Path, uri: str) -> Callable[[], str]:
+def _reader_for(workbench: Workbench, home: Path, uri: str) -> Callable[[], str]:
     if found := _JOURNAL.fullmatch(uri):
-        return partial(_journal, workbench, found[1])
+        return partial(_read_journal, workbench, found[1])
     if found := _LOG.fullmatch(uri):
         stream: Literal["stdout", "stderr"] = "stdout" if found[3] == "stdout" else "stderr"
-        return partial(_log, workbench, found[1], found[2], stream)
+        return partial(_read_log, workbench, found[1], found[2], stream)
     if (found := _POLICY.fullmatch(uri)) and found[1] in _POLICIES:
-        return partial(_policy, home, found[1])
+        return partial(_read_policy, home, found[1])
     raise MCPError(
         types.INVALID_PARAMS, "There is no such resource; resources/list and resources/templates/list list all"
     )
 
 
-def _log(workbench: Workbench, task_id: str, run_id: str, stream: Literal["stdout", "stderr"]) -> str:
+def _read_log(workbench: Workbench, task_id: str, run_id: str, stream: Literal["stdout", "stderr"]) -> str:
     return workbench.run_log(task_id, run_id, stream).content
 
 
-def _journal(workbench: Workbench, task_id: str) -> str:
+def _read_journal(workbench: Workbench, task_id: str) -> str:
     return "".join(f"{entry.model_dump_json()}\n" for entry in workbench.log(task_id))
 
 
-def _policy(home: Path, name: str) -> str:
+def _read_policy(home: Path, name: str) -> str:
     """The shipped policy, followed by the operator's if there is one."""
-    paths = (resources("policies") / f"{name}.toml", home / "policies" / f"{name}.toml")
-    return "\n".join(neutral(path.read_text(encoding="utf-8", errors="replace")) for path in paths if path.is_file())
+    paths = (find_resources("policies") / f"{name}.toml", home / "policies" / f"{name}.toml")
+    return "\n".join(neutralise(path.read_text(encoding="utf-8", errors="replace")) for path in paths if path.is_file())

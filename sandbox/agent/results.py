@@ -16,20 +16,20 @@ from typing import Any
 import mcp_types as types
 from pydantic import BaseModel
 
-from sandbox.agent.tool_hints import for_agents
+from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
 from sandbox.models import FileContent
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 BUDGET_BYTES = 50 * 1024
 _CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 _NOTICE_BYTES = 512  # part of the budget that is reserved for the notice about a cut
 
 
-def success(tool: Tool, found: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
+def success(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
     """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
-    document = _safe(_shielded(found).model_dump(mode="json"))
+    document = _neutralise(_encode_if_control(result).model_dump(mode="json"))
     text, omitted = _shorten(document, tool.cut_fields, budget_bytes - _NOTICE_BYTES)
     content = [types.TextContent(type="text", text=text)]
     if omitted:
@@ -41,37 +41,37 @@ def success(tool: Tool, found: BaseModel, budget_bytes: int = BUDGET_BYTES) -> t
 
 def failure(error: SandboxError, home: Path) -> types.CallToolResult:
     """A typed error as content, without paths of this host, and with tools in place of the commands in its hint."""
-    payload = _safe(error.payload())
-    payload["error"]["hint"] = for_agents(payload["error"]["hint"])
+    payload = _neutralise(error.payload())
+    payload["error"]["hint"] = replace_commands(payload["error"]["hint"])
     text = _json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME")
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=True
     )
 
 
-def _shielded(found: BaseModel) -> BaseModel:
-    if not isinstance(found, FileContent) or found.encoding != "utf-8" or not _CONTROL.search(found.content):
-        return found
-    encoded = base64.b64encode(found.content.encode("utf-8", "surrogateescape")).decode()
-    return found.model_copy(update={"content": encoded, "encoding": "base64"})
+def _encode_if_control(result: BaseModel) -> BaseModel:
+    if not isinstance(result, FileContent) or result.encoding != "utf-8" or not _CONTROL.search(result.content):
+        return result
+    encoded = base64.b64encode(result.content.encode("utf-8", "surrogateescape")).decode()
+    return result.model_copy(update={"content": encoded, "encoding": "base64"})
 
 
-def _safe(value: Any, name: str = "") -> Any:
+def _neutralise(value: Any, name: str = "") -> Any:
     """Neutralise control sequences in every text except a file's content."""
     if isinstance(value, dict):
-        return {key: _safe(entry, key) for key, entry in value.items()}
+        return {key: _neutralise(entry, key) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_safe(entry, name) for entry in value]
-    return neutral(value) if isinstance(value, str) and name != "content" else value
+        return [_neutralise(entry, name) for entry in value]
+    return neutralise(value) if isinstance(value, str) and name != "content" else value
 
 
-def _shorten(document: dict[str, Any], fields: tuple[str, ...], most: int) -> tuple[str, dict[str, int]]:
+def _shorten(document: dict[str, Any], fields: tuple[str, ...], max_bytes: int) -> tuple[str, dict[str, int]]:
     """Cut the longest field until the JSON fits. Returns it, and how many characters or entries of each are cut.
 
     `runs.stdout_tail` means that field in each run; such fields are cut before any whole entry is left out.
     """
     omitted: dict[str, int] = {}
-    while (excess := len(text := _json(document)) - most) > 0:
+    while (excess := len(text := _json(document)) - max_bytes) > 0:
         holder, name = _longest(document, [f for f in fields if "." in f]) or _longest(document, fields) or ({}, "")
         if not name:
             break

@@ -14,7 +14,7 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 FAILURES = 20
 """Maximum of one run; its report has the total number."""
 
-_AS_THEY_ARE = (
+_COPIED_FIELDS = (
     *("verdict", "exit_code", "signal", "stdout_bytes", "stderr_bytes", "run_id", "check_id", "task_id", "started_at"),
     *("wall_time_s", "tree", "clean_room", "cached", "image_digest", "runtime"),
 )
@@ -22,46 +22,46 @@ _AS_THEY_ARE = (
 
 def run_result(run: CheckRun) -> RunResult:
     """One check run. Pure."""
-    plain: dict[str, Any] = {name: getattr(run, name) for name in _AS_THEY_ARE}
+    plain: dict[str, Any] = {name: getattr(run, name) for name in _COPIED_FIELDS}
     return RunResult(
         **plain,
-        **({} if run.verdict is Verdict.PASSED else _what_went_wrong(run)),
-        report=_counts(run.report),
+        **({} if run.verdict is Verdict.PASSED else _failure_fields(run)),
+        report=_test_counts(run.report),
         usage=_usage_of(run.usage),
     )
 
 
-def answer_of(found: BackgroundRun, shape: type[AnswerT]) -> AnswerT:
+def build_answer(run: BackgroundRun, model: type[AnswerT]) -> AnswerT:
     """A background run as the result model of its tool: its progress, or its result. Pure."""
-    common = {"run_id": found.run_id, "task_id": found.task_id, "state": found.state}
-    if found.state == "running":
+    common = {"run_id": run.run_id, "task_id": run.task_id, "state": run.state}
+    if run.state == "running":
         fields = ("check_id", "elapsed_s", "deadline_s", "queue_position")
-        return shape(**common, **{name: getattr(found, name) for name in fields}, last_lines=found.last_lines or None)
-    if found.verification is not None:
-        return shape(**common, **_verified(found.verification))
-    return shape(**{**dict(run_result(found.runs[-1])), **common})
+        return model(**common, **{name: getattr(run, name) for name in fields}, last_lines=run.last_lines or None)
+    if run.verification is not None:
+        return model(**common, **_verification_fields(run.verification))
+    return model(**{**dict(run_result(run.runs[-1])), **common})
 
 
-def _verified(found: Verification) -> dict[str, Any]:
+def _verification_fields(found: Verification) -> dict[str, Any]:
     runs = tuple(map(run_result, found.runs))
     return {"verified": found.verified, "runs": runs, "tree": found.tree, "differences": found.differences or None}
 
 
-def _what_went_wrong(run: CheckRun) -> dict[str, Any]:
+def _failure_fields(run: CheckRun) -> dict[str, Any]:
     return {
         "cause": run.cause,
         "failures": run.failures[:FAILURES] or None,
         "truncated": run.truncated,
-        **_tail("stdout", run.stdout_tail, run.stdout_shown_from_byte),
-        **_tail("stderr", run.stderr_tail, run.stderr_shown_from_byte),
+        **_tail_fields("stdout", run.stdout_tail, run.stdout_shown_from_byte),
+        **_tail_fields("stderr", run.stderr_tail, run.stderr_shown_from_byte),
     }
 
 
-def _tail(stream: str, text: str, start: int | None) -> dict[str, Any]:
+def _tail_fields(stream: str, text: str, start: int | None) -> dict[str, Any]:
     return {f"{stream}_tail": text, f"{stream}_shown_from_byte": start} if text else {}
 
 
-def _counts(report: Report | None) -> TestCounts | None:
+def _test_counts(report: Report | None) -> TestCounts | None:
     return None if report is None else TestCounts(**report.model_dump(exclude={"failed"}))
 
 

@@ -20,8 +20,8 @@ _NULL = {"type": "null"}
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The input schema of a tool, with the field descriptions."""
     schema = model.model_json_schema()
-    fields = {name: _plain(field) for name, field in schema.pop("properties", {}).items()}
-    return {**_plain(schema), "properties": fields}
+    fields = {name: _strip_keys(field) for name, field in schema.pop("properties", {}).items()}
+    return {**_strip_keys(schema), "properties": fields}
 
 
 def result_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -32,18 +32,18 @@ def result_schema(model: type[BaseModel]) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": schema.get("required", [])}
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+def _strip_keys(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove keys that an agent does not need. Nullable stays an `anyOf` branch: clients warn about a list of types."""
     found = {key: value for key, value in schema.items() if key not in _NEEDLESS | {"description", "anyOf"}}
-    options = [_plain(option) for option in schema.get("anyOf", ()) if option != _NULL]
+    options = [_strip_keys(option) for option in schema.get("anyOf", ()) if option != _NULL]
     if options:
         found["anyOf"] = [*options, *([_NULL] if _NULL in schema["anyOf"] else [])]
     if "default" in found and found["default"] is None:
         del found["default"]
     if isinstance(more := found.get("additionalProperties"), dict):
-        found["additionalProperties"] = _plain(more)
+        found["additionalProperties"] = _strip_keys(more)
     if isinstance(items := found.get("items"), dict):
-        found["items"] = _plain(items)
+        found["items"] = _strip_keys(items)
     return found | ({"description": schema["description"]} if "description" in schema else {})
 
 

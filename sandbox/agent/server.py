@@ -31,14 +31,14 @@ from pydantic import BaseModel, ValidationError
 
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.agent import Agent
-from sandbox.agent.outputs import RequestedApproval, WaitedRun
+from sandbox.agent.outputs import ApprovalResult, WaitRunResult
 from sandbox.agent.results import failure, success
-from sandbox.agent.run_results import answer_of
+from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
-from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Request, Tool
+from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
-from sandbox.text import shown
+from sandbox.text import decode_for_display
 from sandbox.version import __version__
 from sandbox.workbench import Watch
 
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 _Context = ServerRequestContext[Any, Any]
 
 
-class _Announcing(Server[Any]):
+class _ListChangingServer(Server[Any]):
     """Declares `tools.listChanged` on every transport; the SDK's session transports create their options without it."""
 
     def create_initialization_options(
@@ -70,7 +70,7 @@ class _Announcing(Server[Any]):
 
 def make_server(agent: Agent) -> Server[Any]:
     """The MCP server of one agent surface, for any transport."""
-    server = _Announcing(
+    server = _ListChangingServer(
         "space-sandbox",
         version=__version__,
         title="Space Sandbox",
@@ -82,7 +82,7 @@ def make_server(agent: Agent) -> Server[Any]:
         on_get_prompt=partial(prompt.get_prompt, agent.workbench),
         on_list_resources=resources.list_resources,
         on_list_resource_templates=resources.list_templates,
-        on_read_resource=partial(resources.read, agent.workbench, agent.home),
+        on_read_resource=partial(resources.read_resource, agent.workbench, agent.home),
         on_subscriptions_listen=ListenHandler(agent.announcer.bus),
     )
     server.extensions[mcp_tasks.EXTENSION] = {}
@@ -93,27 +93,27 @@ def make_server(agent: Agent) -> Server[Any]:
 
 
 async def _get_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _allowed_unasked(agent, context, WAIT_RUN)
+    allowed = _permit_without_asking(agent, context, WAIT_RUN)
 
     def answer(run: BackgroundRun) -> types.CallToolResult:
-        return success(TOOLS[WAIT_RUN], answer_of(run, WaitedRun), agent.budget_bytes)
+        return success(TOOLS[WAIT_RUN], build_answer(run, WaitRunResult), agent.budget_bytes)
 
     work = partial(mcp_tasks.get_task, allowed.workbench, params.task_id, answer, partial(failure, home=agent.home))
     return await anyio.to_thread.run_sync(work, limiter=agent.threads)
 
 
 async def _cancel_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _allowed_unasked(agent, context, STOP_RUN)
+    allowed = _permit_without_asking(agent, context, STOP_RUN)
     work = partial(mcp_tasks.cancel_task, allowed.workbench, params.task_id)
     return await anyio.to_thread.run_sync(work, limiter=agent.check_threads)
 
 
-def _allowed_unasked(agent: Agent, context: _Context, name: str) -> Agent:
+def _permit_without_asking(agent: Agent, context: _Context, name: str) -> Agent:
     """A protocol request needs the permission of the tool it replaces. Raises: `MCPError`."""
     try:
         if not agent.offers(TOOLS[name].preset):
             raise SandboxError(ErrorCode.NOT_FOUND, "There is no such task")
-        return agent.allowed(context, approval.require_unasked(agent, TOOLS[name]))
+        return agent.with_permission(context, approval.permit_without_asking(agent, TOOLS[name]))
     except SandboxError as error:
         raise MCPError(types.INVALID_REQUEST, f"{error.brief}. {error.hint}") from error
 
@@ -126,14 +126,14 @@ async def _list_tools(
     agent: Agent, context: _Context, _params: types.PaginatedRequestParams | None
 ) -> types.ListToolsResult:
     everything = agent.offers(Preset.DISCOVER)
-    agent.announcer.shown(context, everything)
-    await agent.announcer.tell(context, everything)
+    agent.announcer.remember_list(context, everything)
+    await agent.announcer.notify_change(context, everything)
     tools = [t for t in TOOLS.values() if everything or t.preset is Preset.BOOTSTRAP]
-    return types.ListToolsResult(tools=[_described(tool) for tool in tools])
+    return types.ListToolsResult(tools=[_describe_tool(tool) for tool in tools])
 
 
 @cache
-def _described(tool: Tool) -> types.Tool:
+def _describe_tool(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description,
@@ -153,24 +153,24 @@ async def _call_tool(
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
     tool = TOOLS.get(params.name)
     if tool is None or not agent.offers(tool.preset):
-        await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
+        await agent.announcer.notify_change(context, agent.offers(Preset.DISCOVER))
         why = "tools/list has all" if tool is None else "it is listed once space_repo_clone has cloned a repository"
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; {why}")
-    agent = agent.serving(context)
+    agent = agent.for_call(context)
     try:
-        arguments = _validated(tool, params.arguments or {})
+        arguments = _validate_arguments(tool, params.arguments or {})
         if tool.name == REQUEST_APPROVAL:
             return success(tool, await _in_thread(agent.threads, partial(_request_approval, agent, arguments)))
-        allowed = await approval.require(agent, tool, arguments, context, params)
+        allowed = await approval.require_approval(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
-        found = await _run(agent.allowed(context, allowed.how), tool, arguments, context, allowed.state)
+        found = await _run(agent.with_permission(context, allowed.permission), tool, arguments, context, allowed.state)
         if tool.preset is Preset.BOOTSTRAP:
-            await agent.announcer.tell(context, agent.offers(Preset.DISCOVER))
+            await agent.announcer.notify_change(context, agent.offers(Preset.DISCOVER))
         if isinstance(found, BackgroundRun):
-            if found.state == "running" and tool.starts_run and mcp_tasks.takes_tasks(context):
+            if found.state == "running" and tool.starts_run and mcp_tasks.accepts_tasks(context):
                 return mcp_tasks.make_handle(found)
-            found = answer_of(found, tool.result_model)
+            found = build_answer(found, tool.result_model)
         return success(tool, found, agent.budget_bytes)
     except SandboxError as error:
         return failure(error, agent.home)
@@ -179,7 +179,7 @@ async def _call_tool(
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
 
 
-def _validated(tool: Tool, arguments: dict[str, Any]) -> Any:
+def _validate_arguments(tool: Tool, arguments: dict[str, Any]) -> Any:
     try:
         return tool.input_model.model_validate(arguments)
     except ValidationError as error:
@@ -192,33 +192,33 @@ def _validated(tool: Tool, arguments: dict[str, Any]) -> Any:
         ) from error
 
 
-def _request_approval(agent: Agent, wanted: Any) -> RequestedApproval:
-    tool = TOOLS.get(wanted.tool)
+def _request_approval(agent: Agent, arguments: Any) -> ApprovalResult:
+    tool = TOOLS.get(arguments.tool)
     if tool is None or tool.name == REQUEST_APPROVAL:
-        raise SandboxError(ErrorCode.NOT_FOUND, f"There is no tool {wanted.tool[:100]!r}")
-    return approval.request(agent, tool, _validated(tool, wanted.arguments))
+        raise SandboxError(ErrorCode.NOT_FOUND, f"There is no tool {arguments.tool[:100]!r}")
+    return approval.request_approval(agent, tool, _validate_arguments(tool, arguments.arguments))
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
     """Run the use-case in a thread. If the client cancels or disconnects, this still waits for the end."""
     if tool.waits:
-        return await _run_abandonable(agent, tool, arguments, context)
+        return await _run_cancellable(agent, tool, arguments, context)
     threads = agent.network_threads if tool.open_world else agent.threads  # a remote may be silent for minutes
-    return await _in_thread(threads, partial(tool.call, Request(agent.workbench, arguments, Watch(), state)))
+    return await _in_thread(threads, partial(tool.call, ToolCall(agent.workbench, arguments, Watch(), state)))
 
 
-async def _run_abandonable(agent: Agent, tool: Tool, arguments: Any, context: _Context) -> BaseModel:
+async def _run_cancellable(agent: Agent, tool: Tool, arguments: Any, context: _Context) -> BaseModel:
     """Run a call that may wait for long. It returns when the client cancels it; its run continues, or is stopped.
 
     Such calls have their own threads, so that waiting calls never block a short one.
     """
     ended, abandoned = threading.Event(), threading.Event()
-    watch = _watch(context, ended)
+    watch = _build_watch(context, ended)
     if agent.on_disconnect == "stop":
         watch = replace(watch, cancelled=abandoned.is_set)
-    request = Request(agent.workbench, arguments, watch, abandoned=abandoned.is_set)
+    request = ToolCall(agent.workbench, arguments, watch, is_cancelled=abandoned.is_set)
     async with anyio.create_task_group() as group:
-        group.start_soon(_tell_when_cancelled, ended, abandoned)
+        group.start_soon(_flag_when_cancelled, ended, abandoned)
         outcome = await anyio.to_thread.run_sync(_attempt, tool, request, limiter=agent.check_threads)
         ended.set()
         group.cancel_scope.cancel()
@@ -227,7 +227,7 @@ async def _run_abandonable(agent: Agent, tool: Tool, arguments: Any, context: _C
     return outcome
 
 
-async def _tell_when_cancelled(ended: threading.Event, abandoned: threading.Event) -> None:
+async def _flag_when_cancelled(ended: threading.Event, abandoned: threading.Event) -> None:
     try:
         await anyio.sleep_forever()
     finally:
@@ -236,7 +236,7 @@ async def _tell_when_cancelled(ended: threading.Event, abandoned: threading.Even
             ended.set()
 
 
-def _attempt(tool: Tool, request: Request) -> BaseModel | Exception:
+def _attempt(tool: Tool, request: ToolCall) -> BaseModel | Exception:
     """Return an error as a value: raised inside a task group it would become an exception group."""
     try:
         return tool.call(request)
@@ -248,7 +248,7 @@ async def _in_thread(threads: anyio.CapacityLimiter, work: Callable[[], BaseMode
     return await anyio.to_thread.run_sync(work, limiter=threads)
 
 
-def _watch(context: _Context, ended: threading.Event) -> Watch:
+def _build_watch(context: _Context, ended: threading.Event) -> Watch:
     """Progress notifications while checks run: each step, and at most two lines of output a second.
 
     `ended`: the call was answered or cancelled and accepts no more notifications.
@@ -259,24 +259,24 @@ def _watch(context: _Context, ended: threading.Event) -> Watch:
         with anyio.move_on_after(PROGRESS_S):  # a client that does not read must not delay a check
             await context.session.report_progress(float(next(steps)), None, message)
 
-    def tell(message: str) -> None:
+    def notify(message: str) -> None:
         if not ended.is_set():
             with suppress(Exception, CancelledError):  # progress is best effort
                 anyio.from_thread.run(report, message, token=loop)
 
     def announce(check: Check, run: CheckRun | None) -> None:
         ending = "started" if run is None else f"{run.verdict.value} in {run.wall_time_s:.1f} s"
-        tell(f"{check.id}: {ending}")
+        notify(f"{check.id}: {ending}")
         next_line_at[0] = 0.0  # report the first line of each check
 
     def follow(_stream: str, chunk: bytes) -> None:
-        lines = shown(chunk).strip().splitlines()
+        lines = decode_for_display(chunk).strip().splitlines()
         if lines and time.monotonic() >= next_line_at[0]:
             next_line_at[0] = time.monotonic() + PROGRESS_S
-            tell(lines[-1][:PROGRESS_CHARS])
+            notify(lines[-1][:PROGRESS_CHARS])
 
-    def queued(position: int) -> None:
+    def report_queue_position(position: int) -> None:
         if position:
-            tell(f"waiting for other checks: number {position} in the queue")
+            notify(f"waiting for other checks: number {position} in the queue")
 
-    return Watch(announce=announce, follow=follow, queued=queued)
+    return Watch(announce=announce, follow=follow, queued=report_queue_position)

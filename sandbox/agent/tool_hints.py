@@ -17,7 +17,7 @@ _QUOTED = re.compile(rf"`sandbox ({_WORDS})(?: (?![^`]*--discard)[^`]*)?`")
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 
 
-def for_agents(text: str) -> str:
+def replace_commands(text: str) -> str:
     """Replace commands in a hint by their tools; a command in backquotes loses its options too. Pure."""
     quoted = _QUOTED.sub(lambda found: f"`{_TOOLS[found[1]]}`", text)
     return _PLAIN.sub(lambda found: _TOOLS[found[1]], quoted)

@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sandbox.attack.harness.entry import Entry
-from sandbox.attack.harness.outcomes import GotThrough, Missing, Void
+from sandbox.attack.harness.entry import AttackEntry
+from sandbox.attack.harness.outcomes import GotThrough, NotSupported, Void
 from sandbox.attack.harness.scene import Scene
-from sandbox.attack.harness.site import Site
+from sandbox.attack.harness.site import AttackRun
 from sandbox.attack.selection import needs_engine, select
 from sandbox.config import load_settings
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.models import AttackOutcome, AttackReport, AttackResult
-from sandbox.store.home import default_home, home_at
+from sandbox.store.home import default_home, resolve_home
 
 DEADLINE_S = 180.0
 """Of one entry; reached: `error`, because a product that hangs on an attack has not held."""
 
-Told = Callable[[AttackResult, int], None]
+OnResult = Callable[[AttackResult, int], None]
 """Called with each result as it comes, and the number of entries."""
 
 
@@ -31,7 +31,7 @@ def attack(
     only: Sequence[str] = (),
     *,
     environ: Mapping[str, str] | None = None,
-    told: Told | None = None,
+    on_result: OnResult | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> AttackReport:
     """Run the suite, or the sections and entries in `only`, with the settings and policies of `home`.
@@ -41,30 +41,32 @@ def attack(
     """
     require_openat2()
     found = os.environ if environ is None else environ
-    root = home_at(home or default_home(found))
+    root = resolve_home(home or default_home(found))
     entries = select(only)
     started = time.monotonic()
-    with Site(load_settings(root, found), found, root / "policies") as site:
-        site.sweep()
+    with AttackRun(load_settings(root, found), found, root / "policies") as site:
+        site.remove_abandoned()
         if needs_engine(entries):
             site.image("base")  # one error now instead of one for each entry
-        results = tuple(run(site, entries, told, deadline_s))
+        results = tuple(run_entries(site, entries, on_result, deadline_s))
         engine = site.engine.version if needs_engine(entries) else ""
     return _report(results, time.monotonic() - started, site, engine)
 
 
-def run(site: Site, entries: Sequence[Entry], told: Told | None, deadline_s: float) -> Iterable[AttackResult]:
+def run_entries(
+    site: AttackRun, entries: Sequence[AttackEntry], on_result: OnResult | None, deadline_s: float
+) -> Iterable[AttackResult]:
     """Run the entries; results are yielded as they come."""
     for entry in entries:
         result = _run_one(site, entry, deadline_s)
-        if told is not None:
-            told(result, len(entries))
+        if on_result is not None:
+            on_result(result, len(entries))
         yield result
 
 
-def _run_one(site: Site, entry: Entry, deadline_s: float) -> AttackResult:
+def _run_one(site: AttackRun, entry: AttackEntry, deadline_s: float) -> AttackResult:
     started = time.monotonic()
-    outcome, control, seen = _tried(site, entry, deadline_s)
+    outcome, control, seen = _try_entry(site, entry, deadline_s)
     return AttackResult(
         id=entry.id,
         title=entry.title,
@@ -80,21 +82,21 @@ def _run_one(site: Site, entry: Entry, deadline_s: float) -> AttackResult:
 _Ended = tuple[AttackOutcome, str, str]
 
 
-def _tried(site: Site, entry: Entry, deadline_s: float) -> _Ended:
+def _try_entry(site: AttackRun, entry: AttackEntry, deadline_s: float) -> _Ended:
     if reason := next((reason for need in entry.needs if (reason := need(site))), ""):
         return AttackOutcome.SKIPPED, "", reason
     try:
         if entry.scene == "guests":
-            return _within(site, deadline_s, lambda: _play(entry, site.guests.scene))
+            return _play_until_deadline(site, deadline_s, lambda: _play(entry, site.guests.scene))
         with site.scene(entry.id) as scene:
-            return _within(site, deadline_s, lambda: _play(entry, scene, begin=entry.scene == "task"))
+            return _play_until_deadline(site, deadline_s, lambda: _play(entry, scene, begin=entry.scene == "task"))
     except SandboxError as error:
         return AttackOutcome.ERROR, "", f"{error.code}: {error.brief} {error.details}".strip()
     except OSError as error:
         return AttackOutcome.ERROR, "", f"the scratch directory: {error}"
 
 
-def _play(entry: Entry, scene: Scene, *, begin: bool = False) -> _Ended:
+def _play(entry: AttackEntry, scene: Scene, *, begin: bool = False) -> _Ended:
     """Plant, control, attack, inspect; with `begin` on a new task. An untyped exception of the product means `error`,
     never `held`.
     """
@@ -104,14 +106,14 @@ def _play(entry: Entry, scene: Scene, *, begin: bool = False) -> _Ended:
             scene.new_task()
         entry.plant(scene)
         control = entry.control(scene)
-        scene.begin()
+        scene.record_state()
         seen = entry.attack(scene)
-        scene.inspect()
+        scene.require_no_effect()
     except GotThrough as effect:
         return AttackOutcome.GOT_THROUGH, control, str(effect)
     except Void as reason:
         return AttackOutcome.VOID, control, str(reason)
-    except Missing as reason:
+    except NotSupported as reason:
         return AttackOutcome.SKIPPED, control, str(reason)
     except SandboxError as error:
         return AttackOutcome.ERROR, control, f"{error.code}: {error.brief} {error.details}".strip()
@@ -120,17 +122,17 @@ def _play(entry: Entry, scene: Scene, *, begin: bool = False) -> _Ended:
     return AttackOutcome.HELD, control, seen
 
 
-def _within(site: Site, seconds: float, play: Callable[[], _Ended]) -> _Ended:
+def _play_until_deadline(site: AttackRun, seconds: float, play: Callable[[], _Ended]) -> _Ended:
     """Run in a separate thread: one that hangs, for instance on a FIFO, is abandoned and ends with the process."""
     ended: list[_Ended] = []
     thread = threading.Thread(target=lambda: ended.append(play()), name="attack", daemon=True)
-    site.at_work = thread
+    site.current_thread = thread
     thread.start()
     thread.join(seconds)
     return ended[0] if ended else (AttackOutcome.ERROR, "", f"no answer in {seconds:.0f} s")
 
 
-def _report(results: Sequence[AttackResult], seconds: float, site: Site, engine: str) -> AttackReport:
+def _report(results: Sequence[AttackResult], seconds: float, site: AttackRun, engine: str) -> AttackReport:
     def count(outcome: AttackOutcome) -> int:
         return sum(result.outcome is outcome for result in results)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.suites import (
     arguments,
     containers,
@@ -22,7 +22,7 @@ from sandbox.attack.suites import (
 )
 from sandbox.errors import ErrorCode, SandboxError
 
-_FOUND: tuple[Entry, ...] = (
+_FOUND: tuple[AttackEntry, ...] = (
     *pointer.ENTRIES,
     *sinks.ENTRIES,
     *nested.ENTRIES,
@@ -40,7 +40,7 @@ _FOUND: tuple[Entry, ...] = (
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 
 
-def select(only: Sequence[str] = ()) -> tuple[Entry, ...]:
+def select(only: Sequence[str] = ()) -> tuple[AttackEntry, ...]:
     """All entries, or those of the given sections (`A`) and ids (`A01`): any case, one or several with commas.
 
     Raises: `invalid_input` for a name that is neither.
@@ -63,6 +63,6 @@ def choose(ids: Collection[str], only: Sequence[str]) -> set[str]:
     return {name for name in ids if not wanted or name[0] in wanted or name in wanted}
 
 
-def needs_engine(entries: Iterable[Entry]) -> bool:
+def needs_engine(entries: Iterable[AttackEntry]) -> bool:
     """Whether any entry runs a container."""
     return any(e.scene == "guests" or e.needs_engine for e in entries)

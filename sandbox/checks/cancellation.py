@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from sandbox.models import Verdict
 
 if TYPE_CHECKING:  # a program that uses a token does not import the engine
-    from sandbox.engine.container import WhyStop
+    from sandbox.engine.container import StopCondition
 
-IMPATIENT_S = 1.0
+SECOND_SIGNAL_S = 1.0
 """A second signal at least this long after the first interrupts at once; `timeout` sends two signals together."""
 
-Cancelled = Callable[[], bool]
+IsCancelled = Callable[[], bool]
 """Whether the checks of a request should end. Called often, from any thread: it must not block."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,55 +36,55 @@ class Cancellation:
     """
 
     def __init__(self) -> None:
-        self._given = False
+        self._is_set = False
 
     def set(self) -> None:
         """End the checks: the running one is killed and recorded as `killed`, and no further one starts."""
-        self._given = True
+        self._is_set = True
 
     def is_set(self) -> bool:
         """Whether `set` was called."""
-        return self._given
+        return self._is_set
 
 
-def stops_when(cancelled: Cancelled) -> WhyStop:
+def stop_when_cancelled(is_cancelled: IsCancelled) -> StopCondition:
     """A stop condition that is met when the request is cancelled."""
-    return lambda: Verdict.KILLED if cancelled() else None
+    return lambda: Verdict.KILLED if is_cancelled() else None
 
 
-def first_reason(*reasons: WhyStop) -> WhyStop:
+def any_of(*conditions: StopCondition) -> StopCondition:
     """A stop condition that is met when any of these is; the first one met decides, and later ones are not called."""
-    return lambda: next((found for reason in reasons if (found := reason()) is not None), None)
+    return lambda: next((found for reason in conditions if (found := reason()) is not None), None)
 
 
-def lasting(reason: WhyStop) -> WhyStop:
+def latch(condition: StopCondition) -> StopCondition:
     """A stop condition that stays met: a guest that is being stopped cannot be continued."""
     found: list[Verdict] = []
 
     def evaluate() -> Verdict | None:
-        if not found and (verdict := reason()) is not None:
+        if not found and (verdict := condition()) is not None:
             found.append(verdict)
         return found[0] if found else None
 
     return evaluate
 
 
-class _Wish(Cancellation):
+class _SignalCancellation(Cancellation):
     """A cancellation that signals set."""
 
     _since = 0.0
 
-    def take(self, number: int, frame: FrameType | None) -> None:
+    def handle_signal(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""
         now = time.monotonic()
-        if self.is_set() and now - self._since >= IMPATIENT_S:
+        if self.is_set() and now - self._since >= SECOND_SIGNAL_S:
             signal.default_int_handler(number, frame)
         self._since = self._since or now
         self.set()
 
 
 @contextmanager
-def interrupts_deferred() -> Iterator[Cancelled]:
+def defer_interrupts() -> Iterator[IsCancelled]:
     """Defer KeyboardInterrupt while the body runs: the signal makes the yielded function return True, and the exception
     is raised at the end.
 
@@ -92,13 +92,13 @@ def interrupts_deferred() -> Iterator[Cancelled]:
     second signal, `SECOND_SIGNAL_S` later or more, raises at once. A nested use, in any thread, yields the function of
     the outermost use, which raises.
     """
-    if (outer := _wish_in_force()) is not None:
+    if (outer := _find_outer_cancellation()) is not None:
         yield outer.is_set
         return
-    wish = _Wish()
-    ours = [number for number in _SIGNALS if _raises(number)]
+    wish = _SignalCancellation()
+    ours = [number for number in _SIGNALS if _raises_interrupt(number)]
     for number in ours:
-        signal.signal(number, wish.take)
+        signal.signal(number, wish.handle_signal)
     try:
         yield wish.is_set
     finally:
@@ -108,11 +108,11 @@ def interrupts_deferred() -> Iterator[Cancelled]:
             raise KeyboardInterrupt
 
 
-def _wish_in_force() -> _Wish | None:
+def _find_outer_cancellation() -> _SignalCancellation | None:
     owners = (getattr(signal.getsignal(number), "__self__", None) for number in _SIGNALS)
-    return next((owner for owner in owners if isinstance(owner, _Wish)), None)
+    return next((owner for owner in owners if isinstance(owner, _SignalCancellation)), None)
 
 
-def _raises(number: signal.Signals) -> bool:
+def _raises_interrupt(number: signal.Signals) -> bool:
     here = threading.current_thread() is threading.main_thread()
     return here and signal.getsignal(number) is signal.default_int_handler

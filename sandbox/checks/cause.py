@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sandbox.checks.crash import crash_of
-from sandbox.checks.symptoms import Declares, find_symptom, missing_command
+from sandbox.checks.crash import find_crash
+from sandbox.checks.symptoms import IsDeclared, find_missing_command, find_symptom
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, Verdict
 
 EXIT_STATUS_ONLY = "only its exit status is known; its output may say more"
@@ -30,40 +30,44 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.CODE,
     CauseKind.UNKNOWN,
 )
-_LIMITED = {
+_LIMIT_SENTENCES = {
     Verdict.OOM_KILLED: "it reached its memory limit (limits.memory_bytes)",
     Verdict.OUTPUT_LIMIT: "it printed more than its limit (limits.output_total_bytes)",
     Verdict.DISK_LIMIT: "it reached its disk limit, or the host's disk is nearly full",
 }
 
 
-def cause_of(check: Check, run: CheckRun, declares: Declares) -> Cause | None:
+def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared) -> Cause | None:
     """Explain why a check did not pass; None if it passed."""
     if run.verdict is Verdict.PASSED:
         return None
     if run.verdict is not Verdict.FAILED:
-        return _of_end(run)
-    known = _of_facts(check, run) or _of_tests(run, declares) or find_symptom(_lines(run), declares)
+        return _cause_from_end(run)
+    known = (
+        _cause_from_facts(check, run) or _cause_from_tests(run, is_declared) or find_symptom(_lines(run), is_declared)
+    )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
 
-def _of_end(run: CheckRun) -> Cause:
+def _cause_from_end(run: CheckRun) -> Cause:
     if run.verdict is Verdict.TIMED_OUT:
         return Cause(
             kind=_UNKNOWN, sentence="it did not end before its deadline: it hangs, or needs longer (timeout_s)"
         )
-    if run.verdict in _LIMITED:
-        return Cause(kind=_GUEST, sentence=_LIMITED[run.verdict])
+    if run.verdict in _LIMIT_SENTENCES:
+        return Cause(kind=_GUEST, sentence=_LIMIT_SENTENCES[run.verdict])
     if run.exit_code is None and run.wall_time_s:
         return Cause(kind=_GUEST, sentence="its guest ended without a report")
     return Cause(kind=_UNKNOWN, sentence="it was stopped on request")
 
 
-def _of_facts(check: Check, run: CheckRun) -> Cause | None:
-    return _of_processes(run) or _of_crash(run) or _of_helper(check, run) or _of_start(run)
+def _cause_from_facts(check: Check, run: CheckRun) -> Cause | None:
+    return (
+        _cause_from_processes(run) or _cause_from_crash(run) or _cause_from_helper(check, run) or _cause_from_start(run)
+    )
 
 
-def _of_processes(run: CheckRun) -> Cause | None:
+def _cause_from_processes(run: CheckRun) -> Cause | None:
     usage = run.usage
     uncounted = usage.forks_refused is None and (usage.pids_peak or 0) >= usage.limits.pids
     if usage.forks_refused or uncounted:
@@ -71,18 +75,18 @@ def _of_processes(run: CheckRun) -> Cause | None:
     return None
 
 
-def _of_crash(run: CheckRun) -> Cause | None:
-    crash = crash_of(run)
+def _cause_from_crash(run: CheckRun) -> Cause | None:
+    crash = find_crash(run)
     if crash is None:
         return None
     if crash.name == "SIGXFSZ":
         return Cause(kind=_GUEST, sentence="a file reached the size limit (limits.file_bytes)")
     if crash.name == "SIGSYS":
         return Cause(kind=_ENVIRONMENT, sentence="it made a system call that is denied to guests (docs/hardening.md)")
-    return Cause(kind=_CODE if crash.own_fault else _UNKNOWN, sentence=f"{crash.who} was ended by {crash.name}")
+    return Cause(kind=_CODE if crash.own_fault else _UNKNOWN, sentence=f"{crash.subject} was ended by {crash.name}")
 
 
-def _of_helper(check: Check, run: CheckRun) -> Cause | None:
+def _cause_from_helper(check: Check, run: CheckRun) -> Cause | None:
     if check.argv[0] != HELPER or run.exit_code not in {_NOT_IN_WHEELHOUSE, _NO_BACKEND}:
         return None
     name = next((match[1] for line in _lines(run) if (match := _LACKS.match(line))), "")
@@ -91,27 +95,27 @@ def _of_helper(check: Check, run: CheckRun) -> Cause | None:
     return Cause(kind=_ENVIRONMENT, sentence=f"{what}, {use}, is not in the wheel-house of the image (docs/images.md)")
 
 
-def _of_start(run: CheckRun) -> Cause | None:
+def _cause_from_start(run: CheckRun) -> Cause | None:
     """Interpret the exit statuses of shells and PID 1 for missing commands and files that cannot be executed."""
     if run.exit_code == _NOT_EXECUTABLE:
         return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: check its mode and its architecture")
-    return missing_command(_lines(run), run.exit_code)
+    return find_missing_command(_lines(run), run.exit_code)
 
 
-def _of_tests(run: CheckRun, declares: Declares) -> Cause | None:
+def _cause_from_tests(run: CheckRun, is_declared: IsDeclared) -> Cause | None:
     """Use only the failed tests' own messages: other output may be about tests that passed."""
     report = run.report
     if report is None or not report.failed or any(failure.message == _COLLECTING for failure in report.failed):
         return None
-    symptoms = [find_symptom(failure.message.splitlines()[:1], declares) for failure in report.failed]
+    symptoms = [find_symptom(failure.message.splitlines()[:1], is_declared) for failure in report.failed]
     first = symptoms[0]
     complete = report.failures + report.errors <= len(symptoms)
     if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in symptoms):
         return first
-    return Cause(kind=_CODE, sentence=_count(report))
+    return Cause(kind=_CODE, sentence=_describe_failures(report))
 
 
-def _count(report: Report) -> str:
+def _describe_failures(report: Report) -> str:
     bad = report.failures + report.errors
     return f"{bad} of {report.tests} tests failed" if report.tests > 1 else "its test failed"
 

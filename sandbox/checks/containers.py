@@ -14,16 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sandbox.checks.execute import Guest, Place
-from sandbox.engine.container import INSTANCE_LABEL, TASK_LABEL, Ending, Streams, WhyStop, task_container
+from sandbox.checks.execute import CheckDirectories, GuestSettings
+from sandbox.engine.container import (
+    INSTANCE_LABEL,
+    TASK_LABEL,
+    ContainerExit,
+    StopCondition,
+    Streams,
+    task_container_name,
+)
 from sandbox.engine.create_options import ContainerSpec, create_options
-from sandbox.engine.guest_commands import command_of
+from sandbox.engine.guest_commands import build_command
 from sandbox.engine.protocol import GuestRunner
-from sandbox.engine.supervised import Work
+from sandbox.engine.supervised import SupervisedCheck
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
-from sandbox.policy.container import ShippedPolicy
-from sandbox.policy.paths import check_path
+from sandbox.policy.container import EffectiveContainerPolicy
+from sandbox.policy.paths import parse_repo_path
 
 OPTIONS_LABEL = "space.sandbox.options"
 """SHA-256 of all the create options. A kept container is reused if it matches, after a comparison field by field."""
@@ -47,19 +54,21 @@ class TaskContainer:
     """
 
     engine: GuestRunner
-    policy: ShippedPolicy
-    guest: Guest
+    policy: EffectiveContainerPolicy
+    guest: GuestSettings
     task_id: str
     keep: bool = True
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+    def execute(
+        self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
+    ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
-        name = self.engine.choose_free_name(task_container(self.guest.instance, self.task_id))
+        name = self.engine.choose_free_name(task_container_name(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
-        cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _number(self.task_id) % count)
-        options = _options(self.policy, self.guest, check, place, _ContainerIdentity(name, labels, cpuset))
+        cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _stable_number(self.task_id) % count)
+        options = _build_options(self.policy, self.guest, check, directories, _ContainerIdentity(name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
-        work = _work(self.policy, check, place, streams, why_stop)
+        work = _build_check(self.policy, check, directories, streams, stop_condition)
         if not self.keep:
             self.engine.remove_container(name)  # a container from before the setting was changed may exist
         return self.engine.run_supervised(name, options, work, keep=self.keep)
@@ -70,32 +79,38 @@ class FreshContainer:
     """An executor with a new container for each check."""
 
     engine: GuestRunner
-    policy: ShippedPolicy
-    guest: Guest
+    policy: EffectiveContainerPolicy
+    guest: GuestSettings
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+    def execute(
+        self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
+    ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
         labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
-        if place.task_id:
-            labels[TASK_LABEL] = place.task_id
+        if directories.task_id:
+            labels[TASK_LABEL] = directories.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
-        options = _options(self.policy, self.guest, check, place, _ContainerIdentity(name, labels, cpuset))
-        work = _work(self.policy, check, place, streams, why_stop)
+        options = _build_options(self.policy, self.guest, check, directories, _ContainerIdentity(name, labels, cpuset))
+        work = _build_check(self.policy, check, directories, streams, stop_condition)
         return self.engine.run_supervised(name, options, work, keep=False)
 
 
-def choose_cpus(wanted: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
+def choose_cpus(cpus: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
     """Choose a contiguous CPU set for a check, so that `nproc` is correct in the guest; '' when it may use all CPUs."""
-    count = math.ceil(wanted)
+    count = math.ceil(cpus)
     if count >= available:
         return ""
     first = pick(available - count + 1)
     return f"{first}-{first + count - 1}" if count > 1 else str(first)
 
 
-def _options(
-    policy: ShippedPolicy, guest: Guest, check: Check, place: Place, identity: _ContainerIdentity
+def _build_options(
+    policy: EffectiveContainerPolicy,
+    guest: GuestSettings,
+    check: Check,
+    directories: CheckDirectories,
+    identity: _ContainerIdentity,
 ) -> dict[str, Any]:
     spec = ContainerSpec(
         name=identity.name,
@@ -104,9 +119,9 @@ def _options(
         cwd=PurePosixPath(policy.container.mounts.workspace),
         env={},
         limits=check.limits,
-        workspace=place.workspace,
+        workspace=directories.workspace,
         git_mask=guest.git_mask,
-        report=place.report,
+        report=directories.report,
         user=guest.user,
         runtime=guest.runtime,
         labels=identity.labels,
@@ -117,27 +132,33 @@ def _options(
     return create_options(spec, policy)
 
 
-def _work(policy: ShippedPolicy, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Work:
-    cwd = PurePosixPath(policy.container.mounts.workspace) / _directory(place.workspace, check.cwd)
-    return Work(
-        command_of=lambda created: command_of(check.argv, cwd, check.env, policy, created),
+def _build_check(
+    policy: EffectiveContainerPolicy,
+    check: Check,
+    directories: CheckDirectories,
+    streams: Streams,
+    stop_condition: StopCondition,
+) -> SupervisedCheck:
+    cwd = PurePosixPath(policy.container.mounts.workspace) / _require_directory(directories.workspace, check.cwd)
+    return SupervisedCheck(
+        build_command=lambda created: build_command(check.argv, cwd, check.env, policy, created),
         streams=streams,
         deadline_s=check.timeout_s,
-        why_stop=why_stop,
+        stop_condition=stop_condition,
     )
 
 
-def _directory(workspace: Path, cwd: str) -> str:
+def _require_directory(workspace: Path, cwd: str) -> str:
     """Return a check's directory, after checking that it is a directory and no part of its path is a link."""
     if cwd == ".":
         return "."
-    path = check_path(cwd)
+    path = parse_repo_path(cwd)
     with WorktreeFiles(workspace) as files:
         files.require_directory(path)
     return path
 
 
-def _number(text: str) -> int:
+def _stable_number(text: str) -> int:
     """Return a number that is the same in every process: options must not change, or a container is not reused."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 

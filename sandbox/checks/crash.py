@@ -19,7 +19,7 @@ class Crash:
     """`name`: the signal's name. `subject`: the program that it ended."""
 
     name: str
-    who: str
+    subject: str
 
     @property
     def own_fault(self) -> bool:
@@ -27,13 +27,13 @@ class Crash:
         return self.name in _OWN_FAULT
 
 
-def crash_of(run: CheckRun) -> Crash | None:
+def find_crash(run: CheckRun) -> Crash | None:
     """Find a crash in the signal or exit status; where make hides them, in make's message about its step."""
     if run.verdict is not Verdict.FAILED:
         return None
     if run.signal is not None:
-        return Crash(_name(run.signal) or f"signal {run.signal}", "it")
-    if (name := _name((run.exit_code or 0) - _SHELL)) is not None:
+        return Crash(_signal_name(run.signal) or f"signal {run.signal}", "it")
+    if (name := _signal_name((run.exit_code or 0) - _SHELL)) is not None:
         return Crash(name, "a program that it ran")
     lines = (*run.stderr_tail.splitlines(), *run.stdout_tail.splitlines())
     said = next((name for line in lines if (name := _signal_of_step(line))), None)
@@ -43,10 +43,10 @@ def crash_of(run: CheckRun) -> Crash | None:
 def _signal_of_step(line: str) -> str | None:
     if (match := _MAKE.match(line)) is None:
         return None
-    return _name(int(match[1]) - _SHELL) if match[1] else _WORDS[match[2]]
+    return _signal_name(int(match[1]) - _SHELL) if match[1] else _WORDS[match[2]]
 
 
-def _name(number: int) -> str | None:
+def _signal_name(number: int) -> str | None:
     try:
         return signal.Signals(number).name
     except ValueError:

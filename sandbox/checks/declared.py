@@ -38,7 +38,7 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredPackages:
     """The packages that the project in a workspace declares; its files are read once, at the first call."""
 
     workspace: Path
@@ -46,77 +46,82 @@ class Declared:
     def __call__(self, module: str) -> bool:
         """Whether a file of the project names the package of a Python or Node module. Never raises."""
         top = module if module.startswith("@") else re.split(r"[./]", module, maxsplit=1)[0]
-        wanted = _plain(top)
+        wanted = _normalize(top)
         return bool(self._names & {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"})
 
     @cached_property
     def _names(self) -> frozenset[str]:
         with suppress(OSError, SandboxError), WorktreeFiles(self.workspace) as files:
-            return frozenset(map(_plain, (*_of_pyproject(files), *_of_requirements(files), *_of_node(files))))
+            return frozenset(
+                map(
+                    _normalize,
+                    (*_packages_in_pyproject(files), *_packages_in_requirements(files), *_packages_in_node(files)),
+                )
+            )
         return frozenset()
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _text(files: WorktreeFiles, path: str) -> str:
+def _read_text(files: WorktreeFiles, path: str) -> str:
     try:
         return files.read(RepoPath(path), _FILE_BYTES).decode("utf-8", "replace")
     except SandboxError:
         return ""
 
 
-def _of_pyproject(files: WorktreeFiles) -> Iterator[str]:
+def _packages_in_pyproject(files: WorktreeFiles) -> Iterator[str]:
     try:
-        document = untrusted_toml.loads(_text(files, "pyproject.toml"))
+        document = untrusted_toml.loads(_read_text(files, "pyproject.toml"))
     except ValueError:
         return
-    yield from _words(_at(document, "project", "dependencies"))
-    yield from _words(_at(document, "project", "optional-dependencies"))
-    yield from _words(_at(document, "dependency-groups"))
-    yield from _words(_at(document, "build-system", "requires"))
-    poetry = _at(document, "tool", "poetry")
-    groups = _at(poetry, "group")
+    yield from _requirement_names(_get_nested(document, "project", "dependencies"))
+    yield from _requirement_names(_get_nested(document, "project", "optional-dependencies"))
+    yield from _requirement_names(_get_nested(document, "dependency-groups"))
+    yield from _requirement_names(_get_nested(document, "build-system", "requires"))
+    poetry = _get_nested(document, "tool", "poetry")
+    groups = _get_nested(poetry, "group")
     for table in (poetry, *(groups.values() if isinstance(groups, dict) else ())):
         for key in ("dependencies", "dev-dependencies"):
-            found = _at(table, key)
+            found = _get_nested(table, key)
             yield from found if isinstance(found, dict) else ()
 
 
-def _of_requirements(files: WorktreeFiles) -> Iterator[str]:
+def _packages_in_requirements(files: WorktreeFiles) -> Iterator[str]:
     for path in _REQUIREMENTS:
-        yield from _words(_text(files, path).splitlines())
+        yield from _requirement_names(_read_text(files, path).splitlines())
     parser = ConfigParser(interpolation=None, strict=False)
-    text = _text(files, "setup.cfg")
+    text = _read_text(files, "setup.cfg")
     if max(map(len, text.split("\n"))) <= _LINE_CHARS:  # its parser is quadratic in the spaces of a line
         with suppress(ConfigError):
             parser.read_string(text)
     if parser.has_section("options"):
         for key in ("install_requires", "tests_require"):
-            yield from _words(parser["options"].get(key, "").splitlines())
+            yield from _requirement_names(parser["options"].get(key, "").splitlines())
     if parser.has_section("options.extras_require"):
         for text in parser["options.extras_require"].values():
-            yield from _words(text.splitlines())
+            yield from _requirement_names(text.splitlines())
 
 
-def _of_node(files: WorktreeFiles) -> Iterator[str]:
+def _packages_in_node(files: WorktreeFiles) -> Iterator[str]:
     try:
-        document = json.loads(_text(files, "package.json") or "null")
+        document = json.loads(_read_text(files, "package.json") or "null")
     except (ValueError, RecursionError):
         return
     for key in ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies"):
-        found = _at(document, key)
+        found = _get_nested(document, key)
         yield from found if isinstance(found, dict) else ()
 
 
-def _at(document: Any, *keys: str) -> Any:
+def _get_nested(document: Any, *keys: str) -> Any:
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document
 
 
-def _words(found: Any) -> Iterator[str]:
+def _requirement_names(found: Any) -> Iterator[str]:
     """Yield the package names of requirements, from a list or from a table of lists."""
     for entry in found.values() if isinstance(found, dict) else [found]:
         for text in entry if isinstance(entry, list) else ():

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandbox.files.disk_usage import DiskUse, Room, TooDeepError, measure
+from sandbox.files.disk_usage import DiskUse, FreeSpace, TooDeepError, measure_disk_use
 from sandbox.models import Limits, Verdict
 
 SLICE_S = 0.02
@@ -30,18 +30,18 @@ _PAUSE = 5  # pause before the next count, in multiples of the last count's time
 
 
 @dataclass(frozen=True)
-class Floor:
+class FreeSpaceFloor:
     """Space that must stay free for the host. Reached: no new check starts, and running checks are stopped."""
 
     bytes: int = 0
     files: int = 0
 
-    def is_reached(self, room: Room) -> bool:
+    def is_reached(self, room: FreeSpace) -> bool:
         """Whether less is free than must be. Pure."""
         return room.free_bytes < self.bytes or (room.free_files is not None and room.free_files < self.files)
 
 
-def _nothing() -> Iterator[DiskUse]:
+def _no_files() -> Iterator[DiskUse]:
     return iter(())
 
 
@@ -54,27 +54,27 @@ class Additions:
 
     folders: tuple[Path, ...]
     since_ns: int = 0
-    held: Callable[[], Iterator[DiskUse]] = _nothing
+    deleted_open: Callable[[], Iterator[DiskUse]] = _no_files
 
-    def names(self) -> Iterator[DiskUse]:
+    def measure_files(self) -> Iterator[DiskUse]:
         """Yield the disk use of each file."""
         for folder in self.folders:
             with suppress(OSError):
-                yield from measure(folder, self.since_ns)
-        yield from self.held()
+                yield from measure_disk_use(folder, self.since_ns)
+        yield from self.deleted_open()
 
 
-class Count:
+class FileCount:
     """One count of files, in time slices; it stops when it exceeds the limits."""
 
     def __init__(self, names: Iterator[DiskUse], limits: Limits) -> None:
         self._limits = limits
         self._names = names
-        self.found = DiskUse()
+        self.total = DiskUse()
         self.spent_s = 0.0
         self.is_done = False
 
-    def go_on(self, slice_s: float, clock: Callable[[], float]) -> None:
+    def continue_for(self, slice_s: float, clock: Callable[[], float]) -> None:
         """Continue the count for about this long."""
         started = now = clock()
         while not self.is_done and now <= started + slice_s:
@@ -86,17 +86,17 @@ class Count:
     @property
     def exceeds(self) -> bool:
         """Whether the total exceeds the limits."""
-        return self.found.bytes > self._limits.disk_bytes or self.found.files > self._limits.disk_files
+        return self.total.bytes > self._limits.disk_bytes or self.total.files > self._limits.disk_files
 
     def _take_one(self) -> None:
         if self.is_done:
             return
         try:
-            self.found += next(self._names)
+            self.total += next(self._names)
         except StopIteration:
             self.is_done = True
         except TooDeepError:  # a tree that cannot be counted counts as too large
-            self.found += DiskUse(0, self._limits.disk_files + 1)
+            self.total += DiskUse(0, self._limits.disk_files + 1)
         self.is_done = self.is_done or self.exceeds
 
 
@@ -110,10 +110,10 @@ class DiskWatch:
         self,
         additions: Additions,
         limits: Limits,
-        floor: Floor,
+        floor: FreeSpaceFloor,
         *,
         clock: Callable[[], float] = time.monotonic,
-        room_of: Callable[[Path], Room] = Room.of,
+        room_of: Callable[[Path], FreeSpace] = FreeSpace.of,
     ) -> None:
         """Raises: OSError when the first folder does not exist."""
         self.used: DiskUse | None = None
@@ -122,7 +122,7 @@ class DiskWatch:
         self._floor = floor
         self._clock = clock
         self._room_of = room_of
-        self._count: Count | None = None
+        self._count: FileCount | None = None
         self._verdict: Verdict | None = None
         self._at_start = self._at_count = room_of(additions.folders[0])
         self._rested_at = clock()
@@ -137,33 +137,35 @@ class DiskWatch:
                     self._verdict = Verdict.DISK_LIMIT
         return self._verdict
 
-    def count_once_more(self, seconds: float) -> None:
+    def count_at_end(self, seconds: float) -> None:
         """Count at the end of a check, for its report. If the time is too short, `used` keeps the last count."""
-        left = replace(self._additions, held=_nothing)  # no process has them open any more, and the search is slow
-        count = Count(left.names(), self._limits)
-        count.go_on(seconds, self._clock)
+        left = replace(
+            self._additions, deleted_open=_no_files
+        )  # no process has them open any more, and the search is slow
+        count = FileCount(left.measure_files(), self._limits)
+        count.continue_for(seconds, self._clock)
         if count.is_done:
-            self.used = count.found
+            self.used = count.total
 
-    def _is_exceeded(self, room: Room) -> bool:
+    def _is_exceeded(self, room: FreeSpace) -> bool:
         if self._count is None:
             if not self._is_due(room):
                 return False
-            self._count, self._at_count = Count(self._additions.names(), self._limits), room
+            self._count, self._at_count = FileCount(self._additions.measure_files(), self._limits), room
         count = self._count
-        count.go_on(URGENT_SLICE_S if self._part_taken(self._at_start, room) > 1 else SLICE_S, self._clock)
+        count.continue_for(URGENT_SLICE_S if self._part_taken(self._at_start, room) > 1 else SLICE_S, self._clock)
         if count.is_done:
-            self.used, self._count = count.found, None
+            self.used, self._count = count.total, None
             self._rested_at = self._clock() + _PAUSE * count.spent_s
             self._due_at = self._clock() + max(_QUIET_S, 10 * _PAUSE * count.spent_s)
         return count.exceeds
 
-    def _is_due(self, room: Room) -> bool:
+    def _is_due(self, room: FreeSpace) -> bool:
         now = self._clock()
         grown = self._part_taken(self._at_count, room) > _WORTH_COUNTING
         return now >= self._due_at or (grown and now >= self._rested_at)
 
-    def _part_taken(self, before: Room, now: Room) -> float:
+    def _part_taken(self, before: FreeSpace, now: FreeSpace) -> float:
         """Return the growth of the whole file system between two measurements, as a part of the budget."""
         return max(
             (now.used_bytes - before.used_bytes) / self._limits.disk_bytes,

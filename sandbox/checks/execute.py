@@ -13,19 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.checks.cancellation import first_reason
-from sandbox.checks.cause import cause_of
-from sandbox.checks.declared import Declared
-from sandbox.checks.output import Follow, Follower, Spool
+from sandbox.checks.cancellation import any_of
+from sandbox.checks.cause import find_cause
+from sandbox.checks.declared import DeclaredPackages
+from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.container import Ending, Streams, WhyStop, nothing_stops
+from sandbox.engine.container import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import Supervisor
 from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckDirectories:
     """The directories of a check: `workspace`, which contains `tree`, and `report` for its report files."""
 
     workspace: Path
@@ -36,7 +36,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Guest:
+class GuestSettings:
     """The settings of a guest: the same for every check of a profile."""
 
     image_digest: str
@@ -56,28 +56,30 @@ Heartbeat = Callable[[], None]
 class Executor(Protocol):
     """Runs a check's command once, until it ends, its deadline, or a stop condition. No process of it is left."""
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending: ...
+    def execute(
+        self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
+    ) -> ContainerExit: ...
 
 
-def judge(ending: Ending) -> Verdict:
+def judge(ending: ContainerExit) -> Verdict:
     """Decide the verdict from facts that the guest cannot forge. Pure."""
     if ending.timed_out:
         return Verdict.TIMED_OUT
-    if ending.stopped is not None:
-        return ending.stopped
+    if ending.stop_verdict is not None:
+        return ending.stop_verdict
     if ending.oom_killed:
         return Verdict.OOM_KILLED
-    if ending.lost:
+    if ending.report_missing:
         return Verdict.KILLED
     return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
 
 
-def past_output(limit: int, *spools: Spool) -> WhyStop:
+def output_limit_condition(limit: int, *spools: Spool) -> StopCondition:
     """A stop condition that is met when the streams together have more bytes than `limit`."""
     return lambda: Verdict.OUTPUT_LIMIT if sum(spool.total_bytes for spool in spools) > limit else None
 
 
-def with_heartbeat(why_stop: WhyStop, heartbeat: Heartbeat) -> WhyStop:
+def with_heartbeat(why_stop: StopCondition, heartbeat: Heartbeat) -> StopCondition:
     """A stop condition that also sends a heartbeat: the loop of an executor calls its stop condition regularly."""
 
     def beat_and_ask() -> Verdict | None:
@@ -91,9 +93,9 @@ def no_heartbeat() -> None:
     """The heartbeat of a check that needs none."""
 
 
-def never_started(reason: Verdict) -> Ending:
+def exit_before_start(reason: Verdict) -> ContainerExit:
     """The result of a check that was stopped before its guest was started."""
-    return Ending(None, False, False, datetime.now(UTC), 0.0, Counters(), stopped=reason)
+    return ContainerExit(None, False, False, datetime.now(UTC), 0.0, Counters(), stop_verdict=reason)
 
 
 @dataclass(frozen=True)
@@ -109,16 +111,16 @@ class Recorder:
     """Runs checks through an executor and stores their logs under `logs`."""
 
     executor: Executor
-    guest: Guest
+    guest: GuestSettings
     logs: Path
 
     def run(
         self,
         run_id: str,
         check: Check,
-        place: Place,
-        follow: Follow | None = None,
-        why_stop: WhyStop = nothing_stops,
+        directories: CheckDirectories,
+        listener: OutputListener | None = None,
+        stop_condition: StopCondition = never_stop,
         *,
         heartbeat: Heartbeat = no_heartbeat,
     ) -> CheckRun:
@@ -128,26 +130,30 @@ class Recorder:
         with ExitStack() as stack:
             out = stack.enter_context(Spool(self.logs / f"{run_id}.stdout", limit))
             err = stack.enter_context(Spool(self.logs / f"{run_id}.stderr", limit))
-            follower = stack.enter_context(Follower(follow)) if follow else None
+            follower = stack.enter_context(OutputForwarder(listener)) if listener else None
             streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
-            flooded = past_output(check.limits.output_total_bytes, out, err)
-            reason = why_stop()
-            stop = with_heartbeat(first_reason(why_stop, flooded), heartbeat)
+            flooded = output_limit_condition(check.limits.output_total_bytes, out, err)
+            reason = stop_condition()
+            stop = with_heartbeat(any_of(stop_condition, flooded), heartbeat)
             ending = (
-                self.executor.execute(run_id, check, place, streams, stop) if reason is None else never_started(reason)
+                self.executor.execute(run_id, check, directories, streams, stop)
+                if reason is None
+                else exit_before_start(reason)
             )
-        return self._record(run_id, check, place, ending, _Outputs(out, err))
+        return self._record(run_id, check, directories, ending, _Outputs(out, err))
 
-    def _record(self, run_id: str, check: Check, place: Place, ending: Ending, outputs: _Outputs) -> CheckRun:
+    def _record(
+        self, run_id: str, check: Check, directories: CheckDirectories, ending: ContainerExit, outputs: _Outputs
+    ) -> CheckRun:
         out, err = outputs.stdout, outputs.stderr
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
-            verdict = past_output(check.limits.output_total_bytes, out, err)() or verdict
-        report = read_report(place.report)
+            verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
+        report = read_report(directories.report)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
-            task_id=place.task_id,
+            task_id=directories.task_id,
             verdict=verdict,
             exit_code=ending.exit_code,
             signal=ending.signal or (9 if verdict in {Verdict.TIMED_OUT, Verdict.OOM_KILLED} else None),
@@ -161,35 +167,35 @@ class Recorder:
             stdout_shown_from_byte=out.tail_from_byte,
             stderr_shown_from_byte=err.tail_from_byte,
             truncated=any((out.tail_from_byte, err.tail_from_byte, out.dropped_bytes, err.dropped_bytes)),
-            tree=place.tree,
-            clean_room=place.clean_room,
+            tree=directories.tree,
+            clean_room=directories.clean_room,
             cached=False,
             image_digest=self.guest.image_digest,
             runtime=self.guest.runtime,
             report=report,
-            failures=failures_of(report),
+            failures=list_failures(report),
         )
-        return run.model_copy(update={"cause": cause_of(check, run, Declared(place.workspace))})
+        return run.model_copy(update={"cause": find_cause(check, run, DeclaredPackages(directories.workspace))})
 
 
-def failures_of(report: Report | None) -> tuple[FailedTest, ...]:
+def list_failures(report: Report | None) -> tuple[FailedTest, ...]:
     """Convert the failed tests of a report to those of a run. Pure."""
     failed = report.failed if report else ()
     return tuple(FailedTest(test=f.name, message=f.message, path=f.path, line=f.line) for f in failed)
 
 
-def _tee(name: str, spool: Spool, follower: Follower | None) -> Callable[[bytes], None]:
+def _tee(name: str, spool: Spool, follower: OutputForwarder | None) -> Callable[[bytes], None]:
     if follower is None:
         return spool.write
 
     def write(chunk: bytes) -> None:
         spool.write(chunk)
-        follower.tell(name, chunk)
+        follower.forward(name, chunk)
 
     return write
 
 
-def _usage(ending: Ending, check: Check) -> Usage:
+def _usage(ending: ContainerExit, check: Check) -> Usage:
     counters = ending.counters
     return Usage(
         cpu_time_s=counters.cpu_time_s,

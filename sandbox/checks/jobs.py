@@ -16,10 +16,10 @@ JOB_BYTES = 512 * 1024**2
 
 def jobs_of(check: Check) -> int | None:
     """Return a check's number of jobs. `auto`: as many as its CPUs and memory allow. None: the tools decide."""
-    return automatic(check.limits) if check.jobs == "auto" else check.jobs
+    return automatic_jobs(check.limits) if check.jobs == "auto" else check.jobs
 
 
-def automatic(limits: Limits) -> int:
+def automatic_jobs(limits: Limits) -> int:
     """Return the number that `nproc` prints in the guest, or less if memory is short; at least 1."""
     return max(1, min(math.ceil(limits.cpus), limits.memory_bytes // JOB_BYTES))
 

@@ -16,16 +16,16 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Self
 
-from sandbox.text import shown
+from sandbox.text import decode_for_display
 
 TAIL_BYTES = 8 * 1024
 """How much of a stream goes into the run record."""
 
-DROPPED = b"\n[... %d bytes dropped here ...]\n"
+DROP_MARK = b"\n[... %d bytes dropped here ...]\n"
 """The mark between head and tail of a log."""
 
-_MARK = re.compile(re.escape(DROPPED).replace(b"%d", rb"(\d{1,20})"))
-MARK_BYTES = len(DROPPED) + 20
+_MARK = re.compile(re.escape(DROP_MARK).replace(b"%d", rb"(\d{1,20})"))
+MARK_BYTES = len(DROP_MARK) + 20
 CONTINUATION = bytes(range(0x80, 0xC0))
 """Continuation bytes of a UTF-8 character: all after its first."""
 
@@ -42,28 +42,28 @@ def head_bytes(limit: int) -> int:
     return limit - limit // 2
 
 
-def read_mark(content: bytes) -> tuple[int, int] | None:
+def read_drop_mark(content: bytes) -> tuple[int, int] | None:
     """If this part of a log begins with a mark, return the number of dropped bytes and the length of the mark."""
     found = _MARK.match(content)
     return (int(found[1]), len(found[0])) if found else None
 
 
-Follow = Callable[[str, bytes], None]
+OutputListener = Callable[[str, bytes], None]
 """Called with ('stdout' or 'stderr', chunk) as output arrives."""
 
 
-class Follower:
+class OutputForwarder:
     """Passes output to a listener from a separate thread, and drops output when the listener is too slow.
 
     Otherwise a listener that stalls (a paused terminal) or raises would stop the reading of the guest's output, and so
     the check (THREATS L08). The listener receives the number of bytes it missed; the log keeps them.
     """
 
-    def __init__(self, listener: Follow) -> None:
+    def __init__(self, listener: OutputListener) -> None:
         self._listener = listener
         self._pending: queue.Queue[tuple[str, bytes] | None] = queue.Queue(_PENDING_CHUNKS)
         self._missed: Counter[str] = Counter()
-        self._thread = threading.Thread(target=self._hand_over, name="follow", daemon=True)
+        self._thread = threading.Thread(target=self._run_listener, name="follow", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -79,7 +79,7 @@ class Follower:
             self._pending.put(None, timeout=max(0.0, ends_at - time.monotonic()))
             self._thread.join(timeout=max(0.0, ends_at - time.monotonic()))
 
-    def tell(self, name: str, chunk: bytes) -> None:
+    def forward(self, name: str, chunk: bytes) -> None:
         """Queue a chunk for the listener. Never waits, never raises."""
         try:
             self._put(name, chunk, 0)
@@ -88,12 +88,12 @@ class Follower:
 
     def _put(self, name: str, chunk: bytes, timeout_s: float) -> None:
         missed = self._missed[name]
-        content = DROPPED % missed + chunk if missed else chunk
+        content = DROP_MARK % missed + chunk if missed else chunk
         self._pending.put((name, content), block=timeout_s > 0, timeout=timeout_s)
         self._missed[name] = 0
 
-    def _hand_over(self) -> None:
-        listener: Follow | None = self._listener
+    def _run_listener(self) -> None:
+        listener: OutputListener | None = self._listener
         while (item := self._pending.get()) is not None:
             try:
                 if listener is not None:
@@ -137,7 +137,7 @@ class Spool:
             self._uncopied = self._kept_in_ring
             with suppress(OSError):
                 if dropped:
-                    _write_all(self._file, DROPPED % dropped)
+                    _write_all(self._file, DROP_MARK % dropped)
                 self._append_ring()
 
     def write(self, chunk: bytes) -> None:
@@ -159,7 +159,7 @@ class Spool:
     @property
     def tail_text(self) -> str:
         """The same as text that is safe to show, from the first complete character."""
-        return shown(self._whole_tail)
+        return decode_for_display(self._whole_tail)
 
     @property
     def tail_from_byte(self) -> int:

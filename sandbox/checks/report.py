@@ -14,11 +14,11 @@ from defusedxml.ElementTree import XMLParser
 
 from sandbox.checks.location import TEXT, find_location
 from sandbox.errors import SandboxError
-from sandbox.files.names import Entry, EntryKind
+from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Report, TestFailure
 from sandbox.policy.paths import RepoPath, show_path
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2
@@ -45,7 +45,7 @@ def read_report(folder: Path) -> Report | None:
 _COUNTS = ("tests", "failures", "errors", "skipped")
 
 
-def _xml_files(files: WorktreeFiles) -> list[Entry]:
+def _xml_files(files: WorktreeFiles) -> list[WalkEntry]:
     try:
         found = [e for e in files.walk(lambda _: True) if e.kind is EntryKind.FILE and e.path.endswith(b".xml")]
     except SandboxError:
@@ -58,8 +58,8 @@ def _xml_files(files: WorktreeFiles) -> list[Entry]:
     return chosen
 
 
-def _parse(files: WorktreeFiles, entry: Entry) -> _Suites | None:
-    found = _Suites()
+def _parse(files: WorktreeFiles, entry: WalkEntry) -> _JUnitCollector | None:
+    found = _JUnitCollector()
     try:
         parser = XMLParser(target=found, forbid_dtd=True)
         parser.feed(files.read(RepoPath(show_path(entry.path)), _FILE_BYTES))
@@ -69,7 +69,7 @@ def _parse(files: WorktreeFiles, entry: Entry) -> _Suites | None:
     return found
 
 
-class _Suites:
+class _JUnitCollector:
     """Parser target that collects counts and failures of the suites at the top, or directly in `testsuites`."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _Suites:
             self._suite_depth = {"testsuite": 1, "testsuites": 2}.get(tag, 0)
         if tag == "testsuite" and self._depth == self._suite_depth:
             self.suites += 1
-            self.counts.update({name: _count(attributes.get(name, "0")) for name in _COUNTS})
+            self.counts.update({name: _parse_count(attributes.get(name, "0")) for name in _COUNTS})
         elif tag == "testcase":
             self._case = attributes
         elif tag in {"failure", "error"} and self._case is not None:
@@ -125,12 +125,12 @@ class _Suites:
 def _failure(case: dict[str, str], message: str, text: str) -> TestFailure:
     name = f"{case.get('classname', '')}::{case.get('name', '')}".removeprefix("::")
     path, line = find_location(text or message, case.get("file", ""), case.get("line", ""))
-    return TestFailure(name=_shown(name), message=_shown(message or text), path=path, line=line)
+    return TestFailure(name=_clip(name), message=_clip(message or text), path=path, line=line)
 
 
-def _shown(text: str) -> str:
-    return neutral(text[: 4 * _TEXT])[:_TEXT]
+def _clip(text: str) -> str:
+    return neutralise(text[: 4 * _TEXT])[:_TEXT]
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

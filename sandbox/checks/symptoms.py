@@ -29,7 +29,7 @@ _READ_ONLY = "a check may write to its worktree, /tmp, its home directory and /r
 _NAME = r"([\w./+@-]{1,80})"
 _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
 
-Declares = Callable[[str], bool]
+IsDeclared = Callable[[str], bool]
 """Whether the project declares the package of a module with this name."""
 
 
@@ -105,18 +105,18 @@ _CAPTURED = re.compile(r"^-+ Captured \w+ \w+ -+$")
 _END_OF_CAPTURED = re.compile(r"^(?:=+ .* =+|_+ .* _+|-+ Captured \w+ \w+ -+)$")
 
 
-def find_symptom(lines: Iterable[str], declares: Declares) -> Cause | None:
+def find_symptom(lines: Iterable[str], is_declared: IsDeclared) -> Cause | None:
     """Return the cause of the first symptom in the output: later ones are usually its consequences."""
-    for line in with_headers(without_captured(lines)):
-        found = _known(line) or _import(line, declares)
+    for line in mark_headers(skip_captured(lines)):
+        found = _match_symptom(line) or _match_import(line, is_declared)
         if found is not None:
             return found
     return None
 
 
-def missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
+def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
     """Find a missing command, if the exit status of the shell or of a make step confirms it."""
-    said = list(without_captured(lines))
+    said = list(skip_captured(lines))
     if exit_code != 127 and not any(_MAKE_127.match(line) for line in said):
         return None
     names = [match[1] for line in said for pattern in _NOT_THERE if (match := pattern.match(line))]
@@ -127,7 +127,7 @@ def missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None
     return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {_IMAGE}")
 
 
-def without_captured(lines: Iterable[str]) -> Iterable[str]:
+def skip_captured(lines: Iterable[str]) -> Iterable[str]:
     """Yield the lines without the test output that pytest repeats: it belongs to the test itself."""
     captured = False
     for line in lines:
@@ -137,7 +137,7 @@ def without_captured(lines: Iterable[str]) -> Iterable[str]:
             yield line
 
 
-def with_headers(lines: Iterable[str]) -> Iterable[str]:
+def mark_headers(lines: Iterable[str]) -> Iterable[str]:
     """Mark headers with <> or "": gcc shows the #include only in the line after its error; <> is a system header."""
     waiting: re.Match[str] | None = None
     for line in lines:
@@ -152,7 +152,7 @@ def with_headers(lines: Iterable[str]) -> Iterable[str]:
         yield f'{waiting[1]}"{waiting[2]}"{waiting[3]}'
 
 
-def _known(line: str) -> Cause | None:
+def _match_symptom(line: str) -> Cause | None:
     for symptom in _SYMPTOMS:
         if match := symptom.pattern.match(line):
             name = next((group for group in match.groups() if group), "")
@@ -160,10 +160,10 @@ def _known(line: str) -> Cause | None:
     return None
 
 
-def _import(line: str, declares: Declares) -> Cause | None:
+def _match_import(line: str, is_declared: IsDeclared) -> Cause | None:
     module = next((match[1] for pattern in _IMPORTS if (match := pattern.match(line))), None)
     if module is None:
         return None
-    if declares(module):
+    if is_declared(module):
         return Cause(kind=_ENVIRONMENT, sentence=f"'{module}', which the project declares, is not in the image")
     return Cause(kind=_UNKNOWN, sentence=f"there is no module '{module}', and the project does not declare it")

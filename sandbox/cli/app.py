@@ -15,11 +15,11 @@ import click
 from sandbox.cli.invocation import Invocation, global_options
 from sandbox.cli.streams import guard_streams
 from sandbox.cli.terminal import StatusLine, is_interactive, uses_color
-from sandbox.errors import ErrorCode, SandboxError, shortage
-from sandbox.text import neutral, one_line
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
+from sandbox.text import neutralise, one_line
 from sandbox.version import __version__
 
-INTERRUPTED = 130
+INTERRUPTED_CODE = 130
 _USAGE, _REFUSED, _CONFLICT, _INFRASTRUCTURE = 2, 3, 4, 5
 _EXIT_CODES = {
     ErrorCode.INVALID_INPUT: _USAGE,
@@ -117,49 +117,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     status.live = is_interactive(sys.stderr)
     code = _run(sys.argv[1:], status)
     status.clear()
-    _listen(signal.SIG_DFL)  # cleanup is done: a late signal may end the process
+    _set_signal_handlers(signal.SIG_DFL)  # cleanup is done: a late signal may end the process
     sys.stdout.flush()
-    return code if output.lost is None else _fail(_unwritten(output.lost), Invocation())
+    return code if output.last_error is None else _report_error(_output_error(output.last_error), Invocation())
 
 
 def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # plugins are foreign code
     invocation = Invocation(json="--json" in arguments, status=status or StatusLine())
     try:
-        _listen(signal.default_int_handler)
-        code = cli.main(args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_color())
+        _set_signal_handlers(signal.default_int_handler)
+        code = cli.main(
+            args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_choose_color()
+        )
     except SandboxError as error:
-        return _fail(error, invocation)
+        return _report_error(error, invocation)
     except click.ClickException as error:
-        return _misused(error, invocation)
+        return _report_misuse(error, invocation)
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted; no process is left running.", err=True)
-        return INTERRUPTED
+        return INTERRUPTED_CODE
     except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
             raise
-        return _fail(_unexpected(error), invocation)
+        return _report_error(_describe_unexpected(error), invocation)
     return int(code or 0)
 
 
-def _listen(handler: Any) -> None:
+def _set_signal_handlers(handler: Any) -> None:
     """Set the handler of SIGTERM, SIGINT and SIGHUP. SIGINT or SIGHUP that a shell or `nohup` ignores stays ignored."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
 
-def _color() -> bool | None:
+def _choose_color() -> bool | None:
     """None: color on terminals only. click does not know NO_COLOR (https://no-color.org); rich does."""
     return None if uses_color() else False
 
 
-def _misused(error: click.ClickException, invocation: Invocation) -> int:
+def _report_misuse(error: click.ClickException, invocation: Invocation) -> int:
     """Wrong arguments are an error. No arguments at all print the help."""
     if not isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return _fail(_usage_error(error, error.format_message()), invocation)
+        return _report_error(_usage_error(error, error.format_message()), invocation)
     if invocation.json:
-        return _fail(_usage_error(error, "A command is missing"), invocation)
+        return _report_error(_usage_error(error, "A command is missing"), invocation)
     click.echo(error.format_message(), err=True)
     return _USAGE
 
@@ -170,12 +172,12 @@ def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
     return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=f"See: {path} --help")
 
 
-def _unexpected(error: Exception) -> SandboxError:
-    lacking = shortage(error) if isinstance(error, OSError) else None
-    return lacking or _defect(error)
+def _describe_unexpected(error: Exception) -> SandboxError:
+    lacking = translate_shortage(error) if isinstance(error, OSError) else None
+    return lacking or _bug_error(error)
 
 
-def _defect(error: Exception) -> SandboxError:
+def _bug_error(error: Exception) -> SandboxError:
     return SandboxError(
         ErrorCode.INTERNAL,
         f"Unexpected {type(error).__name__}; this is a bug in the sandbox",
@@ -184,20 +186,22 @@ def _defect(error: Exception) -> SandboxError:
     )
 
 
-def _unwritten(error: OSError) -> SandboxError:
+def _output_error(error: OSError) -> SandboxError:
     return SandboxError(
         ErrorCode.INTERNAL, "The command finished, but its output could not be written", details=error.strerror or ""
     )
 
 
-def _fail(error: SandboxError, invocation: Invocation) -> int:
-    error = error.with_hint(invocation.copyable(error.hint))
+def _report_error(error: SandboxError, invocation: Invocation) -> int:
+    error = error.with_hint(invocation.add_home(error.hint))
     if invocation.json:
         click.echo(json.dumps(error.payload(), ensure_ascii=True))
     else:
-        click.echo(f"{click.style('error', fg='red')} [{error.code}] {one_line(error.brief)}", err=True, color=_color())
-        for line in neutral(error.details).splitlines()[-40:]:  # may hold file names and output of a guest
+        click.echo(
+            f"{click.style('error', fg='red')} [{error.code}] {one_line(error.brief)}", err=True, color=_choose_color()
+        )
+        for line in neutralise(error.details).splitlines()[-40:]:  # may hold file names and output of a guest
             click.echo(f"  {line}", err=True)
         if error.hint:
-            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True, color=_color())
+            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True, color=_choose_color())
     return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

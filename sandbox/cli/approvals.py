@@ -8,25 +8,25 @@ from typing import Any
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table
-from sandbox.cli.person import person
+from sandbox.cli.invocation import Invocation, global_options, show_table
+from sandbox.cli.person import describe_user
 from sandbox.cli.time_format import format_local, format_relative
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.text import one_line
 
 
-def one_or_all(command: Callable[..., None]) -> Callable[..., None]:
+def add_id_or_all_options(command: Callable[..., None]) -> Callable[..., None]:
     """Take either ID, or --all with an optional --tool. The command gets `approval_id` (None: all) and `tool`."""
 
     @wraps(command)
-    def checked(*args: Any, approval_id: str | None, everything: bool, tool: str | None) -> None:
+    def require_one_or_all(*args: Any, approval_id: str | None, everything: bool, tool: str | None) -> None:
         if (approval_id is None) != everything or (tool is not None and not everything):
             raise click.UsageError("Give either one ID or --all; --tool needs --all.")
         command(*args, approval_id=approval_id, tool=tool)
 
     named = click.argument("approval_id", metavar="[ID]", required=False)
     every = click.option("--all", "everything", is_flag=True, help="Answer all of them, instead of one ID.")
-    return named(every(click.option("--tool", help="With --all: only the requests for this tool.")(checked)))
+    return named(every(click.option("--tool", help="With --all: only the requests for this tool.")(require_one_or_all)))
 
 
 @click.group()
@@ -67,34 +67,34 @@ def show(invocation: Invocation, approval_id: str) -> None:
 def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
     """Approve request ID. The agent may make exactly that call, or more calls with --for."""
     with invocation.workbench() as workbench:
-        found = workbench.answer_approval(approval_id, approved=True, by=person(), scope=ApprovalScope(scope))
+        found = workbench.answer_approval(approval_id, approved=True, by=describe_user(), scope=ApprovalScope(scope))
     _emit(invocation, found)
 
 
 @approvals.command()
-@one_or_all
+@add_id_or_all_options
 @global_options
 @click.pass_obj
 def deny(invocation: Invocation, approval_id: str | None, tool: str | None) -> None:
     """Deny request ID, or every open request with --all."""
     with invocation.workbench() as workbench:
         if approval_id is None:
-            _emit_all(invocation, workbench.deny_approvals(by=person(), tool=tool))
+            _emit_all(invocation, workbench.deny_approvals(by=describe_user(), tool=tool))
         else:
-            _emit(invocation, workbench.answer_approval(approval_id, approved=False, by=person()))
+            _emit(invocation, workbench.answer_approval(approval_id, approved=False, by=describe_user()))
 
 
 @approvals.command()
-@one_or_all
+@add_id_or_all_options
 @global_options
 @click.pass_obj
 def revoke(invocation: Invocation, approval_id: str | None, tool: str | None) -> None:
     """Revoke approval ID, or every approval in force and every open request with --all."""
     with invocation.workbench() as workbench:
         if approval_id is None:
-            _emit_all(invocation, workbench.revoke_approvals(by=person(), tool=tool))
+            _emit_all(invocation, workbench.revoke_approvals(by=describe_user(), tool=tool))
         else:
-            _emit(invocation, workbench.revoke_approval(approval_id, by=person()))
+            _emit(invocation, workbench.revoke_approval(approval_id, by=describe_user()))
 
 
 def _emit(invocation: Invocation, found: Approval) -> None:
@@ -106,11 +106,13 @@ def _emit_all(invocation: Invocation, found: Sequence[Approval]) -> None:
 
 
 def _table(found: Sequence[Approval]) -> None:
-    rows = [[a.id, a.state.value, a.scope.value, a.tool, a.task_id or a.repo_id or "-", *_decided(a)] for a in found]
-    table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT", "DECIDED (UTC)", "BY"], rows)
+    rows = [
+        [a.id, a.state.value, a.scope.value, a.tool, a.task_id or a.repo_id or "-", *_decision_cells(a)] for a in found
+    ]
+    show_table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT", "DECIDED (UTC)", "BY"], rows)
 
 
-def _decided(found: Approval) -> list[str]:
+def _decision_cells(found: Approval) -> list[str]:
     return [f"{found.decided_at:%Y-%m-%d %H:%M:%S}" if found.decided_at else "-", one_line(found.decided_by) or "-"]
 
 
@@ -118,9 +120,9 @@ def _show(found: Approval) -> None:
     for line in found.question:
         click.echo(line)
     click.echo(f"arguments: {one_line(found.arguments)}")
-    click.echo(f"asked at {format_local(found.created_at)}{_caller(found.asked_by)}")
+    click.echo(f"asked at {format_local(found.created_at)}{_format_caller(found.asked_by)}")
     if found.decided_at is not None:
-        surface = f" ({_SURFACES[found.surface]}){_caller(found.decider)}" if found.surface else ""
+        surface = f" ({_SURFACES[found.surface]}){_format_caller(found.decider)}" if found.surface else ""
         word = "revoked" if found.state is ApprovalState.REVOKED else "decided"
         click.echo(f"{word} at {format_local(found.decided_at)} by {one_line(found.decided_by)}{surface}")
     if found.used_at is not None:
@@ -132,7 +134,7 @@ def _show(found: Approval) -> None:
 _SURFACES = {"cli": "on the command line", "python": "by a program", "elicitation": "in a dialog of the agent's client"}
 
 
-def _caller(caller: Caller | None) -> str:
+def _format_caller(caller: Caller | None) -> str:
     if caller is None:
         return ""
     sudo = f", by sudo from {one_line(caller.sudo_user)}" if caller.sudo_user else ""

@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import click
 
-from sandbox.cli.invocation import Invocation, note, table
+from sandbox.cli.invocation import Invocation, note, show_table
 from sandbox.errors import SandboxError
 from sandbox.models import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
-from sandbox.store.home import Home, default_home, home_at
-from sandbox.text import neutral
+from sandbox.store.home import Home, default_home, resolve_home
+from sandbox.text import neutralise
 
 _COLORS = {AttackOutcome.HELD: "green", AttackOutcome.SKIPPED: "cyan", AttackOutcome.GOT_THROUGH: "red"}
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
@@ -28,7 +28,7 @@ def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
 
     note("Attacking this host from a temporary home; your repositories are not touched.")
     note("Controls show that an attack works where protection is off: they run unhardened containers.")
-    report = attack(invocation.home, only, told=_Teller())
+    report = attack(invocation.home, only, on_result=_ResultPrinter())
     _record(invocation, report)
     invocation.emit(report, lambda: show(report))
     return 0 if report.safe else 1
@@ -47,7 +47,7 @@ def _show_threats(threats: Sequence[Threat]) -> None:
     width = shutil.get_terminal_size().columns
     for threat in threats:
         _line(f"{threat.id:<5} ", threat.attack, width)
-        for name, text in _about(threat):
+        for name, text in _describe_threat(threat):
             _line(f"      {name:<8} ", text, width)
     shipped = sum(threat.ships for threat in threats)
     counts = Counter(threat.state for threat in threats)
@@ -55,7 +55,7 @@ def _show_threats(threats: Sequence[Threat]) -> None:
     click.echo(f"{len(threats)} entries: {states}; `sandbox doctor --attack` runs {shipped} of them")
 
 
-def _about(threat: Threat) -> Iterator[tuple[str, str]]:
+def _describe_threat(threat: Threat) -> Iterator[tuple[str, str]]:
     yield "stops", threat.stops or "no protection yet"
     yield "control", threat.control or "not part of `sandbox doctor --attack`"
     yield "state", f"{threat.state.value}{f': {threat.remark}' if threat.remark else ''}"
@@ -70,13 +70,13 @@ def _line(label: str, text: str, width: int) -> None:
 
 def _record(invocation: Invocation, report: AttackReport) -> None:
     """Record the report in the home's journal if the home exists. The report matters more, so a failure is ignored."""
-    home = home_at(invocation.home or default_home(os.environ))
+    home = resolve_home(invocation.home or default_home(os.environ))
     if Home(home).journal_head.parent.is_dir():
         with suppress(SandboxError), invocation.workbench() as workbench:
             workbench.record_attacks(report)
 
 
-class _Teller:
+class _ResultPrinter:
     """Prints one line for each result."""
 
     def __init__(self) -> None:
@@ -90,13 +90,13 @@ class _Teller:
 
 def show(report: AttackReport) -> None:
     """Print the table, what is known of each attack that was not stopped, and the summary."""
-    table(
+    show_table(
         ["id", "attack", "tried", "control", "outcome"],
         [[r.id, r.title, _short(r.tried), _short(r.control), _word(r)] for r in report.results],
     )
     for result in report.results:
         if result.outcome is not AttackOutcome.HELD:
-            click.echo(f"{result.id} {_word(result)}: {neutral(result.seen)}")
+            click.echo(f"{result.id} {_word(result)}: {neutralise(result.seen)}")
     click.echo(summary(report))
 
 
@@ -116,6 +116,6 @@ def _word(result: AttackResult) -> str:
     return click.style(word, fg=_COLORS.get(result.outcome, "yellow"), bold=True)
 
 
-def _short(text: str, most: int = 60) -> str:
-    line = " ".join(neutral(text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+def _short(text: str, max_chars: int = 60) -> str:
+    line = " ".join(neutralise(text).split())
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table, to_json
+from sandbox.cli.invocation import Invocation, global_options, show_table, to_json
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.models import AuditReport, JournalState
 
-_AGO = re.compile(r"([0-9]{1,6})([smhd])")
+_AGE = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -39,7 +39,7 @@ def verify(invocation: Invocation) -> int:
 
 def _show(report: AuditReport) -> None:
     rows = [[one_line(j.name), str(j.entries), _state(j), (j.head or "-")[7:23]] for j in report.journals]
-    table(["JOURNAL", "ENTRIES", "STATE", "HEAD"], rows)
+    show_table(["JOURNAL", "ENTRIES", "STATE", "HEAD"], rows)
     for journal in report.journals:
         if journal.broken is not None:
             where = f"line {journal.broken.line}: " if journal.broken.line else ""
@@ -61,14 +61,14 @@ def _state(journal: JournalState) -> str:
 @click.pass_obj
 def export(invocation: Invocation, since: str | None, task_id: str | None) -> None:
     """Print all journal entries and decided approvals, oldest first: one JSON object per line."""
-    start = _time(since) if since is not None else None
+    start = _parse_time(since) if since is not None else None
     with invocation.workbench() as workbench:
         for record in workbench.audit_export(since=start, task_id=task_id):
             click.echo(to_json(record))
 
 
-def _time(text: str) -> datetime:
-    if found := _AGO.fullmatch(text):
+def _parse_time(text: str) -> datetime:
+    if found := _AGE.fullmatch(text):
         return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
     try:
         parsed = datetime.fromisoformat(text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STILL_RUNNING = 5
 """Exit code of `check wait` when its timeout ends before the run."""
 
-_LOOK_S, _LIVE_S, _SAY_S = 0.05, 1.0, 60.0
+_START_POLL_S, _LIVE_POLL_S, _REPORT_S = 0.05, 1.0, 60.0
 
 
 def start_detached(invocation: Invocation, start: Callable[[Workbench], BackgroundRun]) -> int:
@@ -36,16 +36,16 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
         return 0
     role.end_with_starter()  # until it has reported the run id
     with invocation.workbench() as workbench:
-        started = _wait_until_it_begins(workbench, start(workbench))
+        started = _wait_for_start(workbench, start(workbench))
         role.report(started.model_dump_json().encode())
         workbench.wait_for_runs()
     return 0
 
 
-def _wait_until_it_begins(workbench: Workbench, found: BackgroundRun) -> BackgroundRun:
+def _wait_for_start(workbench: Workbench, found: BackgroundRun) -> BackgroundRun:
     """Wait, so that the starting command reports an unknown check or a busy task as its own error."""
     while found.state == "running" and found.check_id is None:
-        found = workbench.wait_run(found.run_id, _LOOK_S)
+        found = workbench.wait_run(found.run_id, _START_POLL_S)
     return found
 
 
@@ -62,17 +62,17 @@ def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
     Exits with 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
     """
     with invocation.workbench() as workbench:
-        found = _wait(workbench, run_id, timeout, invocation.status)
+        found = _wait_for_run(workbench, run_id, timeout, invocation.status)
     invocation.emit(found, lambda: show_background_run(found))
     return exit_code(found)
 
 
-def _wait(workbench: Workbench, run_id: str, timeout_s: float | None, status: StatusLine) -> BackgroundRun:
+def _wait_for_run(workbench: Workbench, run_id: str, timeout_s: float | None, status: StatusLine) -> BackgroundRun:
     """On a terminal a status line shows the progress; elsewhere a line is printed each minute."""
     ends_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
     while True:
         left_s = max(0.0, ends_at - time.monotonic())
-        found = workbench.wait_run(run_id, min(_LIVE_S if status.live else _SAY_S, left_s))
+        found = workbench.wait_run(run_id, min(_LIVE_POLL_S if status.live else _REPORT_S, left_s))
         if found.state == "finished" or time.monotonic() >= ends_at:
             status.clear()
             return found

@@ -9,7 +9,7 @@ import re
 from collections import deque
 
 from sandbox.cli.invocation import note
-from sandbox.cli.terminal import StatusLine, cut
+from sandbox.cli.terminal import StatusLine, cut_to_width
 from sandbox.text import one_line
 
 _BEGIN = re.compile(r"^building (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
@@ -28,7 +28,7 @@ class BuildProgress:
         self._step = ""
         self._log: deque[str] = deque(maxlen=_KEPT_LINES)
 
-    def hear(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Take one line, of the product or of the build."""
         line = one_line(line)
         if self._verbose:
@@ -40,24 +40,24 @@ class BuildProgress:
         elif not self._image:
             note(line)
         else:
-            self._hear_output(line)
+            self._add_output(line)
 
     def show_log(self) -> None:
         """After a failure: print the output of the build that did not finish."""
         for line in self._log:
             note(line)
 
-    def _hear_output(self, line: str) -> None:
+    def _add_output(self, line: str) -> None:
         self._log.append(line)
         if step := _STEP.match(line):
             self._step = f"{self._image}: step {step['number']}/{step['count']} {step['command']}"
             if self._status.live:
                 self._status.show(self._step)
             else:
-                note(cut(self._step, _WIDTH))
+                note(cut_to_width(self._step, _WIDTH))
         elif line.startswith(_END):
             self._image = ""
             self._log.clear()
             self._status.clear()
         elif self._status.live:
-            self._status.show(f"{cut(self._step, _WIDTH // 2)}  {line}")
+            self._status.show(f"{cut_to_width(self._step, _WIDTH // 2)}  {line}")

@@ -6,10 +6,10 @@ import click
 
 from sandbox.cli import history
 from sandbox.cli.background import show_background_run, start_detached, wait
-from sandbox.cli.invocation import Invocation, global_options, runtime_option, table
-from sandbox.cli.run_explanations import amount
-from sandbox.cli.verdicts import Progress, show_runs
-from sandbox.models import Check, Limits, Stopped, Verdict
+from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_table
+from sandbox.cli.run_explanations import format_bytes
+from sandbox.cli.verdicts import CheckProgress, show_runs
+from sandbox.models import Check, Limits, StopResult, Verdict
 
 
 @click.group()
@@ -26,14 +26,14 @@ def list_(invocation: Invocation, owner_id: str) -> None:
     with invocation.workbench() as workbench:
         found = workbench.checks(owner_id)
     rows = [[c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", _limits(c), c.label] for c in found]
-    invocation.emit({"checks": found}, lambda: table(["CHECK", "DEADLINE", "REQUIRES", "LIMITS", "WHAT"], rows))
+    invocation.emit({"checks": found}, lambda: show_table(["CHECK", "DEADLINE", "REQUIRES", "LIMITS", "WHAT"], rows))
 
 
 def _limits(check: Check) -> str:
     """The limits of a check that differ from the defaults."""
     usual = Limits()
     own = {name: value for name, value in check.limits if value != getattr(usual, name)}
-    said = [f"{name}={amount(value) if name.endswith('_bytes') else f'{value:g}'}" for name, value in own.items()]
+    said = [f"{name}={format_bytes(value) if name.endswith('_bytes') else f'{value:g}'}" for name, value in own.items()]
     return ", ".join([*said, *([f"jobs={check.jobs}"] if check.jobs else [])]) or "-"
 
 
@@ -58,7 +58,9 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
             invocation, lambda workbench: workbench.start_checks(task_id, check_ids, runtime=invocation.runtime)
         )
     with invocation.workbench() as workbench:
-        runs = workbench.run_checks(task_id, check_ids, Progress(follow=follow).watch(), runtime=invocation.runtime)
+        runs = workbench.run_checks(
+            task_id, check_ids, CheckProgress(follow=follow).watch(), runtime=invocation.runtime
+        )
     invocation.emit(runs[-1] if len(check_ids) == 1 else {"runs": runs}, lambda: show_runs(runs))
     return 0 if runs[-1].verdict is Verdict.PASSED else 1
 
@@ -82,7 +84,7 @@ def stop(invocation: Invocation, owner_id: str) -> None:
     invocation.emit(found, lambda: _show_stopped(found))
 
 
-def _show_stopped(found: Stopped) -> None:
+def _show_stopped(found: StopResult) -> None:
     for check in found.stopped:
         click.echo(f"  {check.check_id:<10} {check.verdict or 'stopped: its process had died'}")
     if not found.stopped:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from sandbox.cli.invocation import Invocation
-from sandbox.cli.verdicts import Progress
+from sandbox.cli.verdicts import CheckProgress
 from sandbox.workbench import VerifyOptions, Watch
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
@@ -30,21 +30,21 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Rooms:
+class CleanRoomArguments:
     """What the options of a command ask for."""
 
     options: VerifyOptions
     watch: Watch
 
 
-def room_options(command: _CommandT) -> _CommandT:
+def add_clean_room_options(command: _CommandT) -> _CommandT:
     """`--no-cache`, `--jobs`, `--keep-going`, `--follow` and the value of `--runtime`, as one parameter `rooms`."""
 
     @functools.wraps(command)
     def with_rooms(*arguments: Any, no_cache: bool, jobs: int, keep_going: bool, follow: bool, **others: Any) -> Any:
         runtime = click.get_current_context().ensure_object(Invocation).runtime
         options = VerifyOptions(cache=not no_cache, jobs=jobs, keep_going=keep_going, runtime=runtime)
-        return command(*arguments, rooms=Rooms(options, _watch(jobs, follow=follow)), **others)
+        return command(*arguments, rooms=CleanRoomArguments(options, _watch(jobs, follow=follow)), **others)
 
     found: Any = with_rooms
     for option in reversed(_OPTIONS):
@@ -55,7 +55,7 @@ def room_options(command: _CommandT) -> _CommandT:
 def _watch(jobs: int, *, follow: bool) -> Watch:
     """Raises: UsageError when the output of several checks would be mixed."""
     if jobs == 1:
-        return Progress(follow=follow).watch()
+        return CheckProgress(follow=follow).watch()
     if follow:
         raise click.UsageError("--follow shows one check at a time: remove --jobs.")
-    return Progress(parallel=True).watch()
+    return CheckProgress(parallel=True).watch()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CredentialInfo
 
@@ -74,4 +74,4 @@ def _show(found: tuple[CredentialInfo, ...]) -> None:
         [c.host, c.store if c.store == "keyring" else c.kind, c.username or "-", str(c.ssh_key or c.ca_file or "-")]
         for c in found
     ]
-    table(["HOST", "KIND", "USER", "FILE"], rows)
+    show_table(["HOST", "KIND", "USER", "FILE"], rows)

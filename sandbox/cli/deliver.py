@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, copyable, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.models import CommitResult, Host, PushResult
 from sandbox.text import one_line
 
@@ -58,7 +58,7 @@ def push(invocation: Invocation, task_id: str) -> None:
         host = workbench.repository(task.repo_id).host
     invocation.emit(result, lambda: _show_push(result))
     if host is not Host.UNKNOWN:
-        note(copyable(f"next: sandbox pr {'status' if task.pr_url else 'open'} {task_id}"))
+        note(add_home(f"next: sandbox pr {'status' if task.pr_url else 'open'} {task_id}"))
 
 
 def _show_push(result: PushResult) -> None:

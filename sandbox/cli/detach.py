@@ -29,12 +29,12 @@ class Starter:
 
     def wait_for_message(self) -> bytes:
         """Wait for the worker's report; empty if it ends without one. Signals are forwarded to it meanwhile."""
-        with _passed_on(self.pid), os.fdopen(self._reads, "rb") as stream:
+        with _forward_signals(self.pid), os.fdopen(self._reads, "rb") as stream:
             return stream.read(_MESSAGE_BYTES)
 
     def wait_for_end(self) -> int:
         """Wait for the worker's exit code: 128 plus the signal number if a signal ended it."""
-        with _passed_on(self.pid):
+        with _forward_signals(self.pid):
             code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return code if code >= 0 else 128 - code
 
@@ -48,20 +48,20 @@ class Worker:
 
     def report(self, message: bytes) -> None:
         """Send the starter the message that it ends on, and release the standard streams."""
-        _end_with_parent(_NO_SIGNAL)
-        let_go_of_streams()
+        _set_parent_death_signal(_NO_SIGNAL)
+        release_streams()
         with suppress(BrokenPipeError):  # the starter was killed
             os.write(self._writes, message)
         os.close(self._writes)
 
     def end_with_starter(self) -> None:
         """Receive SIGTERM if the starter is killed before it has our report."""
-        _end_with_parent(signal.SIGTERM)
+        _set_parent_death_signal(signal.SIGTERM)
         if os.getppid() != self.starter_pid:  # the starter died before prctl
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _end_with_parent(number: int) -> None:
+def _set_parent_death_signal(number: int) -> None:
     """Receive this signal when the parent dies; 0: none."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
 
@@ -80,7 +80,7 @@ def fork() -> Starter | Worker:
     return Worker(starter_pid, writes)
 
 
-def let_go_of_streams() -> None:
+def release_streams() -> None:
     """Replace the standard streams by `/dev/null`, so that the other ends of their pipes see them closed."""
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_RDWR)
@@ -90,12 +90,12 @@ def let_go_of_streams() -> None:
 
 
 @contextmanager
-def _passed_on(pid: int) -> Iterator[None]:
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+def _forward_signals(pid: int) -> Iterator[None]:
+    def forward(number: int, _frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
-    before = {number: signal.signal(number, pass_on) for number in _SIGNALS}
+    before = {number: signal.signal(number, forward) for number in _SIGNALS}
     try:
         yield
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, copyable, global_options
+from sandbox.cli.invocation import Invocation, add_home, global_options
 from sandbox.models import Probe, ProbeLevel
 
 _COLORS = {ProbeLevel.OK: "green", ProbeLevel.WARN: "yellow", ProbeLevel.FAIL: "red"}
@@ -47,4 +47,4 @@ def _show(probes: tuple[Probe, ...]) -> None:
         for line in rest:
             click.echo(f"      {'':<{width}}  {line}")
         if probe.hint and probe.level is not ProbeLevel.OK:
-            click.echo(f"      {'':<{width}}  -> {copyable(probe.hint)}")
+            click.echo(f"      {'':<{width}}  -> {add_home(probe.hint)}")

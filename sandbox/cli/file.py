@@ -11,10 +11,10 @@ from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.search import search
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import FileContent, PatchResult
-from sandbox.text import neutral, one_line
+from sandbox.text import neutralise, one_line
 
 ABSENT = "absent"
-_MOST_BYTES = 11 * 1024**2  # more than the limit of an edit, which the workbench enforces
+_MAX_BYTES = 11 * 1024**2  # more than the limit of an edit, which the workbench enforces
 
 
 @click.group()
@@ -41,7 +41,7 @@ def read(invocation: Invocation, task_id: str, path: str, start_line: int | None
 
 def _show_content(content: FileContent) -> None:
     note(f"{content.path} {content.sha256} {content.size} bytes, {content.encoding}")
-    click.echo(neutral(content.content), nl=content.encoding == "base64")
+    click.echo(neutralise(content.content), nl=content.encoding == "base64")
 
 
 @file.command()
@@ -61,8 +61,8 @@ def patch(invocation: Invocation, task_id: str, patch_file: IO[bytes], expected:
 
     Each existing file that the patch changes needs its hash, so that you never change content you have not seen.
     """
-    hashes = dict(_expectation(item) for item in expected)
-    text = patch_file.read(_MOST_BYTES)
+    hashes = dict(_parse_expectation(item) for item in expected)
+    text = patch_file.read(_MAX_BYTES)
     with invocation.workbench() as workbench:
         result = workbench.apply_patch(task_id, text, hashes)
     invocation.emit(result, lambda: _show_result(result))
@@ -81,8 +81,8 @@ def write(
     invocation: Invocation, task_id: str, path: str, content_file: IO[bytes], expected: str, executable: bool | None
 ) -> None:
     """Replace or create PATH in TASK with the content of FILE (default: stdin)."""
-    known = _hash(expected, expected)
-    content = content_file.read(_MOST_BYTES)
+    known = _parse_hash(expected, expected)
+    content = content_file.read(_MAX_BYTES)
     with invocation.workbench() as workbench:
         result = workbench.write_file(task_id, path, content, known, executable=executable)
     invocation.emit(result, lambda: _show_result(result))
@@ -100,42 +100,42 @@ def write(
 @click.pass_obj
 def edit(invocation: Invocation, /, task_id: str, path: str, expected: str, **texts: Any) -> None:
     """Replace a text that occurs exactly once in PATH of TASK."""
-    known = _hash(expected, expected)
+    known = _parse_hash(expected, expected)
     if known is None:
-        raise _wrong_hash(expected)
-    old, new = (_text(name, texts[name], texts[f"{name}_file"]) for name in ("old", "new"))
+        raise _invalid_hash(expected)
+    old, new = (_read_text(name, texts[name], texts[f"{name}_file"]) for name in ("old", "new"))
     with invocation.workbench() as workbench:
         result = workbench.edit_file(task_id, path, old, new, known)
     invocation.emit(result, lambda: _show_result(result))
 
 
-def _text(name: str, given: str | None, stream: IO[bytes] | None) -> bytes:
+def _read_text(name: str, given: str | None, stream: IO[bytes] | None) -> bytes:
     """Bytes of an argument as the shell passed them, or of a file."""
     if (given is None) == (stream is None):
         raise SandboxError(ErrorCode.INVALID_INPUT, f"Give either --{name} or --{name}-file")
-    return stream.read(_MOST_BYTES) if stream is not None else os.fsencode(given or "")
+    return stream.read(_MAX_BYTES) if stream is not None else os.fsencode(given or "")
 
 
-def _expectation(item: str) -> tuple[str, str | None]:
+def _parse_expectation(item: str) -> tuple[str, str | None]:
     path, separator, value = item.rpartition("=")
     if not separator or not path:
-        raise _wrong_hash(item)
-    return path, _hash(value, item)
+        raise _invalid_hash(item)
+    return path, _parse_hash(value, item)
 
 
-def _hash(value: str, item: str) -> str | None:
+def _parse_hash(value: str, item: str) -> str | None:
     hexadecimal = value.removeprefix("sha256:")
     whole = value != hexadecimal and len(hexadecimal) == 64 and not set(hexadecimal) - set("0123456789abcdef")
     if value != ABSENT and not whole:
-        raise _wrong_hash(item)
+        raise _invalid_hash(item)
     return None if value == ABSENT else value
 
 
-def _wrong_hash(item: str) -> SandboxError:
+def _invalid_hash(item: str) -> SandboxError:
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"--expect takes sha256:<64 hex digits>, or {ABSENT} for a new file; `file patch` takes PATH=HASH",
-        details=neutral(item[:200]),
+        details=neutralise(item[:200]),
         hint="Run `sandbox file read TASK PATH --json` to get the hash.",
     )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, copyable, global_options
-from sandbox.models import Leftover, Reconciliation, Tidying
+from sandbox.cli.invocation import Invocation, add_home, global_options
+from sandbox.models import Leftover, LeftoverAction, Reconciliation
 from sandbox.text import one_line
 
-_COLORS = {Tidying.KEPT: "yellow", Tidying.BUSY: "yellow", Tidying.FAILED: "red"}
-_STAYS = {Tidying.KEPT, Tidying.BUSY, Tidying.FAILED}
+_COLORS = {LeftoverAction.KEPT: "yellow", LeftoverAction.BUSY: "yellow", LeftoverAction.FAILED: "red"}
+_NOT_REMOVED = {LeftoverAction.KEPT, LeftoverAction.BUSY, LeftoverAction.FAILED}
 
 
 @click.command()
@@ -30,20 +30,20 @@ def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:
     with invocation.workbench() as workbench:
         found = workbench.forget_kept(refs) if refs else workbench.collect(dry_run=dry_run)
     invocation.emit(found, lambda: _show(found))
-    return 5 if any(left.action is Tidying.FAILED for left in found.leftovers) else 0
+    return 5 if any(left.action is LeftoverAction.FAILED for left in found.leftovers) else 0
 
 
 def _show(found: Reconciliation) -> None:
     for left in found.leftovers:
         click.echo(_line(left, dry_run=found.dry_run))
     actions = {left.action for left in found.leftovers}
-    if Tidying.BUSY in actions:
+    if LeftoverAction.BUSY in actions:
         click.echo("Some of it is in use: run `sandbox gc` again later.")
-    elif actions <= {Tidying.KEPT}:
+    elif actions <= {LeftoverAction.KEPT}:
         click.echo("No other leftovers were found." if actions else "No leftovers were found.")
 
 
 def _line(left: Leftover, *, dry_run: bool) -> str:
-    word = f"would be {left.action.value}" if dry_run and left.action not in _STAYS else left.action.value
-    note = f"  ({copyable(one_line(left.note))})" if left.note else ""
+    word = f"would be {left.action.value}" if dry_run and left.action not in _NOT_REMOVED else left.action.value
+    note = f"  ({add_home(one_line(left.note))})" if left.note else ""
     return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {one_line(left.name)}{note}"

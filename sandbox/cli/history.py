@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.time_format import format_for_listing
 from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName
 
@@ -25,7 +25,7 @@ def runs(invocation: Invocation, owner_id: str, limit: int) -> None:
     with invocation.workbench() as workbench:
         found = workbench.runs(owner_id, limit)
     headers = ["RUN", "CHECK", "VERDICT", "STARTED", "TOOK", "WHERE"]
-    invocation.emit({"runs": found}, lambda: table(headers, [_row(run) for run in found]))
+    invocation.emit({"runs": found}, lambda: show_table(headers, [_row(run) for run in found]))
 
 
 def _row(run: CheckRun) -> list[str]:
@@ -40,7 +40,9 @@ def _row(run: CheckRun) -> list[str]:
     ]
 
 
-def _line_range(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
+def _parse_line_range(
+    _ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[int | None, int | None] | None:
     """Parse `A:B`, `A:`, `:B` or `A` to first and last line; None where the range is open."""
     if value is None:
         return None
@@ -57,7 +59,9 @@ def _line_range(_ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True,
               help="Output stream to print.")  # fmt: skip
 @click.option("--pattern", metavar="REGEX", help="Print only lines that match this Perl-compatible regular expression.")
-@click.option("--lines", metavar="A:B", callback=_line_range, help="Print only these lines, from 1: A:B, A: or :B.")
+@click.option(
+    "--lines", metavar="A:B", callback=_parse_line_range, help="Print only these lines, from 1: A:B, A: or :B."
+)
 @click.option("--raw", is_flag=True, help="Print the exact bytes, with terminal sequences; with --json as base64.")
 @global_options
 @click.pass_obj
@@ -77,7 +81,7 @@ def log(
     invocation.emit(found, lambda: _show(found))
     if found.stream == "stdout" and not found.total_bytes:
         other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"
-        note(f"The run wrote no output to stdout. For stderr: {invocation.copyable(other)}")
+        note(f"The run wrote no output to stdout. For stderr: {invocation.add_home(other)}")
 
 
 def _print_lines(
@@ -86,7 +90,7 @@ def _print_lines(
     if raw:
         raise click.UsageError("--raw prints the whole log: remove --pattern and --lines.")
     first, last = part["lines"] or (None, None)
-    limits = {"max_bytes": _MOST_BYTES, "max_results": _MOST_MATCHES}
+    limits = {"max_bytes": _MAX_BYTES, "max_results": _MAX_MATCHES}
     query = LogQuery(stream=stream, pattern=part["pattern"], start_line=first, end_line=last, **limits)
     with invocation.workbench() as workbench:
         found = workbench.read_log(workbench.find_run(*run), query)
@@ -108,7 +112,7 @@ def _show_lines(found: LogLines) -> None:
         note("The check has not finished: there may be more output.")
 
 
-_MOST_BYTES, _MOST_MATCHES = 8 * 1024**2, 10_000
+_MAX_BYTES, _MAX_MATCHES = 8 * 1024**2, 10_000
 _STOPPED = {
     "max_results": "; there are more matches: search part of the log with --lines",
     "time": "; the search timed out before it had read all lines",

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sandbox.cli.build_progress import BuildProgress
-from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.errors import SandboxError
 from sandbox.models import ImageInfo
 
@@ -31,7 +31,7 @@ def list_(invocation: Invocation) -> None:
 
 def _show(found: tuple[ImageInfo, ...]) -> None:
     rows = [[i.name, _state(i), f"{(i.size_bytes or 0) / _MEGABYTE:.0f} MB", (i.digest or "-")[:19]] for i in found]
-    table(["IMAGE", "STATE", "SIZE", "DIGEST"], rows)
+    show_table(["IMAGE", "STATE", "SIZE", "DIGEST"], rows)
     for image in found:
         if image.problem:
             note(f"{image.name}: {image.problem}")
@@ -70,7 +70,9 @@ def build(
     try:
         with invocation.workbench() as workbench:
             built = tuple(
-                workbench.build_image(name, progress.hear, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+                workbench.build_image(
+                    name, progress.add_line, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as
+                )
                 for name in names
             )
     except SandboxError:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sandbox.cli.terminal import StatusLine, count_cells, is_interactive
+from sandbox.cli.terminal import StatusLine, count_columns, is_interactive
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from sandbox.workbench import Workbench
 
-_PRINTED = re.compile(r"(?m)(^|`|: )sandbox (?=[a-z])(?!(?:[a-z]+ )*--help)")
+_COMMAND = re.compile(r"(?m)(^|`|: )sandbox (?=[a-z])(?!(?:[a-z]+ )*--help)")
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
@@ -33,7 +33,7 @@ class Invocation:
     runtime: str | None = None
     status: StatusLine = field(default_factory=StatusLine)
 
-    def copyable(self, text: str) -> str:
+    def add_home(self, text: str) -> str:
         """Add `--home` to the `sandbox ...` commands in a text, so that they use the same home when copied.
 
         A command is recognised at the start of a line, after a backtick, or after a colon.
@@ -41,7 +41,7 @@ class Invocation:
         if self.home is None or not text:
             return text
         home = shlex.quote(str(self.home.absolute()))
-        return _PRINTED.sub(lambda found: f"{found[1]}sandbox --home {home} ", text)
+        return _COMMAND.sub(lambda found: f"{found[1]}sandbox --home {home} ", text)
 
     @contextmanager
     def workbench(self) -> Iterator[Workbench]:
@@ -50,8 +50,8 @@ class Invocation:
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
-        configure_logs(self.copyable)
-        with Workbench(self.home, allow_file=True, progress=self._progress(), actor=Actor.CLI) as workbench:
+        configure_logs(self.add_home)
+        with Workbench(self.home, allow_file=True, progress=self._progress_callback(), actor=Actor.CLI) as workbench:
             yield workbench
 
     @contextmanager
@@ -61,11 +61,11 @@ class Invocation:
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
-        configure_logs(self.copyable)
+        configure_logs(self.add_home)
         with Workbench(self.home, actor=Actor.AGENT) as workbench:
             yield workbench
 
-    def _progress(self) -> Callable[[str], None] | None:
+    def _progress_callback(self) -> Callable[[str], None] | None:
         """Show git's progress in the status line of a terminal; None elsewhere."""
         if not self.status.live:
             return None
@@ -76,27 +76,27 @@ class Invocation:
 
         return show
 
-    def emit(self, document: BaseModel | dict[str, Any], human: Callable[[], None]) -> None:
+    def emit(self, document: BaseModel | dict[str, Any], print_text: Callable[[], None]) -> None:
         """Print one JSON document with --json, else call `human`, which prints text."""
         if self.json:
             click.echo(to_json(document))
         else:
-            human()
+            print_text()
 
 
 def to_json(document: BaseModel | dict[str, Any]) -> str:
     """One line of ASCII JSON: safe on any terminal and in any log."""
     import json  # noqa: PLC0415 - lazy, see above
 
-    return json.dumps(_plain(document), ensure_ascii=True)
+    return json.dumps(_to_plain(document), ensure_ascii=True)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {k: _to_plain(v) for k, v in value.items()}
+    return [_to_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def global_options(command: _CommandT) -> _CommandT:
@@ -140,9 +140,9 @@ def _set_runtime(ctx: click.Context, _param: click.Parameter, value: str | None)
         ctx.ensure_object(Invocation).runtime = value
 
 
-def copyable(text: str) -> str:
+def add_home(text: str) -> str:
     """Call `Invocation.add_home` of the current command."""
-    return click.get_current_context().ensure_object(Invocation).copyable(text)
+    return click.get_current_context().ensure_object(Invocation).add_home(text)
 
 
 def note(text: str) -> None:
@@ -150,7 +150,7 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def table(headers: list[str], rows: list[list[str]]) -> None:
+def show_table(headers: list[str], rows: list[list[str]]) -> None:
     """Print a table on stdout: on a terminal no wider than it; elsewhere plain, aligned and complete.
 
     The caller neutralises guest text.
@@ -160,8 +160,8 @@ def table(headers: list[str], rows: list[list[str]]) -> None:
 
         print_table(headers, rows)
         return
-    widths = [max(count_cells(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
+    widths = [max(count_columns(r[i]) for r in [headers, *rows]) for i in range(len(headers))]
     for index, row in enumerate([headers, *rows]):
-        padded = (cell + " " * (width - count_cells(cell)) for cell, width in zip(row, widths, strict=True))
+        padded = (cell + " " * (width - count_columns(cell)) for cell, width in zip(row, widths, strict=True))
         line = "  ".join(padded).rstrip()
         click.echo(click.style(line, bold=True) if index == 0 else line)

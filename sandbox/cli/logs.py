@@ -13,15 +13,15 @@ from collections.abc import Callable
 _LEVELS = {"debug", "info", "warning", "error"}
 
 
-def configure_logs(shown: Callable[[str], str]) -> None:
+def configure_logs(rewrite: Callable[[str], str]) -> None:
     """Configure logs, once per command. An unknown level means `warning`. `rewrite`: is applied to each message."""
 
-    def show(record: logging.LogRecord) -> bool:
-        record.msg, record.args = shown(record.getMessage()), ()
+    def rewrite_record(record: logging.LogRecord) -> bool:
+        record.msg, record.args = rewrite(record.getMessage()), ()
         return True
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(show)
+    handler.addFilter(rewrite_record)
     handler.setFormatter(_Formatter())
     level = os.environ.get("SANDBOX_LOG", "").lower()
     logger = logging.getLogger("sandbox")
@@ -37,11 +37,11 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         if self._inner is None:
-            self._inner = _structured()
+            self._inner = _build_formatter()
         return self._inner.format(record)
 
 
-def _structured() -> logging.Formatter:
+def _build_formatter() -> logging.Formatter:
     import structlog  # noqa: PLC0415 - lazy, see above
 
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()

@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
-from sandbox.cli.serve import ServerOptions, serve_address, serve_client
+from sandbox.cli.serve import ServerOptions, serve_http_address, serve_standard_streams
 
 _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 
@@ -45,8 +45,8 @@ def mcp(
         return 0
     invocation, options = ctx.ensure_object(Invocation), ServerOptions(approvals, tools == "all")
     if address is None:
-        return serve_client(invocation, options)
-    return serve_address(invocation, options, address, token_file)
+        return serve_standard_streams(invocation, options)
+    return serve_http_address(invocation, options, address, token_file)
 
 
 @mcp.command()
@@ -60,10 +60,10 @@ def config(invocation: Invocation, client: str) -> None:
     environment variables are included. Secrets and variables that change with each login are not; stderr names them.
     """
     from sandbox.agent.clients import CLIENTS  # noqa: PLC0415 - lazy: the command starts fast
-    from sandbox.agent.launch import launch  # noqa: PLC0415 - as above
+    from sandbox.agent.launch import build_launch  # noqa: PLC0415 - as above
 
     found = CLIENTS[client]
-    start = launch(_other_home(invocation.home), sys.executable, sys.argv[0], os.environ)
+    start = build_launch(_find_home(invocation.home), sys.executable, sys.argv[0], os.environ)
     snippet = found.snippet(start)
     note(f"add this to {found.where}")
     for name, reason in start.left_out.items():
@@ -74,10 +74,10 @@ def config(invocation: Invocation, client: str) -> None:
     invocation.emit(document, lambda: click.echo(snippet))
 
 
-def _other_home(named: Path | None) -> Path | None:
+def _find_home(named: Path | None) -> Path | None:
     """The home of this command, if a client that passes on only `HOME` would use another one."""
-    from sandbox.store.home import default_home, home_at  # noqa: PLC0415 - as above
+    from sandbox.store.home import default_home, resolve_home  # noqa: PLC0415 - as above
 
     if named is not None:
-        return home_at(named)
+        return resolve_home(named)
     return default_home(os.environ) if os.environ.get("SANDBOX_HOME") or os.environ.get("XDG_DATA_HOME") else None

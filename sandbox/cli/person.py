@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-def person() -> str:
+def describe_user() -> str:
     """Name the user of this process, from the system's accounts and not the environment, and the user before sudo."""
     from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - lazy: `--help` stays fast
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, table
+from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def show(invocation: Invocation, name: str | None) -> None:
     with invocation.workbench() as workbench:
         found = workbench.policy(name)
     headers = ["POLICY", "KEY", "VALUE", "ORIGIN", "SOURCE"]
-    invocation.emit({"rules": found}, lambda: table(headers, [_row(rule) for rule in found]))
+    invocation.emit({"rules": found}, lambda: show_table(headers, [_row(rule) for rule in found]))
 
 
 def _row(rule: PolicyRule) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sandbox.cli.invocation import Invocation, copyable, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.models import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
 from sandbox.text import one_line
 
@@ -51,10 +51,10 @@ def open_(
 def _body(body: str | None, source: Path | None) -> str:
     if body is not None and source is not None:
         raise click.UsageError("Give either --body or --body-file.")
-    return (body or "") if source is None else _text_in(source)
+    return (body or "") if source is None else _read_text(source)
 
 
-def _text_in(source: Path) -> str:
+def _read_text(source: Path) -> str:
     try:
         with nullcontext(sys.stdin) if str(source) == "-" else source.open(encoding="utf-8") as stream:
             text = stream.read(_BODY_CHARS + 1)
@@ -69,7 +69,7 @@ def _show_opened(pull: PullRequest, task_id: str) -> None:
     kind = "draft" if pull.draft else "ready"
     click.echo(f"{'opened' if pull.created else 'kept'} {kind} {pull.url}")
     click.echo(f"  {one_line(pull.head)} -> {one_line(pull.base)}, at {pull.head_commit[:12]}")
-    note(copyable(f"next: sandbox pr status {task_id} --watch"))
+    note(add_home(f"next: sandbox pr status {task_id} --watch"))
 
 
 @pr.command()
@@ -87,7 +87,7 @@ def status(invocation: Invocation, task_id: str, watch: bool, timeout_s: float) 
     """
     with invocation.workbench() as workbench:
         if watch:
-            found = workbench.follow_pull_request(task_id, _announce, timeout_s)
+            found = workbench.follow_pull_request(task_id, _print_progress, timeout_s)
         else:
             found = workbench.pull_request_status(task_id)
     invocation.emit(found, lambda: _show(found))
@@ -104,7 +104,7 @@ def _exit_code(found: PullRequestStatus) -> int:
     return _FAILED if found.verdict is CiVerdict.FAIL else 0
 
 
-def _announce(found: PullRequestStatus) -> None:
+def _print_progress(found: PullRequestStatus) -> None:
     done = sum(check.state is not CiState.PENDING for check in found.checks)
     note(f"{found.state.value}, {found.verdict.value}: {done} of {len(found.checks)} checks finished")
 

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.profiles import Profile
 
 
@@ -27,7 +27,7 @@ def list_(invocation: Invocation) -> None:
 
 def _show_all(found: tuple[Profile, ...]) -> None:
     rows = [[p.name, p.image or "-", ", ".join(c.id for c in p.checks) or "-", p.label or "broken"] for p in found]
-    table(["PROFILE", "IMAGE", "CHECKS", "WHAT"], rows)
+    show_table(["PROFILE", "IMAGE", "CHECKS", "WHAT"], rows)
     for profile in found:
         if profile.problem:
             note(f"The profile {profile.source} cannot be used: {profile.problem}")

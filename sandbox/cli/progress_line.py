@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandbox.cli.terminal import StatusLine
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 _TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Pace:
+class RefreshIntervals:
     """Seconds between two refreshes, until the first printed line, and between further lines."""
 
     tick_s: float = 1.0
@@ -25,25 +25,27 @@ class Pace:
 
 
 @dataclass
-class _Running:
+class _RunningCheck:
     name: str
     deadline_s: float
     since: float = field(default_factory=time.monotonic)
     lines: int = 0
 
-    def elapsed(self) -> str:
+    def format_elapsed(self) -> str:
         return f"{time.monotonic() - self.since:.0f} s of {self.deadline_s:g} s"
 
-    def is_due(self, pace: Pace) -> bool:
+    def is_due(self, pace: RefreshIntervals) -> bool:
         return time.monotonic() - self.since >= pace.first_s + self.lines * pace.further_s
 
 
-class Clock:
+class ProgressClock:
     """The checks that are running. A thread shows them from the start of the first one."""
 
-    def __init__(self, status: StatusLine, say: Callable[[str], None], pace: Pace | None = None) -> None:
-        self._status, self._say, self._pace = status, say, pace or Pace()
-        self._running: dict[str, _Running] = {}
+    def __init__(
+        self, status: StatusLine, print_line: Callable[[str], None], pace: RefreshIntervals | None = None
+    ) -> None:
+        self._status, self._say, self._pace = status, print_line, pace or RefreshIntervals()
+        self._running: dict[str, _RunningCheck] = {}
         self._queued = ""
         self._tail = b""
         self._lock = threading.RLock()
@@ -53,14 +55,14 @@ class Clock:
     def begin(self, name: str, deadline_s: float) -> None:
         """Show a check that starts or waits for its turn."""
         with self._lock:
-            self._running[name] = _Running(name, deadline_s)
+            self._running[name] = _RunningCheck(name, deadline_s)
             self._queued, self._tail = "", b""
         self._refresh()
         if self._thread is None:
             self._thread = threading.Thread(target=self._tick, name="clock", daemon=True)
             self._thread.start()
 
-    def queue(self, text: str) -> None:
+    def show_queued(self, text: str) -> None:
         """Show `text` while the check waits. Empty: its turn has come, and its time starts."""
         with self._lock:
             self._queued = text
@@ -68,7 +70,7 @@ class Clock:
                 running.since = time.monotonic()
         self._refresh()
 
-    def hear(self, chunk: bytes) -> None:
+    def add_output(self, chunk: bytes) -> None:
         """Take output of the check."""
         self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
 
@@ -95,23 +97,23 @@ class Clock:
             if self._status.live and self._running:
                 self._status.show(self._line())
             elif not self._queued:
-                self._say_what_is_due()
+                self._print_due_lines()
 
     def _line(self) -> str:
         if self._queued:
             return self._queued
-        texts = [f"{r.name}: {r.elapsed()}" for r in self._running.values()]
+        texts = [f"{r.name}: {r.format_elapsed()}" for r in self._running.values()]
         last = find_last_line(self._tail)
         return ", ".join(texts) + (f"  {last}" if last else "")
 
-    def _say_what_is_due(self) -> None:
+    def _print_due_lines(self) -> None:
         for running in self._running.values():
             if running.is_due(self._pace):
                 running.lines += 1
-                self._say(f"still running: {running.name}, {running.elapsed()}")
+                self._say(f"still running: {running.name}, {running.format_elapsed()}")
 
 
 def find_last_line(output: bytes) -> str:
     """Find the last line that is not blank, neutralised and with single spaces."""
-    lines = neutral(output.decode("utf-8", errors="replace")).split("\n")
+    lines = neutralise(output.decode("utf-8", errors="replace")).split("\n")
     return next((text for line in reversed(lines) if (text := " ".join(line.split()))), "")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, table
-from sandbox.cli.repository_argument import locate
-from sandbox.models import CloneResult, Repository, RepositoryRemoval
-from sandbox.text import neutral, one_line
+from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.repository_argument import locate_repository
+from sandbox.models import CloneResult, RemoveResult, Repository
+from sandbox.text import neutralise, one_line
 
 
 @click.group()
@@ -24,7 +24,7 @@ def clone(invocation: Invocation, url: str, partial: bool) -> None:
     """Clone URL into the cache, or update an existing clone."""
     note("Cloning")
     with invocation.workbench() as workbench:
-        result = workbench.clone(locate(workbench, url), partial=partial)
+        result = workbench.clone(locate_repository(workbench, url), partial=partial)
     invocation.emit(result, lambda: _show_clone(result))
 
 
@@ -53,7 +53,7 @@ def fetch(invocation: Invocation, url: str, ref: str, subpath: str | None) -> No
     """Make an immutable checkout of a ref of URL on this host and print its path."""
     note("Fetching")
     with invocation.workbench() as workbench:
-        result = workbench.fetch(locate(workbench, url), ref, subpath)
+        result = workbench.fetch(locate_repository(workbench, url), ref, subpath)
     invocation.emit(
         result, lambda: click.echo(f"{result.local_path}\n  {result.files_count} files of {result.commit_sha}")
     )
@@ -71,7 +71,7 @@ def map_(invocation: Invocation, owner_id: str, token_budget: int, globs: tuple[
     """Print the most important symbols of the code, found by ctags in a container."""
     with invocation.workbench() as workbench:
         found = workbench.map(owner_id, token_budget, globs)
-    invocation.emit(found, lambda: click.echo(neutral(found.map), nl=False))
+    invocation.emit(found, lambda: click.echo(neutralise(found.map), nl=False))
 
 
 @repo.command()
@@ -94,7 +94,7 @@ def list_(invocation: Invocation) -> None:
     with invocation.workbench() as workbench:
         found = workbench.repositories()
     rows = [[r.id, r.profile, r.default_branch, r.remote_url] for r in found]
-    invocation.emit({"repositories": found}, lambda: table(["REPOSITORY", "PROFILE", "BRANCH", "REMOTE"], rows))
+    invocation.emit({"repositories": found}, lambda: show_table(["REPOSITORY", "PROFILE", "BRANCH", "REMOTE"], rows))
 
 
 @repo.command()
@@ -120,7 +120,7 @@ def remove(invocation: Invocation, repo_id: str, discard: bool) -> None:
     invocation.emit(removed, lambda: _show_removal(removed))
 
 
-def _show_removal(removed: RepositoryRemoval) -> None:
+def _show_removal(removed: RemoveResult) -> None:
     click.echo(f"removed {removed.repo_id}")
     for work in removed.lost:
         click.echo(f"  lost  {one_line(work)}")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sandbox.workbench import Workbench
 
 
-def locate(workbench: Workbench, url: str) -> str:
+def locate_repository(workbench: Workbench, url: str) -> str:
     """Find the URL to use. If `url` is a directory inside a repository, use the repository and print a note."""
     found = workbench.locate(url)
     if found != url:

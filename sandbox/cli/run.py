@@ -6,11 +6,11 @@ import time
 
 import click
 
-from sandbox.cli.clean_room_options import Rooms, room_options
+from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
-from sandbox.cli.repository_argument import locate
-from sandbox.cli.verdicts import elapsed, show_runs
-from sandbox.models import RunSummary, Uncommitted
+from sandbox.cli.repository_argument import locate_repository
+from sandbox.cli.verdicts import format_elapsed, show_runs
+from sandbox.models import RunSummary, UncommittedChanges
 from sandbox.text import one_line
 
 
@@ -21,11 +21,13 @@ from sandbox.text import one_line
     "--check", "checks", multiple=True, metavar="ID", help="Run only this check and the checks it requires. Repeatable."
 )
 @click.option("--profile", help="Use this profile instead of the detected one.")
-@room_options
+@add_clean_room_options
 @runtime_option
 @global_options
 @click.pass_obj
-def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, rooms: Rooms) -> int:
+def run(
+    invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, rooms: CleanRoomArguments
+) -> int:
     """Clone URL, run the profile's checks on a fresh checkout without network, and print the verdicts.
 
     For a local repository (or a directory in one) the checked-out commit is verified; uncommitted changes are listed
@@ -34,10 +36,10 @@ def run(invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], pro
     started = time.monotonic()
     note(f"Cloning and verifying {ref}")
     with invocation.workbench() as workbench:
-        summary = workbench.run(locate(workbench, url), ref, checks, profile, rooms.watch, rooms.options)
-    invocation.emit(summary, lambda: _show(summary, elapsed(started)))
+        summary = workbench.run(locate_repository(workbench, url), ref, checks, profile, rooms.watch, rooms.options)
+    invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
     if summary.uncommitted is not None:
-        _warn(summary.uncommitted)
+        _warn_uncommitted(summary.uncommitted)
     return 0 if summary.verified else 1
 
 
@@ -49,7 +51,7 @@ def _show(summary: RunSummary, took: str) -> None:
     click.echo(f"{word} in {took}")
 
 
-def _warn(found: Uncommitted) -> None:
+def _warn_uncommitted(found: UncommittedChanges) -> None:
     """Warn that the verdict is about the commit only: the user may have meant the directory."""
     if found.count:
         least = "" if found.complete else "at least "

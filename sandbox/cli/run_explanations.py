@@ -37,10 +37,10 @@ _SHELLS = {
 
 def explain(run: CheckRun) -> tuple[str, ...]:
     """One line for what ended the run, unless it passed; then one line for each limit it reached and each remark."""
-    return (*_ENDINGS[run.verdict](run), *_cause(run), *_notes(run))
+    return (*_ENDINGS[run.verdict](run), *_explain_cause(run), *_explain_limits(run))
 
 
-def blame_of(run: CheckRun) -> str:
+def likely_cause(run: CheckRun) -> str:
     """The likely cause of a failure if it is not the code; shown beside the verdict. Empty: the code, or unknown."""
     if run.cause is None or run.verdict is not Verdict.FAILED:
         return ""
@@ -48,43 +48,43 @@ def blame_of(run: CheckRun) -> str:
     return kinds.get(run.cause.kind, "")
 
 
-def _cause(run: CheckRun) -> Iterator[str]:
+def _explain_cause(run: CheckRun) -> Iterator[str]:
     """The cause of a failure. Other verdicts have their line already."""
     if run.verdict is Verdict.FAILED and run.cause is not None and run.cause.sentence != EXIT_STATUS_ONLY:
         yield f"cause: {run.cause.kind}: {one_line(run.cause.sentence)}"
 
 
-def _passed(_run: CheckRun) -> Iterator[str]:
+def _explain_passed(_run: CheckRun) -> Iterator[str]:
     yield from ()
 
 
-def _failed(run: CheckRun) -> Iterator[str]:
+def _explain_failed(run: CheckRun) -> Iterator[str]:
     if run.signal is not None:
-        yield f"ended by {_named(run.signal)}: {_meaning(run, run.signal)}"
+        yield f"ended by {_format_signal(run.signal)}: {_explain_signal(run, run.signal)}"
     elif run.exit_code is None:
         yield "could not be started: its command does not exist or cannot be executed"
     elif run.exit_code in _SHELLS:
         yield f"exit code {run.exit_code}: {_SHELLS[run.exit_code]}"
-    elif (name := _name(run.exit_code - _SHELL)) is not None:
+    elif (name := _signal_name(run.exit_code - _SHELL)) is not None:
         number = run.exit_code - _SHELL
-        yield f"exit code {run.exit_code}: a program it ran was ended by {name}: {_meaning(run, number)}"
+        yield f"exit code {run.exit_code}: a program it ran was ended by {name}: {_explain_signal(run, number)}"
     else:
         yield f"it ended with exit code {run.exit_code}"
 
 
-def _timed_out(run: CheckRun) -> Iterator[str]:
+def _explain_timed_out(run: CheckRun) -> Iterator[str]:
     yield f"stopped at its deadline after {run.wall_time_s:.1f} s: timeout_s of the check (profile or config.toml)"
 
 
-def _oom_killed(run: CheckRun) -> Iterator[str]:
+def _explain_oom_killed(run: CheckRun) -> Iterator[str]:
     usage = run.usage
-    peak = f"its peak was {amount(usage.memory_peak_bytes)}, " if usage.memory_peak_bytes is not None else ""
-    limit = amount(usage.limits.memory_bytes)
+    peak = f"its peak was {format_bytes(usage.memory_peak_bytes)}, " if usage.memory_peak_bytes is not None else ""
+    limit = format_bytes(usage.limits.memory_bytes)
     yield f"the kernel killed it at its memory limit: {peak}the limit is {limit} (limits.memory_bytes)"
     yield "files in /tmp, its home and /dev/shm count as memory; fewer parallel jobs (make -j) need less memory"
 
 
-def _killed(run: CheckRun) -> Iterator[str]:
+def _explain_killed(run: CheckRun) -> Iterator[str]:
     if run.exit_code is not None:
         yield "stopped on request: by `check stop`, or because its command was interrupted or cancelled"
     elif run.wall_time_s:
@@ -93,17 +93,17 @@ def _killed(run: CheckRun) -> Iterator[str]:
         yield "stopped on request before it started"
 
 
-def _output_limit(run: CheckRun) -> Iterator[str]:
-    limit = amount(run.usage.limits.output_total_bytes)
+def _explain_output_limit(run: CheckRun) -> Iterator[str]:
+    limit = format_bytes(run.usage.limits.output_total_bytes)
     yield f"it printed more than {limit}, stdout and stderr together (limits.output_total_bytes)"
 
 
-def _disk_limit(run: CheckRun) -> Iterator[str]:
+def _explain_disk_limit(run: CheckRun) -> Iterator[str]:
     usage = run.usage
     limits = usage.limits
     if (usage.disk_used_bytes or 0) > limits.disk_bytes:
-        limit = amount(limits.disk_bytes)
-        yield f"stopped at its disk limit: at least {amount(usage.disk_used_bytes)} of {limit} (limits.disk_bytes)"
+        limit = format_bytes(limits.disk_bytes)
+        yield f"stopped at its disk limit: at least {format_bytes(usage.disk_used_bytes)} of {limit} (limits.disk_bytes)"
     elif (usage.disk_used_files or 0) > limits.disk_files:
         yield f"stopped at its disk limit: more than {limits.disk_files:,} files (limits.disk_files)"
     else:
@@ -114,38 +114,38 @@ def _disk_limit(run: CheckRun) -> Iterator[str]:
 
 
 _ENDINGS = {
-    Verdict.PASSED: _passed,
-    Verdict.FAILED: _failed,
-    Verdict.TIMED_OUT: _timed_out,
-    Verdict.OOM_KILLED: _oom_killed,
-    Verdict.KILLED: _killed,
-    Verdict.OUTPUT_LIMIT: _output_limit,
-    Verdict.DISK_LIMIT: _disk_limit,
+    Verdict.PASSED: _explain_passed,
+    Verdict.FAILED: _explain_failed,
+    Verdict.TIMED_OUT: _explain_timed_out,
+    Verdict.OOM_KILLED: _explain_oom_killed,
+    Verdict.KILLED: _explain_killed,
+    Verdict.OUTPUT_LIMIT: _explain_output_limit,
+    Verdict.DISK_LIMIT: _explain_disk_limit,
 }
 
 
-def _name(number: int) -> str | None:
+def _signal_name(number: int) -> str | None:
     try:
         return signal.Signals(number).name
     except ValueError:
         return None
 
 
-def _named(number: int) -> str:
-    name = _name(number)
+def _format_signal(number: int) -> str:
+    name = _signal_name(number)
     return f"signal {number} ({name})" if name else f"signal {number}"
 
 
-def _meaning(run: CheckRun, number: int) -> str:
-    name = _name(number) or ""
+def _explain_signal(run: CheckRun, number: int) -> str:
+    name = _signal_name(number) or ""
     if name == "SIGXFSZ":
-        return f"a file grew past {amount(run.usage.limits.file_bytes)} (limits.file_bytes)"
+        return f"a file grew past {format_bytes(run.usage.limits.file_bytes)} (limits.file_bytes)"
     if name == "SIGKILL" and run.usage.oom_kills is None:
         return "sent by one of its own processes, or by the kernel for lack of memory, which this host does not count"
     return _SIGNALS.get(name, "sent by one of its own processes")
 
 
-def _notes(run: CheckRun) -> Iterator[str]:
+def _explain_limits(run: CheckRun) -> Iterator[str]:
     usage = run.usage
     limits = usage.limits
     if usage.forks_refused:
@@ -155,23 +155,23 @@ def _notes(run: CheckRun) -> Iterator[str]:
         yield f"it reached its limit of {limits.pids:,} processes and threads (limits.pids)"
     used = usage.disk_used_bytes or 0, usage.disk_used_files or 0
     if run.verdict is not Verdict.DISK_LIMIT and (used[0] > limits.disk_bytes or used[1] > limits.disk_files):
-        yield f"its files take {amount(used[0])} in {used[1]:,} files, more than its limit: longer checks are stopped"
+        yield f"its files take {format_bytes(used[0])} in {used[1]:,} files, more than its limit: longer checks are stopped"
     if usage.leftover_processes:
         processes = "1 process was" if usage.leftover_processes == 1 else f"{usage.leftover_processes} processes were"
         yield f"{processes} still running when it ended, and killed"
     for stream, total in (("stdout", run.stdout_bytes), ("stderr", run.stderr_bytes)):
         if total > limits.output_bytes:
-            dropped = amount(total - limits.output_bytes)
-            yield f"{stream}: {amount(total)}, of which {dropped} in the middle were dropped (limits.output_bytes)"
-    if run.verdict is Verdict.FAILED and not blame_of(run):
-        yield from _said(run)
+            dropped = format_bytes(total - limits.output_bytes)
+            yield f"{stream}: {format_bytes(total)}, of which {dropped} in the middle were dropped (limits.output_bytes)"
+    if run.verdict is Verdict.FAILED and not likely_cause(run):
+        yield from _output_hints(run)
 
 
-def _said(run: CheckRun) -> Iterator[str]:
+def _output_hints(run: CheckRun) -> Iterator[str]:
     limits = run.usage.limits
     hints = {
-        "No space left on device": f"it may write {amount(limits.tmp_bytes)} to /tmp (limits.tmp_bytes) and "
-        f"{amount(limits.home_bytes)} to its home directory (limits.home_bytes)",
+        "No space left on device": f"it may write {format_bytes(limits.tmp_bytes)} to /tmp (limits.tmp_bytes) and "
+        f"{format_bytes(limits.home_bytes)} to its home directory (limits.home_bytes)",
         "Too many open files": f"each process may have {limits.open_files:,} open files (limits.open_files)",
         "Read-only file system": "a check may write to its worktree, /tmp, its home directory and /report",
         "Temporary failure in name resolution": "a check has no network",
@@ -182,7 +182,7 @@ def _said(run: CheckRun) -> Iterator[str]:
             yield f'its output says "{said}": {hint}'
 
 
-def amount(size: int | None) -> str:
+def format_bytes(size: int | None) -> str:
     """Format bytes: `512 MiB`, `1.5 GiB`."""
     value = float(size or 0)
     for unit in ("bytes", "KiB", "MiB", "GiB"):

@@ -48,8 +48,8 @@ def _show(result: SearchResult) -> None:
 
 
 def _summary(result: SearchResult) -> str:
-    files = _counted(len(result.files), "file")
-    parts = [f"{_counted(len(result.hits), 'hit')} in {files}" if result.hits else files]
+    files = _format_count(len(result.files), "file")
+    parts = [f"{_format_count(len(result.hits), 'hit')} in {files}" if result.hits else files]
     if result.skipped.too_large:
         parts.append(f"{result.skipped.too_large} too large to search")
     if result.skipped.ignored:
@@ -59,5 +59,5 @@ def _summary(result: SearchResult) -> str:
     return "; ".join(parts)
 
 
-def _counted(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

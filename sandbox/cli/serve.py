@@ -22,7 +22,7 @@ class ServerOptions:
     every_tool: bool
 
 
-def serve_client(invocation: Invocation, options: ServerOptions) -> int:
+def serve_standard_streams(invocation: Invocation, options: ServerOptions) -> int:
     """Serve the client at our standard streams, in a second process.
 
     Clients kill the process that they started after a few seconds. So that process ends with the session, and the
@@ -44,12 +44,12 @@ def serve_client(invocation: Invocation, options: ServerOptions) -> int:
     return 0
 
 
-def serve_address(invocation: Invocation, options: ServerOptions, address: str, token_file: Path | None) -> int:
+def serve_http_address(invocation: Invocation, options: ServerOptions, address: str, token_file: Path | None) -> int:
     """Serve clients over HTTP until a signal. Checks that are running then are stopped."""
     from sandbox.agent.transports.http import serve_http  # noqa: PLC0415 - as above
 
     with invocation.agent_workbench() as workbench:
-        serve_http(_make_agent(workbench, options), address, token_file, _tell_address)
+        serve_http(_make_agent(workbench, options), address, token_file, _print_address)
     return 0
 
 
@@ -68,5 +68,5 @@ def _make_agent(workbench: Workbench, options: ServerOptions) -> Agent:
     )
 
 
-def _tell_address(url: str, token_file: Path) -> None:
+def _print_address(url: str, token_file: Path) -> None:
     note(f"serving at {url}; the bearer token is in {token_file}")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, table
+from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.task_rows import show_task
 from sandbox.cli.time_format import format_for_listing
-from sandbox.text import neutral, one_line
+from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
-    from sandbox.models import Cleaned, JournalEntry, Restored, Snapshot
+    from sandbox.models import CleanResult, JournalEntry, RestoreResult, Snapshot
 
 
 @click.command()
@@ -41,8 +41,8 @@ def snapshots(invocation: Invocation, task_id: str) -> None:
     """List the snapshots of TASK, oldest first."""
     with invocation.workbench() as workbench:
         found = workbench.snapshots(task_id)
-    rows = [[s.id, format_for_listing(s.created_at), s.tree[:12], neutral(s.label)] for s in found]
-    invocation.emit({"snapshots": found}, lambda: table(["SNAPSHOT", "TAKEN", "TREE", "LABEL"], rows))
+    rows = [[s.id, format_for_listing(s.created_at), s.tree[:12], neutralise(s.label)] for s in found]
+    invocation.emit({"snapshots": found}, lambda: show_table(["SNAPSHOT", "TAKEN", "TREE", "LABEL"], rows))
 
 
 @click.command()
@@ -60,7 +60,7 @@ def restore(invocation: Invocation, task_id: str, snapshot_id: str) -> None:
     invocation.emit(restored, lambda: _show_restored(restored))
 
 
-def _show_restored(restored: Restored) -> None:
+def _show_restored(restored: RestoreResult) -> None:
     click.echo(f"restored tree {restored.tree[:12]}: {len(restored.changes)} uncommitted change(s)")
     click.echo(f"  before it  {restored.previous.id}")
 
@@ -81,7 +81,7 @@ def clean(invocation: Invocation, task_id: str, without: tuple[str, ...], discar
     invocation.emit(cleaned, lambda: _show_cleaned(cleaned))
 
 
-def _show_cleaned(cleaned: Cleaned) -> None:
+def _show_cleaned(cleaned: CleanResult) -> None:
     click.echo(f"clean at tree {cleaned.tree[:12]}: {len(cleaned.changes)} uncommitted change(s)")
     if cleaned.previous is not None:
         click.echo(f"  saved as   {cleaned.previous.id}")
@@ -109,31 +109,31 @@ def log(invocation: Invocation, task_id: str) -> None:
     with invocation.workbench() as workbench:
         entries = workbench.log(task_id)
     head = ["AT", "ACTOR", "WHO", "OPERATION", "ALLOWED", "RESULT", "SECONDS", "ABOUT"]
-    invocation.emit({"entries": entries}, lambda: table(head, [_row(e) for e in entries]))
+    invocation.emit({"entries": entries}, lambda: show_table(head, [_row(e) for e in entries]))
 
 
 def _row(entry: JournalEntry) -> list[str]:
-    about = neutral(" ".join(entry.names)).replace("\n", " ")
+    about = neutralise(" ".join(entry.names)).replace("\n", " ")
     return [
         format_for_listing(entry.at),
         entry.actor.value,
-        _who(entry),
+        _format_caller(entry),
         entry.operation,
-        _allowed(entry),
+        _format_permission(entry),
         entry.result,
         f"{entry.duration_s:.2f}",
         about,
     ]
 
 
-def _who(entry: JournalEntry) -> str:
+def _format_caller(entry: JournalEntry) -> str:
     """The system user, and the client that acted for this user."""
     if entry.by is None:
         return "-"
     return one_line(f"{entry.by.user}{f' by {entry.by.client}' if entry.by.client else ''}")[:40]
 
 
-def _allowed(entry: JournalEntry) -> str:
+def _format_permission(entry: JournalEntry) -> str:
     """How an agent's call was allowed: by the policy, by `--approvals auto`, or by which approval."""
     if entry.allowed is None:
         return "-"

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
-class Output(io.FileIO):
+class GuardedStream(io.FileIO):
     """Writes to a descriptor and never fails. `last_error`: other than a reader that ended."""
 
-    lost: OSError | None = None
+    last_error: OSError | None = None
 
     def __init__(self, descriptor: int, status: StatusLine) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -37,25 +37,25 @@ class Output(io.FileIO):
         except BrokenPipeError:
             return memoryview(data).nbytes
         except OSError as error:
-            self.lost = error
+            self.last_error = error
             return memoryview(data).nbytes
 
 
-def guard_streams(status: StatusLine) -> Output:
+def guard_streams(status: StatusLine) -> GuardedStream:
     """Guard the streams of a process that runs only this command. Returns the guarded standard output.
 
     Each write erases the status line first.
     """
     for descriptor in (_INPUT, _OUTPUT, _ERRORS):
-        _occupy(descriptor)
+        _open_if_closed(descriptor)
     sys.stdin = sys.stdin or open(_INPUT, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the process ends
-    output = Output(_OUTPUT, status)
-    sys.stdout = _text(output, sys.stdout)
-    sys.stderr = _text(Output(_ERRORS, status), sys.stderr)
+    output = GuardedStream(_OUTPUT, status)
+    sys.stdout = _text_stream(output, sys.stdout)
+    sys.stderr = _text_stream(GuardedStream(_ERRORS, status), sys.stderr)
     return output
 
 
-def _occupy(descriptor: int) -> None:
+def _open_if_closed(descriptor: int) -> None:
     """Open `/dev/null` on a closed descriptor: called in ascending order, so the lowest free number is this one."""
     try:
         os.fstat(descriptor)
@@ -63,7 +63,7 @@ def _occupy(descriptor: int) -> None:
         os.open(os.devnull, os.O_RDWR)
 
 
-def _text(output: Output, replaced: TextIO | None) -> TextIO:
+def _text_stream(output: GuardedStream, replaced: TextIO | None) -> TextIO:
     """A text stream like the interpreter's, which is None if its descriptor was closed."""
     return io.TextIOWrapper(
         io.BufferedWriter(output),

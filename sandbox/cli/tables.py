@@ -12,20 +12,20 @@ from rich.text import Text
 
 from sandbox.cli.terminal import uses_color
 
-_JUDGED = frozenset({"VERDICT", "STATUS", "STATE", "RESULT"})
+_COLORED_COLUMNS = frozenset({"VERDICT", "STATUS", "STATE", "RESULT"})
 _COLORS = {
     "passed": "green", "present": "green", "ok": "green", "verified": "green", "merged": "green", "approved": "green",
     "failed": "red", "denied": "red", "missing": "red", "error": "red",
     "working": "cyan", "committed": "cyan", "pushed": "cyan", "pr-open": "cyan", "closed": "dim",
 }  # fmt: skip
-_OTHERS = {"VERDICT": "yellow", "STATE": "yellow"}
+_DEFAULT_COLORS = {"VERDICT": "yellow", "STATE": "yellow"}
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print one line per row. Cells that do not fit are cut, except the first column, which users copy."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, header in enumerate(headers):
-        kept = number == 0 or header in _JUDGED
+        kept = number == 0 or header in _COLORED_COLUMNS
         shown.add_column(header, no_wrap=kept, overflow="fold" if number == 0 else "ellipsis")
     for row in rows:
         first, *others = map(_cell, headers, row)
@@ -37,5 +37,5 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _cell(header: str, text: str) -> Text:
-    style = _COLORS.get(text, _OTHERS.get(header, "")) if header in _JUDGED else ""
+    style = _COLORS.get(text, _DEFAULT_COLORS.get(header, "")) if header in _COLORED_COLUMNS else ""
     return Text(text, style, no_wrap=True, overflow="ellipsis")

@@ -9,7 +9,7 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
-from sandbox.text import neutral, one_line
+from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
     from sandbox.models import Change, Diff, DiffFile, Status
@@ -89,14 +89,14 @@ def status(invocation: Invocation, task_id: str) -> None:
 def _show_status(found: Status) -> None:
     click.echo(f"on {found.branch}, {found.ahead} commit(s) ahead of {found.base_commit[:12]}")
     for change in found.changes:
-        click.echo(f"  {change.kind.value:<12} {_named(change)}")
+        click.echo(f"  {change.kind.value:<12} {_format_path(change)}")
     for path in found.rejected:
         click.echo(f"  {'rejected':<12} {one_line(path)}  (never committed)")
     if not found.changes:
         click.echo("  no uncommitted changes")
 
 
-def _named(change: Change | DiffFile) -> str:
+def _format_path(change: Change | DiffFile) -> str:
     """The path of a change; both paths of a rename."""
     return f"{one_line(change.old_path)} -> {one_line(change.path)}" if change.old_path else one_line(change.path)
 
@@ -116,11 +116,11 @@ def diff(invocation: Invocation, task_id: str, against: str) -> None:
 
 
 def _show_diff(found: Diff) -> None:
-    click.echo(neutral(found.text), nl=False)
+    click.echo(neutralise(found.text), nl=False)
     if found.truncated:
         note("... the diff was cut; all its files:")
         for file in found.files:
-            note(f"  {file.kind.value:<12} {_named(file)}")
+            note(f"  {file.kind.value:<12} {_format_path(file)}")
 
 
 for _command in (status, diff, snapshot, snapshots, restore, clean, fork, log):

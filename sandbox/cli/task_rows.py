@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import note, table
+from sandbox.cli.invocation import note, show_table
 from sandbox.cli.time_format import format_for_listing, format_local, format_relative
 from sandbox.models import TaskStatus
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.models import Task
-    from sandbox.store.task_table import TaskLine
+    from sandbox.store.task_table import TaskRow
 
 
 def show_task(found: Task) -> None:
@@ -32,11 +32,11 @@ def show_task(found: Task) -> None:
         click.echo(f"  fork of   {found.forked_from}")
 
 
-def show_tasks(found: Sequence[TaskLine], *, everything: bool) -> None:
+def show_tasks(found: Sequence[TaskRow], *, everything: bool) -> None:
     """Print a table, newest first. Closed tasks are listed only with `everything`, else counted."""
     shown = [line for line in reversed(found) if everything or line.status is not TaskStatus.CLOSED]
     rows = [[t.id, t.status, format_for_listing(t.created_at), one_line(t.repo_id), one_line(t.prompt)] for t in shown]
-    table(["TASK", "STATUS", "CREATED", "REPOSITORY", "PROMPT"], rows)
+    show_table(["TASK", "STATUS", "CREATED", "REPOSITORY", "PROMPT"], rows)
     hidden = len(found) - len(shown)
     if hidden:
         note(f"{hidden} closed task{'' if hidden == 1 else 's'} not shown: use --all")

@@ -33,7 +33,7 @@ def uses_color(environ: Mapping[str, str] = os.environ) -> bool:
     return not environ.get("NO_COLOR")
 
 
-def count_cells(text: str) -> int:
+def count_columns(text: str) -> int:
     """Columns of a text on a terminal: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
@@ -46,9 +46,9 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def cut(text: str, width: int) -> str:
+def cut_to_width(text: str, width: int) -> str:
     """Cut a text to `width` columns; an ellipsis marks the cut."""
-    if count_cells(text) <= width:
+    if count_columns(text) <= width:
         return text
     kept, left = "", width - 1
     for character in text:
@@ -72,7 +72,7 @@ class StatusLine:
         if self.live:
             with self._lock:
                 self._shown = True
-                _write(_ERASE + cut(text, max(_columns() - 1, _NARROWEST)))
+                _write(_ERASE + cut_to_width(text, max(_terminal_columns() - 1, _NARROWEST)))
 
     def clear(self) -> None:
         """Erase the line if it is shown."""
@@ -82,7 +82,7 @@ class StatusLine:
                 _write(_ERASE)
 
 
-def _columns() -> int:
+def _terminal_columns() -> int:
     """Width of the terminal at stderr: stdout may be a pipe."""
     try:
         return os.get_terminal_size(_ERRORS).columns or _USUAL

@@ -6,8 +6,8 @@ import shlex
 
 import click
 
-from sandbox.cli.invocation import Invocation, copyable, global_options, note
-from sandbox.cli.person import person
+from sandbox.cli.invocation import Invocation, add_home, global_options, note
+from sandbox.cli.person import describe_user
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Suggestion
 from sandbox.text import one_line
@@ -27,7 +27,7 @@ def trust(invocation: Invocation, repo_id: str, sha256: str | None, revoke: bool
         if revoke:
             found = workbench.distrust(repo_id)
         elif sha256:
-            found = workbench.trust(repo_id, sha256, by=person())
+            found = workbench.trust(repo_id, sha256, by=describe_user())
         else:
             found = workbench.suggestion(repo_id)
     invocation.emit({"suggestion": found}, lambda: _show(found))
@@ -42,4 +42,4 @@ def _show(found: Suggestion) -> None:
         click.echo(f"  {check.id:<12} {one_line(shlex.join(check.argv))}  (in {one_line(check.cwd)}{after})")
     click.echo(f"{found.path} {found.sha256}: {'used' if found.trusted else 'not used'} beside profile {found.profile}")
     if not found.trusted:
-        note(copyable(f"To use these checks: sandbox trust {found.repo_id} --hash {found.sha256}"))
+        note(add_home(f"To use these checks: sandbox trust {found.repo_id} --hash {found.sha256}"))

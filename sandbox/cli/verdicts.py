@@ -9,20 +9,20 @@ from collections.abc import Sequence
 
 import click
 
-from sandbox.checks.crash import crash_of
-from sandbox.cli.invocation import Invocation, copyable, note
-from sandbox.cli.progress_line import Clock
-from sandbox.cli.run_explanations import amount, blame_of, explain
+from sandbox.checks.crash import find_crash
+from sandbox.cli.invocation import Invocation, add_home, note
+from sandbox.cli.progress_line import ProgressClock
+from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
 from sandbox.cli.terminal import StatusLine
 from sandbox.models import Check, CheckRun, TestFailure, Verdict
-from sandbox.text import Shower, one_line
+from sandbox.text import DisplayDecoder, one_line
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
 
 
-class Progress:
+class CheckProgress:
     """Announces checks on stderr and shows how long they have been running, or their output with `follow`.
 
     `parallel`: several checks run at once.
@@ -31,28 +31,28 @@ class Progress:
     def __init__(self, *, follow: bool = False, parallel: bool = False) -> None:
         self._follow = follow
         self._parallel = parallel
-        self._showers: defaultdict[str, Shower] = defaultdict(Shower)
-        self._clock: Clock | None = None
+        self._showers: defaultdict[str, DisplayDecoder] = defaultdict(DisplayDecoder)
+        self._clock: ProgressClock | None = None
         self._status = StatusLine()
 
     def watch(self) -> Watch:
         """Callbacks for the workbench. The clock stops with the command, even if the command fails."""
         context = click.get_current_context()
         if self._follow:
-            return Watch(announce=self._announce, follow=self._echo, queued=self._queued)
+            return Watch(announce=self._announce, follow=self._echo, queued=self._show_queued)
         self._status = context.ensure_object(Invocation).status
-        self._clock = Clock(self._status, note)
+        self._clock = ProgressClock(self._status, note)
         context.call_on_close(self._clock.stop)
         if self._parallel:
             return Watch(announce=self._announce)
-        hear = self._clock.hear if self._status.live else None
-        return Watch(announce=self._announce, follow=hear and (lambda _, chunk: hear(chunk)), queued=self._queued)
+        hear = self._clock.add_output if self._status.live else None
+        return Watch(announce=self._announce, follow=hear and (lambda _, chunk: hear(chunk)), queued=self._show_queued)
 
-    def _queued(self, position: int) -> None:
+    def _show_queued(self, position: int) -> None:
         """0: its turn has come."""
         text = f"waiting: {ordinal(position)} in line" if position else ""
         if self._clock is not None:
-            self._clock.queue(text)
+            self._clock.show_queued(text)
         if text and not self._status.live:
             note(text)
 
@@ -85,7 +85,7 @@ def ordinal(number: int) -> str:
 def verdict_text(run: CheckRun) -> str:
     """The verdict in color, with the likely cause of a failure if that is not the code."""
     verdict = click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
-    return f"{verdict} ({found})" if (found := blame_of(run)) else verdict
+    return f"{verdict} ({found})" if (found := likely_cause(run)) else verdict
 
 
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
@@ -96,10 +96,10 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
     for run in runs:
         click.echo(f"  {run.check_id:<10} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
         for line in explain(run):
-            click.echo(copyable(f"      {line}"))
+            click.echo(add_home(f"      {line}"))
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
-            _show_where(run, run.task_id or owner_id)
+            _show_log_command(run, run.task_id or owner_id)
 
 
 def _facts(run: CheckRun) -> str:
@@ -107,9 +107,9 @@ def _facts(run: CheckRun) -> str:
     if run.report is not None:
         bad = run.report.failures + run.report.errors
         counted = f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests"
-        facts.append(f"{counted} reported before a crash" if crash_of(run) else counted)
+        facts.append(f"{counted} reported before a crash" if find_crash(run) else counted)
     if run.usage.memory_peak_bytes is not None:
-        facts.append(f"{amount(run.usage.memory_peak_bytes)} peak")
+        facts.append(f"{format_bytes(run.usage.memory_peak_bytes)} peak")
     if run.usage.cpu_time_s is not None:
         facts.append(f"{run.usage.cpu_time_s:.1f} s CPU")
     return "  (" + ", ".join(facts) + ")" if facts else ""
@@ -118,12 +118,12 @@ def _facts(run: CheckRun) -> str:
 def _show_failure(run: CheckRun) -> None:
     """Print the failing tests of the report, after a crash the end of the output first: the report may miss it."""
     tests = run.report is not None and bool(run.report.failed)
-    if not tests or crash_of(run) is not None:
+    if not tests or find_crash(run) is not None:
         _show_tails(run)
     if run.report is not None and tests:
         for failure in run.report.failed[:10]:
             lines = failure.message.splitlines()
-            name = f"{one_line(failure.name)}{_location(failure)}"
+            name = f"{one_line(failure.name)}{_format_location(failure)}"
             click.echo(f"      {click.style('x', fg='red')} {name}: {lines[0] if lines else ''}")
 
 
@@ -133,18 +133,18 @@ def _show_tails(run: CheckRun) -> None:
             click.echo(f"      {name} | {line}")
 
 
-def _location(failure: TestFailure) -> str:
+def _format_location(failure: TestFailure) -> str:
     if failure.path is None:
         return ""
     return f" ({one_line(failure.path)}{'' if failure.line is None else f':{failure.line}'})"
 
 
-def _show_where(run: CheckRun, owner_id: str | None) -> None:
+def _show_log_command(run: CheckRun, owner_id: str | None) -> None:
     """Print the command that shows the whole log. A cached verdict has no log of its own."""
     if owner_id is not None and not run.cached:
-        click.echo(copyable(f"      full log: sandbox check log {owner_id} {run.run_id}"))
+        click.echo(add_home(f"      full log: sandbox check log {owner_id} {run.run_id}"))
 
 
-def elapsed(started: float) -> str:
+def format_elapsed(started: float) -> str:
     """Format the seconds since a monotonic time."""
     return f"{time.monotonic() - started:.1f} s"

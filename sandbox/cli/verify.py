@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.background import start_detached
-from sandbox.cli.clean_room_options import Rooms, room_options
+from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.verdicts import show_runs
 from sandbox.errors import SandboxError
 from sandbox.models import Verification
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 if TYPE_CHECKING:
     from sandbox.workbench import Workbench
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option("--detach", is_flag=True, help="Return at once; the checks run in the background (see check wait).")
-@room_options
+@add_clean_room_options
 @runtime_option
 @global_options
 @click.pass_obj
-def verify(invocation: Invocation, task_id: str, rooms: Rooms, detach: bool) -> int:
+def verify(invocation: Invocation, task_id: str, rooms: CleanRoomArguments, detach: bool) -> int:
     """Run all checks on TASK's last commit in clean rooms: a fresh checkout in fresh containers.
 
     Verdicts of earlier clean rooms for the same tree, image and checks are reused unless --no-cache is given.
@@ -36,14 +36,14 @@ def verify(invocation: Invocation, task_id: str, rooms: Rooms, detach: bool) -> 
     with invocation.workbench() as workbench:
         result = workbench.verify(task_id, rooms.watch, rooms.options)
         repo_id = workbench.task(task_id).repo_id
-        left_out = 0 if invocation.json else _uncommitted(workbench, task_id)
+        left_out = 0 if invocation.json else _count_uncommitted(workbench, task_id)
     if left_out:
         note(f"{left_out} uncommitted change(s) of the task are not verified: commit them and verify again.")
     invocation.emit(result, lambda: _show(result, repo_id))
     return 0 if result.verified else 1
 
 
-def _uncommitted(workbench: Workbench, task_id: str) -> int:
+def _count_uncommitted(workbench: Workbench, task_id: str) -> int:
     """Count uncommitted changes; 0 if they cannot be read: the verdict on the commit is there already."""
     try:
         return len(workbench.status(task_id).changes)
@@ -54,6 +54,6 @@ def _uncommitted(workbench: Workbench, task_id: str) -> int:
 def _show(result: Verification, repo_id: str) -> None:
     show_runs(result.runs, repo_id)  # a cached run may be of `sandbox run`
     for line in result.differences:
-        click.echo(f"  {neutral(line)}")
+        click.echo(f"  {neutralise(line)}")
     word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
     click.echo(f"{word}: tree {result.tree}")

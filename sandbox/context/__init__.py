@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sandbox.context.envelope import describe
+from sandbox.context.envelope import build_envelope
 
-__all__ = ["describe"]
+__all__ = ["build_envelope"]

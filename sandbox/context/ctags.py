@@ -20,7 +20,7 @@ from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.engine.protocol import GuestRunner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
-from sandbox.policy.container import ShippedPolicy
+from sandbox.policy.container import EffectiveContainerPolicy
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ _ARGV = (
 )
 
 
-def _printable(text: str) -> str:
+def _require_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("not printable")
     return text
 
 
-def _relative(path: str) -> str:
-    return _printable(path).removeprefix("./")
+def _strip_dot_prefix(path: str) -> str:
+    return _require_printable(path).removeprefix("./")
 
 
 class Symbol(BaseModel):
@@ -55,21 +55,21 @@ class Symbol(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    name: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
-    path: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_relative)]
+    name: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_require_printable)]
+    path: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_strip_dot_prefix)]
     line: int = Field(ge=1)
-    kind: Annotated[str, Field(max_length=40), AfterValidator(_printable)]
-    scope: Annotated[str, Field(max_length=400), AfterValidator(_printable)] = ""
-    signature: Annotated[str, Field(max_length=400), AfterValidator(_printable)] = ""
+    kind: Annotated[str, Field(max_length=40), AfterValidator(_require_printable)]
+    scope: Annotated[str, Field(max_length=400), AfterValidator(_require_printable)] = ""
+    signature: Annotated[str, Field(max_length=400), AfterValidator(_require_printable)] = ""
 
 
 @dataclass(frozen=True)
-class Place:
+class CtagsRun:
     """Where ctags runs: the guest's name, image and settings, and the host path of the tree."""
 
     name: str
     engine: GuestRunner
-    policy: ShippedPolicy
+    policy: EffectiveContainerPolicy
     image_digest: str
     runtime: str
     user: tuple[int, int]
@@ -77,14 +77,14 @@ class Place:
     tree: Path
 
 
-def read_symbols(place: Place) -> list[Symbol]:
+def read_symbols(run: CtagsRun) -> list[Symbol]:
     """Return the definitions in the first `OUTPUT_BYTES` of ctags' output.
 
     Raises: `timeout`, `internal`, and the errors of the engine adapter.
     """
-    out, errors = _Bounded(OUTPUT_BYTES), _Bounded(64 * 1024)
-    options = create_options(_spec(place), place.policy)
-    ending = place.engine.run_to_end(place.name, options, Streams(out.take, errors.take), deadline_s=DEADLINE_S)
+    out, errors = _BoundedBuffer(OUTPUT_BYTES), _BoundedBuffer(64 * 1024)
+    options = create_options(_container_spec(run), run.policy)
+    ending = run.engine.run_to_end(run.name, options, Streams(out.append, errors.append), deadline_s=DEADLINE_S)
     if ending.timed_out:
         raise SandboxError(
             ErrorCode.TIMEOUT, f"ctags did not finish within {DEADLINE_S:g} s", hint="Use include_globs."
@@ -94,10 +94,10 @@ def read_symbols(place: Place) -> list[Symbol]:
         raise SandboxError(ErrorCode.INTERNAL, f"ctags ended with exit code {ending.exit_code}", details=details)
     if len(out.content) == OUTPUT_BYTES:
         _log.warning("ctags printed more than %d bytes: symbols of the last files are missing", OUTPUT_BYTES)
-    return list(parse(bytes(out.content)))
+    return list(parse_symbols(bytes(out.content)))
 
 
-def parse(output: bytes) -> Iterator[Symbol]:
+def parse_symbols(output: bytes) -> Iterator[Symbol]:
     """Parse ctags' JSON lines; invalid lines are skipped. Pure."""
     for line in output.splitlines():
         try:
@@ -106,31 +106,31 @@ def parse(output: bytes) -> Iterator[Symbol]:
             continue
 
 
-class _Bounded:
+class _BoundedBuffer:
     """Keeps the first bytes of a stream."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.content = bytearray()
 
-    def take(self, chunk: bytes) -> None:
+    def append(self, chunk: bytes) -> None:
         self.content += chunk[: self._limit - len(self.content)]
 
 
-def _spec(place: Place) -> ContainerSpec:
+def _container_spec(run: CtagsRun) -> ContainerSpec:
     return ContainerSpec(
-        name=place.name,
-        image=place.image_digest,
+        name=run.name,
+        image=run.image_digest,
         argv=_ARGV,
-        cwd=PurePosixPath(place.policy.container.mounts.workspace),
+        cwd=PurePosixPath(run.policy.container.mounts.workspace),
         env={},
-        limits=place.policy.container.within_ceiling(Limits(memory_bytes=1024**3, cpus=1.0, pids=64)),
-        workspace=place.tree,
+        limits=run.policy.container.within_ceiling(Limits(memory_bytes=1024**3, cpus=1.0, pids=64)),
+        workspace=run.tree,
         git_mask=None,
         report=None,
-        user=place.user,
-        runtime=place.runtime,
-        labels={INSTANCE_LABEL: place.instance, "space.sandbox.run": place.name},
+        user=run.user,
+        runtime=run.runtime,
+        labels={INSTANCE_LABEL: run.instance, "space.sandbox.run": run.name},
         cpuset="",
         workspace_read_only=True,
     )

@@ -43,22 +43,22 @@ _SPARSE_FILES = 2
 ReadBlobs = Callable[[Sequence[str]], list[bytes]]
 
 
-def describe(entries: Sequence[TreeEntry], read: ReadBlobs) -> Context:
+def build_envelope(entries: Sequence[TreeEntry], read: ReadBlobs) -> Context:
     """Build the envelope of a tree; the README is clipped first, then the list of files."""
     paths = sorted(show_path(e.path) for e in entries)
     context = Context(
         tree=tuple(paths[:TREE_ENTRIES]),
         tree_total=len(paths),
         tree_truncated=len(paths) > TREE_ENTRIES,
-        readme=_readme(entries, read),
-        entrypoints=_entrypoints(paths),
-        doc_hints=_doc_hints(paths),
-        signals=_signals(paths),
+        readme=_find_readme(entries, read),
+        entrypoints=_find_entrypoints(paths),
+        doc_hints=_find_doc_hints(paths),
+        signals=_find_signals(paths),
     )
-    return _clipped(context)
+    return _clip(context)
 
 
-def _readme(entries: Sequence[TreeEntry], read: ReadBlobs) -> Readme | None:
+def _find_readme(entries: Sequence[TreeEntry], read: ReadBlobs) -> Readme | None:
     by_name: Mapping[str, TreeEntry] = {
         show_path(e.path).lower(): e
         for e in entries
@@ -72,20 +72,20 @@ def _readme(entries: Sequence[TreeEntry], read: ReadBlobs) -> Readme | None:
     return Readme(path=show_path(entry.path), content=text, truncated=len(content) > README_BYTES)
 
 
-def _entrypoints(paths: Sequence[str]) -> tuple[Entrypoint, ...]:
+def _find_entrypoints(paths: Sequence[str]) -> tuple[Entrypoint, ...]:
     known = [(p, _ENTRYPOINTS.get(posixpath.basename(p).lower())) for p in paths if p.count("/") <= 1]
     found = [Entrypoint(path=p, kind=kind) for p, kind in known if kind]
     return tuple(sorted(found, key=lambda e: (e.path.count("/"), e.path))[:30])
 
 
-def _doc_hints(paths: Sequence[str]) -> tuple[str, ...]:
+def _find_doc_hints(paths: Sequence[str]) -> tuple[str, ...]:
     folders = {p.split("/", 1)[0] for p in paths if "/" in p}
     hints = [f"{f}/**" for f in sorted(folders) if f.lower() in _DOC_FOLDERS]
     suffixes = {posixpath.splitext(p)[1].lower() for p in paths if "/" not in p} & {".md", ".adoc", ".rst"}
     return (*hints, *(f"*{s}" for s in sorted(suffixes)))
 
 
-def _signals(paths: Sequence[str]) -> Signals:
+def _find_signals(paths: Sequence[str]) -> Signals:
     suffixes = [posixpath.splitext(p)[1].lower() for p in paths]
     docs, code = sum(s in _DOC_SUFFIXES for s in suffixes), sum(s in _CODE_SUFFIXES for s in suffixes)
     folders = {p.split("/", 1)[0].lower() for p in paths if "/" in p}
@@ -99,10 +99,10 @@ def _signals(paths: Sequence[str]) -> Signals:
     )
 
 
-def _clipped(context: Context) -> Context:
+def _clip(context: Context) -> Context:
     excess = _size(context) - ENVELOPE_BYTES
     if excess > 0 and context.readme is not None:
-        context = context.model_copy(update={"readme": _shorter(context.readme, excess)})
+        context = context.model_copy(update={"readme": _shorten(context.readme, excess)})
     for name in ("tree", "entrypoints", "doc_hints"):
         while _size(context) > ENVELOPE_BYTES and (items := getattr(context, name)):
             shorter = {name: items[: len(items) * 3 // 4]}
@@ -111,7 +111,7 @@ def _clipped(context: Context) -> Context:
     return context
 
 
-def _shorter(readme: Readme, excess: int) -> Readme:
+def _shorten(readme: Readme, excess: int) -> Readme:
     """Remove `excess` characters, which are at least `excess` bytes of JSON."""
     return readme.model_copy(
         update={"content": readme.content[: max(0, len(readme.content) - excess)], "truncated": True}

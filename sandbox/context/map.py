@@ -21,12 +21,12 @@ _KINDS = {
     **dict.fromkeys(("typedef", "type", "union", "constant"), 1.5),
 }
 _OTHER_KIND = 0.5
-_TELLING_LENGTH = 8  # shorter names, like `run` or `file`, are common words and score lower
+_DISTINCTIVE_LENGTH = 8  # shorter names, like `run` or `file`, are common words and score lower
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,99}")
 _TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?|vendor|third_party)(/|$)|(^|/)test_[^/]*$")
 
 
-def mentions(contents: Iterable[bytes]) -> Counter[str]:
+def count_mentions(contents: Iterable[bytes]) -> Counter[str]:
     """Count in how many files each word occurs."""
     counts: Counter[str] = Counter()
     for content in contents:
@@ -34,7 +34,7 @@ def mentions(contents: Iterable[bytes]) -> Counter[str]:
     return counts
 
 
-def draw(symbols: Sequence[Symbol], counts: Counter[str], token_budget: int, files_total: int) -> RepoMap:
+def build_map(symbols: Sequence[Symbol], counts: Counter[str], token_budget: int, files_total: int) -> RepoMap:
     """Build the map, never longer than the budget."""
     weights = {path: _weight(path) for path in {s.path for s in symbols}}
     ranked = sorted(symbols, key=lambda s: (-_score(s, counts) * weights[s.path], s.path, s.line))
@@ -59,7 +59,7 @@ def draw(symbols: Sequence[Symbol], counts: Counter[str], token_budget: int, fil
 def _score(symbol: Symbol, counts: Counter[str]) -> float:
     elsewhere = max(0, counts[symbol.name] - 1)
     score = _KINDS.get(symbol.kind, _OTHER_KIND) * (1 + math.log2(1 + elsewhere))
-    score *= min(1.0, len(symbol.name) / _TELLING_LENGTH)
+    score *= min(1.0, len(symbol.name) / _DISTINCTIVE_LENGTH)
     if symbol.name.startswith("_"):
         score *= 0.3
     return score

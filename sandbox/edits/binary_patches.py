@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from sandbox.edits.hash_gate import rejected
+from sandbox.edits.hash_gate import rejection
 from sandbox.errors import ErrorCode, SandboxError
 
 _KIND = re.compile(rb"(literal|delta) (\d{1,12})\r?")
@@ -29,7 +29,7 @@ class BinaryContent:
     def apply(self, before: bytes, limit: int) -> bytes:
         """The new content. Raises: `patch_rejected`, `quota_exceeded` above `limit` bytes."""
         if self.size > limit:
-            raise too_large(limit)
+            raise too_large_error(limit)
         plain = _inflate(self.deflated, self.size)
         return _apply_delta(before, plain, limit) if self.delta else plain
 
@@ -45,25 +45,25 @@ def read_binary(lines: Sequence[bytes], at: int) -> tuple[BinaryContent, int]:
 def _read_one(lines: Sequence[bytes], at: int) -> tuple[BinaryContent, int]:
     match = _KIND.fullmatch(lines[at]) if at < len(lines) else None
     if match is None:
-        raise rejected("This binary patch cannot be read", f"line {at + 1} of the patch")
+        raise rejection("This binary patch cannot be read", f"line {at + 1} of the patch")
     pieces = []
     at += 1
     while at < len(lines) and lines[at].strip():
-        pieces.append(_decoded(lines[at].removesuffix(b"\r"), at))
+        pieces.append(_decode_line(lines[at].removesuffix(b"\r"), at))
         at += 1
     return BinaryContent(match[1] == b"delta", int(match[2]), b"".join(pieces)), at + 1
 
 
-def _decoded(line: bytes, at: int) -> bytes:
+def _decode_line(line: bytes, at: int) -> bytes:
     """Decode one line: a letter for the number of bytes (A-Z: 1 to 26, a-z: 27 to 52), then base 85."""
     first, digits = line[0], line[1:]
     length = first - ord("A") + 1 if first <= ord("Z") else first - ord("a") + 27
     try:
         raw = base64.b85decode(digits)
     except ValueError as error:
-        raise rejected("This binary patch cannot be read", f"line {at + 1} of the patch") from error
+        raise rejection("This binary patch cannot be read", f"line {at + 1} of the patch") from error
     if not 1 <= length <= 52 or len(digits) % 5 or not len(raw) - 4 < length <= len(raw):
-        raise rejected("This binary patch cannot be read", f"line {at + 1} of the patch")
+        raise rejection("This binary patch cannot be read", f"line {at + 1} of the patch")
     return raw[:length]
 
 
@@ -73,49 +73,49 @@ def _inflate(deflated: bytes, size: int) -> bytes:
     try:
         plain = machine.decompress(deflated, size + 1)
     except zlib.error as error:
-        raise rejected("This binary patch is damaged", str(error)) from error
+        raise rejection("This binary patch is damaged", str(error)) from error
     if len(plain) != size or not machine.eof:
-        raise rejected("This binary patch is damaged", "its size is not the announced one")
+        raise rejection("This binary patch is damaged", "its size is not the announced one")
     return plain
 
 
 def _apply_delta(before: bytes, delta: bytes, limit: int) -> bytes:
     stream = iter(delta)
     try:
-        source, target = _number(stream), _number(stream)
+        source, target = _read_number(stream), _read_number(stream)
         if target > limit:
-            raise too_large(limit)
+            raise too_large_error(limit)
         if source != len(before):
-            raise rejected("The binary patch is for different content", f"{source} bytes, the file has {len(before)}")
-        after = b"".join(_pieces(stream, before, target))
+            raise rejection("The binary patch is for different content", f"{source} bytes, the file has {len(before)}")
+        after = b"".join(_read_pieces(stream, before, target))
     except StopIteration as error:
-        raise rejected("This binary patch is damaged", "a delta is incomplete") from error
+        raise rejection("This binary patch is damaged", "a delta is incomplete") from error
     if len(after) != target:
-        raise rejected("This binary patch is damaged", "a delta's size is not the announced one")
+        raise rejection("This binary patch is damaged", "a delta's size is not the announced one")
     return after
 
 
-def _pieces(stream: Iterator[int], before: bytes, target: int) -> list[bytes]:
+def _read_pieces(stream: Iterator[int], before: bytes, target: int) -> list[bytes]:
     pieces, total = [], 0
     for code in stream:
-        piece = _copied(stream, code, before) if code & 0x80 else bytes(islice(stream, code))
+        piece = _copy_piece(stream, code, before) if code & 0x80 else bytes(islice(stream, code))
         total += len(piece)
         if not piece or total > target or (code < 0x80 and len(piece) != code):
-            raise rejected("This binary patch is damaged", "a delta does not match its content")
+            raise rejection("This binary patch is damaged", "a delta does not match its content")
         pieces.append(piece)
     return pieces
 
 
-def _copied(stream: Iterator[int], code: int, before: bytes) -> bytes:
+def _copy_piece(stream: Iterator[int], code: int, before: bytes) -> bytes:
     offset = sum([next(stream) << 8 * i for i in range(4) if code & 1 << i])
     length = sum([next(stream) << 8 * i for i in range(3) if code & 0x10 << i]) or 0x10000
     piece = before[offset : offset + length]
     if len(piece) != length:
-        raise rejected("This binary patch is damaged", "a delta copies from beyond the old content")
+        raise rejection("This binary patch is damaged", "a delta copies from beyond the old content")
     return piece
 
 
-def _number(stream: Iterator[int]) -> int:
+def _read_number(stream: Iterator[int]) -> int:
     value = shift = 0
     while True:
         byte = next(stream)
@@ -125,7 +125,7 @@ def _number(stream: Iterator[int]) -> int:
             return value
 
 
-def too_large(limit: int) -> SandboxError:
+def too_large_error(limit: int) -> SandboxError:
     """The error for a result that is too large to be read again."""
     return SandboxError(
         ErrorCode.QUOTA_EXCEEDED, f"An edited file may have at most {limit} bytes", hint="No file was changed."

@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of
-from sandbox.policy.paths import RepoPath, check_path
+from sandbox.policy.paths import RepoPath, parse_repo_path
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EditOutcome:
     """The effect of an edit when it is published. `adjusted`: notes on parts that were corrected."""
 
     edits: tuple[Edit, ...]
@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Gate:
+class HashGate:
     """The current files, and the rules for editing them.
 
     `writable` accepts a path or refuses it by policy. `left_by` names the edit of this task that left a file with this
@@ -61,33 +61,35 @@ class Gate:
     """
 
     files: WorktreeFiles
-    writable: Callable[[str], RepoPath] = check_path
-    left_by: Callable[[RepoPath, str | None], str] = lambda _path, _sha256: ""
-    absence: Callable[[RepoPath], Absence] = lambda _path: Absence()
+    writable: Callable[[str], RepoPath] = parse_repo_path
+    find_last_edit: Callable[[RepoPath, str | None], str] = lambda _path, _sha256: ""
+    find_absence: Callable[[RepoPath], Absence] = lambda _path: Absence()
 
-    def states(self, expected: Mapping[str, str | None]) -> dict[RepoPath, FileState]:
+    def check_states(self, expected: Mapping[str, str | None]) -> dict[RepoPath, FileState]:
         """The named files, if each is writable and has the expected hash (None: it must not exist).
 
         All paths are checked before any file is read. Raises: `unsafe_path`, `not_found`, `stale_hash`,
         `quota_exceeded`.
         """
         checked = {self.writable(path): sha256 for path, sha256 in expected.items()}
-        return {path: self._state(path, sha256) for path, sha256 in checked.items()}
+        return {path: self._check_one(path, sha256) for path, sha256 in checked.items()}
 
-    def state(self, path: str, expected: str | None) -> tuple[RepoPath, FileState]:
+    def check_state(self, path: str, expected: str | None) -> tuple[RepoPath, FileState]:
         """One checked path and its file."""
-        ((checked, state),) = self.states({path: expected}).items()
+        ((checked, state),) = self.check_states({path: expected}).items()
         return checked, state
 
-    def _state(self, path: RepoPath, expected: str | None) -> FileState:
+    def _check_one(self, path: RepoPath, expected: str | None) -> FileState:
         state = current_state(self.files, path)
         if state.sha256 == expected:
             return state
-        edit = self.left_by(path, state.sha256)
+        edit = self.find_last_edit(path, state.sha256)
         who = f"another edit: {edit}" if edit else "the task's container, a restore or the repository, not by an edit"
         if state.content is None:
-            absence = self.absence(path)
-            raise _deletion_error(path, expected, who) if edit or absence.was_there else no_such_file(path, absence)
+            absence = self.find_absence(path)
+            raise (
+                _deletion_error(path, expected, who) if edit or absence.was_there else no_such_file_error(path, absence)
+            )
         raise SandboxError(
             ErrorCode.STALE_HASH,
             f"{path} is not the version that you read",
@@ -109,7 +111,7 @@ def _deletion_error(path: RepoPath, expected: str | None, who: str) -> SandboxEr
     )
 
 
-def no_such_file(path: str, absence: Absence, hint: str = "") -> SandboxError:
+def no_such_file_error(path: str, absence: Absence, hint: str = "") -> SandboxError:
     """The error `not_found`, with the facts about the path."""
     near = f"Did you mean: {', '.join(absence.near)}?" if absence.near else ""
     return SandboxError(
@@ -132,7 +134,7 @@ def current_state(files: WorktreeFiles, path: RepoPath) -> FileState:
         raise
 
 
-def rejected(
+def rejection(
     brief: str, details: str = "", hint: str = "", *, reason: str | None = None, data: Mapping[str, Any] | None = None
 ) -> SandboxError:
     """The error for an edit that cannot be applied; no file was changed."""

@@ -15,21 +15,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from sandbox.edits.hash_gate import rejected
+from sandbox.edits.hash_gate import rejection
 from sandbox.edits.near_miss import find_near
 from sandbox.edits.unified_diff import Hunk
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.text import shown
+from sandbox.text import decode_for_display
 
-WORK_BYTES = 2 * 1024**3
+SEARCH_BUDGET_BYTES = 2 * 1024**3
 """Maximum number of bytes searched for one patch: about one second."""
-_PLACES = 10
+_MAX_PLACES = 10
 
 
-class Work:
+class SearchBudget:
     """Counts the bytes that were searched for one patch."""
 
-    def __init__(self, limit: int = WORK_BYTES) -> None:
+    def __init__(self, limit: int = SEARCH_BUDGET_BYTES) -> None:
         self._left = limit
 
     def spend(self, amount: int) -> None:
@@ -42,7 +42,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class _Change:
+class _Replacement:
     """Replace `content[start:end]`. Excludes context, which hunks may share."""
 
     start: int
@@ -51,33 +51,33 @@ class _Change:
     hunk: int
 
 
-def apply_hunks(content: bytes, hunks: Sequence[Hunk], work: Work, *, crlf: bool) -> tuple[bytes, list[str]]:
+def apply_hunks(content: bytes, hunks: Sequence[Hunk], work: SearchBudget, *, crlf: bool) -> tuple[bytes, list[str]]:
     """Apply all hunks. Returns the new content and notes on corrections. `crlf`: the patch's headers end with CRLF.
 
     Raises: `patch_rejected`, which names the hunk and the lines where it could be placed.
     """
     work.spend(len(content))
-    target = _Target(content, work, crlf=crlf)
+    target = _HunkPlacer(content, work, crlf=crlf)
     changes, notes = [], []
     for number, hunk in enumerate(hunks, 1):
         change, remarks = target.place(hunk, number)
         changes.append(change)
         notes += [f"hunk {number}: {remark}" for remark in (hunk.note, *remarks) if remark]
-    return _replaced(content, sorted(changes, key=lambda c: (c.start, c.end))), notes
+    return _apply_changes(content, sorted(changes, key=lambda c: (c.start, c.end))), notes
 
 
-def _replaced(content: bytes, changes: Sequence[_Change]) -> bytes:
+def _apply_changes(content: bytes, changes: Sequence[_Replacement]) -> bytes:
     pieces, at, last = [], 0, -1
     for change in changes:
         if change.start < at or change.start == last:
-            raise rejected(f"Hunk {change.hunk} overlaps another hunk")
+            raise rejection(f"Hunk {change.hunk} overlaps another hunk")
         pieces += [content[at : change.start], change.text]
         at, last = change.end, change.start
     return b"".join([*pieces, content[at:]])
 
 
-class _Target:
-    def __init__(self, content: bytes, work: Work, *, crlf: bool) -> None:
+class _HunkPlacer:
+    def __init__(self, content: bytes, work: SearchBudget, *, crlf: bool) -> None:
         self._content = content
         self._work = work
         lengths = map(len, content.split(b"\n"))
@@ -87,23 +87,23 @@ class _Target:
         self._no_crlf = ends == 0
         self._crlf_patch = crlf
 
-    def place(self, hunk: Hunk, number: int) -> tuple[_Change, list[str]]:
+    def place(self, hunk: Hunk, number: int) -> tuple[_Replacement, list[str]]:
         if not hunk.old and self._content:
-            raise rejected(
+            raise rejection(
                 f"Hunk {number} adds lines but has no context to place them",
                 f"line {hunk.line} of the patch",
                 "Include at least one unchanged or removed line next to the added lines.",
             )
         for variant, remarks in self._variants(hunk):
             needle = b"".join(variant.old)
-            if self._fits(needle, start := self._header_offset(variant)):
-                return self._change(variant, start, number), remarks
+            if self._matches_at(needle, start := self._header_offset(variant)):
+                return self._minimal_change(variant, start, number), remarks
             places = self._search(needle)
             if len(places) > 1:
-                raise self._ambiguous(hunk, number, places)
+                raise self._ambiguity_error(hunk, number, places)
             if places:
-                return self._change(variant, places[0], number), [*remarks, self._moved(hunk, places[0])]
-        raise self._misfit(hunk, number)
+                return self._minimal_change(variant, places[0], number), [*remarks, self._offset_note(hunk, places[0])]
+        raise self._mismatch_error(hunk, number)
 
     def _variants(self, hunk: Hunk) -> Iterator[tuple[Hunk, list[str]]]:
         """The hunk as written, or with the file's line endings; then without a newline at the end of the file."""
@@ -131,7 +131,7 @@ class _Target:
         line = max(hunk.start or 0, 0 if hunk.start is None else 1)
         return self._starts[line - 1] if 1 <= line <= len(self._starts) else -1
 
-    def _fits(self, needle: bytes, start: int) -> bool:
+    def _matches_at(self, needle: bytes, start: int) -> bool:
         if start < 0 or not self._content.startswith(needle, start):
             return False
         return needle.endswith(b"\n") or start + len(needle) == len(self._content)
@@ -141,10 +141,10 @@ class _Target:
         self._work.spend(len(self._content))
         if not needle.endswith(b"\n"):  # only the file's last line has no newline
             start = len(self._content) - len(needle)
-            return [start] if start >= 0 and self._at_line_start(start) and self._fits(needle, start) else []
+            return [start] if start >= 0 and self._at_line_start(start) and self._matches_at(needle, start) else []
         places = [0] if self._content.startswith(needle) else []
         at = self._content.find(b"\n" + needle)
-        while at >= 0 and len(places) < _PLACES:
+        while at >= 0 and len(places) < _MAX_PLACES:
             places.append(at + 1)
             at = self._content.find(b"\n" + needle, at + 1)
         return places
@@ -152,27 +152,27 @@ class _Target:
     def _at_line_start(self, offset: int) -> bool:
         return offset == 0 or self._content[offset - 1 : offset] == b"\n"
 
-    def _change(self, hunk: Hunk, start: int, number: int) -> _Change:
+    def _minimal_change(self, hunk: Hunk, start: int, number: int) -> _Replacement:
         """The lines that differ. Context at both ends is left out, so that hunks may share it."""
         old, new = hunk.old, hunk.new
-        head = _shared(old, new)
+        head = _count_common(old, new)
         start += sum(map(len, old[:head]))
         old, new = old[head:], new[head:]
-        tail = _shared(old[::-1], new[::-1])
+        tail = _count_common(old[::-1], new[::-1])
         old, new = old[: len(old) - tail], new[: len(new) - tail]
-        return _Change(start, start + sum(map(len, old)), b"".join(new), number)
+        return _Replacement(start, start + sum(map(len, old)), b"".join(new), number)
 
-    def _line(self, offset: int) -> int:
+    def _line_number(self, offset: int) -> int:
         return bisect_right(self._starts, offset)
 
-    def _moved(self, hunk: Hunk, offset: int) -> str:
+    def _offset_note(self, hunk: Hunk, offset: int) -> str:
         named = "no line" if hunk.start is None else f"line {hunk.start}"
-        return f"the header names {named}; the hunk matched at line {self._line(offset)}"
+        return f"the header names {named}; the hunk matched at line {self._line_number(offset)}"
 
-    def _ambiguous(self, hunk: Hunk, number: int, places: Sequence[int]) -> SandboxError:
-        lines = [self._line(p) for p in places]
-        shown_lines = ", ".join(map(str, lines)) + (" and more" if len(places) == _PLACES else "")
-        return rejected(
+    def _ambiguity_error(self, hunk: Hunk, number: int, places: Sequence[int]) -> SandboxError:
+        lines = [self._line_number(p) for p in places]
+        shown_lines = ", ".join(map(str, lines)) + (" and more" if len(places) == _MAX_PLACES else "")
+        return rejection(
             f"Hunk {number} matches several places and its header names none of them",
             f"line {hunk.line} of the patch; it matches at lines {shown_lines}",
             "No file was changed. Add context, or correct the line number in the hunk's header.",
@@ -180,7 +180,7 @@ class _Target:
             data={"hunk": number, "lines": lines},
         )
 
-    def _misfit(self, hunk: Hunk, number: int) -> SandboxError:
+    def _mismatch_error(self, hunk: Hunk, number: int) -> SandboxError:
         """The error with the first line that differs at the line in the header, and with similar places."""
         details = f"line {hunk.line} of the patch"
         offset = self._header_offset(hunk)
@@ -189,24 +189,28 @@ class _Target:
                 found = self._content[offset : offset + 200].partition(b"\n")[0]
                 wanted = line[:200].rstrip(b"\n")
                 details += (
-                    f"; line {self._line(offset)} of the file is {_quoted(found)}, the hunk has {_quoted(wanted)}"
+                    f"; line {self._line_number(offset)} of the file is {_quote(found)}, the hunk has {_quote(wanted)}"
                 )
                 break
             offset += len(line)
         near = find_near(self._content, b"".join(hunk.old))
-        return rejected(
+        return rejection(
             f"The patch does not match the file: hunk {number} matches no place",
             f"{details}\n{near.describe()}".rstrip("\n"),
             reason="white_space" if near.white_space else "no_match",
-            data={"hunk": number, "closest": near.data()},
+            data={"hunk": number, "closest": near.as_data()},
         )
 
 
-def _quoted(line: bytes) -> str:
-    return f"'{shown(line)}'" if line.isascii() and line.decode().isprintable() else repr(shown(line))
+def _quote(line: bytes) -> str:
+    return (
+        f"'{decode_for_display(line)}'"
+        if line.isascii() and line.decode().isprintable()
+        else repr(decode_for_display(line))
+    )
 
 
-def _shared(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+def _count_common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
     """The number of equal lines at the start."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -15,7 +15,7 @@ _PIECES = 24
 _ALIKE = 0.6
 
 
-def near_paths(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
+def find_near_paths(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
     """At most three paths: first files of the same name in other directories, then paths of similar spelling."""
     if len(wanted) > _LENGTH:
         return ()

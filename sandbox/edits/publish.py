@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sandbox.edits.hash_gate import Edit, FileState, Outcome, current_state
+from sandbox.edits.hash_gate import Edit, EditOutcome, FileState, current_state
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import RepoPath
 
 
-def publish(files: WorktreeFiles, outcome: Outcome, owner: tuple[int, int] | None) -> PatchResult:
+def publish_edit(files: WorktreeFiles, outcome: EditOutcome, owner: tuple[int, int] | None) -> PatchResult:
     """Write all edits or none: if one fails, the earlier ones are reverted.
 
     The caller holds the task's lock, and no check runs in the task. Raises: the file's error; `stale_hash` if a file
@@ -27,13 +27,13 @@ def publish(files: WorktreeFiles, outcome: Outcome, owner: tuple[int, int] | Non
                     hint="No file was changed. Read the file again and edit its current content.",
                 )
             done.append(edit)
-            _put(files, edit.path, edit.after, owner)
+            _write_state(files, edit.path, edit.after, owner)
     except BaseException:
         for edit in reversed(done):
             with suppress(SandboxError):  # the one that failed may fail again; revert the others
-                _put(files, edit.path, edit.before, owner)
+                _write_state(files, edit.path, edit.before, owner)
         raise
-    return PatchResult(files=_patched(outcome), adjusted=outcome.adjusted)
+    return PatchResult(files=_list_files(outcome), adjusted=outcome.adjusted)
 
 
 def _deletions_first(edit: Edit) -> bool:
@@ -41,14 +41,14 @@ def _deletions_first(edit: Edit) -> bool:
     return edit.after.content is not None
 
 
-def _put(files: WorktreeFiles, path: RepoPath, state: FileState, owner: tuple[int, int] | None) -> None:
+def _write_state(files: WorktreeFiles, path: RepoPath, state: FileState, owner: tuple[int, int] | None) -> None:
     if state.content is not None:
         files.write(path, state.content, executable=state.executable, owner=owner)
     elif files.exists(path):
         files.remove(path)
 
 
-def _patched(outcome: Outcome) -> tuple[PatchedFile, ...]:
+def _list_files(outcome: EditOutcome) -> tuple[PatchedFile, ...]:
     """One entry per file; a rename is one entry for both paths."""
     before = {e.path: e.before for e in outcome.edits if e.after.content is None}
     renamed = {e.source for e in outcome.edits if e.source in before}

@@ -5,43 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from sandbox.edits.binary_patches import too_large
-from sandbox.edits.hash_gate import Edit, FileState, Gate, Outcome, rejected
+from sandbox.edits.binary_patches import too_large_error
+from sandbox.edits.hash_gate import Edit, EditOutcome, FileState, HashGate, rejection
 from sandbox.edits.near_miss import NearMiss, find_near
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP
 from sandbox.policy.paths import RepoPath
 
-_COUNTED = 1000
-_SHOWN = 10
+_MAX_COUNTED = 1000
+_MAX_SHOWN = 10
 
 
-def replace_text(gate: Gate, path: str, old: bytes, new: bytes, expected: str) -> Outcome:
+def replace_text(gate: HashGate, path: str, old: bytes, new: bytes, expected: str) -> EditOutcome:
     """Replace the only occurrence of `old`.
 
     Raises: `patch_rejected` with the lines of all occurrences or of similar text; `stale_hash`, `not_found`.
     """
     if not old or old == new:
         raise SandboxError(ErrorCode.INVALID_INPUT, "The text to replace is empty or the same as the new text")
-    checked, before = gate.state(path, expected)
+    checked, before = gate.check_state(path, expected)
     content = before.content or b""
-    places = list(islice(_occurrences(content, old), _COUNTED))
+    places = list(islice(_occurrences(content, old), _MAX_COUNTED))
     if len(places) != 1:
-        raise _not_unique(checked, content, old, places)
+        raise _not_unique_error(checked, content, old, places)
     after = content[: places[0]] + new + content[places[0] + len(old) :]
-    return Outcome((Edit(checked, before, _state(after, executable=before.executable)),))
+    return EditOutcome((Edit(checked, before, _state(after, executable=before.executable)),))
 
 
-def write_whole(gate: Gate, path: str, content: bytes, expected: str | None, *, executable: bool | None) -> Outcome:
+def replace_file(
+    gate: HashGate, path: str, content: bytes, expected: str | None, *, executable: bool | None
+) -> EditOutcome:
     """Replace a file, or create it (expected None). `executable` None: unchanged. Equal content is no edit."""
-    checked, before = gate.state(path, expected)
+    checked, before = gate.check_state(path, expected)
     after = _state(content, executable=before.executable if executable is None else executable)
-    return Outcome(() if after == before else (Edit(checked, before, after),))
+    return EditOutcome(() if after == before else (Edit(checked, before, after),))
 
 
 def _state(content: bytes, *, executable: bool) -> FileState:
     if len(content) > READ_CAP:
-        raise too_large(READ_CAP)
+        raise too_large_error(READ_CAP)
     return FileState(content, executable)
 
 
@@ -53,21 +55,21 @@ def _occurrences(content: bytes, old: bytes) -> Iterator[int]:
         at = content.find(old, at + 1)
 
 
-def _not_unique(path: RepoPath, content: bytes, old: bytes, places: list[int]) -> SandboxError:
+def _not_unique_error(path: RepoPath, content: bytes, old: bytes, places: list[int]) -> SandboxError:
     if not places:
-        return _missing(path, content, old)
-    many = f"{_COUNTED} or more" if len(places) == _COUNTED else str(len(places))
-    lines = [content.count(b"\n", 0, at) + 1 for at in places[:_SHOWN]]
-    return rejected(
+        return _no_match_error(path, content, old)
+    many = f"{_MAX_COUNTED} or more" if len(places) == _MAX_COUNTED else str(len(places))
+    lines = [content.count(b"\n", 0, at) + 1 for at in places[:_MAX_SHOWN]]
+    return rejection(
         f"The text to replace occurs {many} times in the file",
-        f"at lines {', '.join(map(str, lines))}{' and more' if len(places) > _SHOWN else ''}",
+        f"at lines {', '.join(map(str, lines))}{' and more' if len(places) > _MAX_SHOWN else ''}",
         "No file was changed. Include more of the surrounding text.",
         reason="several_matches",
         data={"path": path, "matches": len(places), "lines": lines},
     )
 
 
-def _missing(path: RepoPath, content: bytes, old: bytes) -> SandboxError:
+def _no_match_error(path: RepoPath, content: bytes, old: bytes) -> SandboxError:
     brief, near = "The text to replace is not in the file", NearMiss()
     reason, hint = _other_line_ends(content, old)
     if not hint:
@@ -75,7 +77,7 @@ def _missing(path: RepoPath, content: bytes, old: bytes) -> SandboxError:
         reason, hint = ("white_space", _WHITE_SPACE) if near.white_space else ("no_match", _NO_MATCH)
     if near.white_space:
         brief = "The text to replace is in the file only with different white space"
-    return rejected(brief, near.describe(), hint, reason=reason, data={"path": path, "closest": near.data()})
+    return rejection(brief, near.describe(), hint, reason=reason, data={"path": path, "closest": near.as_data()})
 
 
 _WHITE_SPACE = "The file has this text with different white space: copy it exactly as it was read."

@@ -14,12 +14,12 @@ import re
 from dataclasses import dataclass, field
 
 from sandbox.edits.binary_patches import BinaryContent, read_binary
-from sandbox.edits.hash_gate import rejected
+from sandbox.edits.hash_gate import rejection
 from sandbox.errors import SandboxError
-from sandbox.text import shown
+from sandbox.text import decode_for_display
 
-HUNKS = 20_000
-LINES = 500_000
+MAX_HUNKS = 20_000
+MAX_LINES = 500_000
 
 _NUMBERED = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _UNNUMBERED = re.compile(rb"@@(?: (?:\.\.\. )?@@(?: .*)?)? *")
@@ -37,7 +37,7 @@ _FOREIGN = {
 }
 _KINDS = {first: first for first in (b" ", b"+", b"-", b"\\")} | {b"": b" ", b"\r": b" "}
 """The kind of a hunk's line, by its first byte. Many tools strip the blank of an empty line."""
-_TELLING = frozenset(first[:1] for first in (b"diff", b"--", b"+", b"@@", b"```", *_FOREIGN))
+_SIGNIFICANT = frozenset(first[:1] for first in (b"diff", b"--", b"+", b"@@", b"```", *_FOREIGN))
 _VERSION = re.compile(rb"\d+\.\d+")
 
 
@@ -53,7 +53,7 @@ class Hunk:
 
 
 @dataclass
-class Section:
+class PatchSection:
     """The part of a patch for one file. `old`, `new`: text after `---` and `+++`; `git`: after `diff --git`."""
 
     line: int
@@ -66,15 +66,15 @@ class Section:
     crlf: bool = False
 
 
-def parse_patch(text: bytes) -> list[Section]:
+def parse_patch(text: bytes) -> list[PatchSection]:
     """Parse a patch into sections, in order, at least one. Raises: `patch_rejected`, which names the line."""
     complete = text.endswith(b"\n")
     lines = text.split(b"\n")[: -1 if complete else None]
-    if len(lines) > LINES:
-        raise rejected(f"A patch may have at most {LINES} lines")
+    if len(lines) > MAX_LINES:
+        raise rejection(f"A patch may have at most {MAX_LINES} lines")
     sections = _Parser(lines, complete=complete).sections()
     if not sections:
-        raise rejected(
+        raise rejection(
             "This is not a patch: no file header was found",
             hint="Send a unified diff: '--- a/PATH', '+++ b/PATH', '@@ -1,3 +1,4 @@', then lines with ' ', '-', '+'.",
         )
@@ -89,17 +89,17 @@ class _Parser:
         self._after_hunk = False
         self._hunks = 0
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[PatchSection]:
         found = []
         while self._at < len(self._lines):
-            if self._lines[self._at][:1] not in _TELLING:
+            if self._lines[self._at][:1] not in _SIGNIFICANT:
                 self._at += 1
             elif self._line().startswith(b"diff --git "):
-                found.append(self._git_section())
+                found.append(self._parse_git_section())
             elif self._plain_header(self._at):
-                found.append(self._body(Section(self._at + 1)))
+                found.append(self._parse_body(PatchSection(self._at + 1)))
             else:
-                self._prose()
+                self._skip_prose()
         return found
 
     def _line(self, at: int | None = None) -> bytes:
@@ -109,63 +109,63 @@ class _Parser:
     def _plain_header(self, at: int) -> bool:
         return self._line(at).startswith(b"--- ") and self._line(at + 1).startswith(b"+++ ")
 
-    def _prose(self) -> None:
+    def _skip_prose(self) -> None:
         line = self._line()
         for start, what in _FOREIGN.items():
             if line.startswith(start):
-                raise self._refused(what, hint="Send a unified diff, as from `git diff --binary`.")
+                raise self._error_at(what, hint="Send a unified diff, as from `git diff --binary`.")
         if line.startswith(b"@@"):
-            raise self._refused("A hunk has no file: '--- a/PATH' and '+++ b/PATH' must come before it")
+            raise self._error_at("A hunk has no file: '--- a/PATH' and '+++ b/PATH' must come before it")
         if line.startswith(b"```") or line in {b"-- ", b"--"}:
             self._after_hunk = False
         elif self._after_hunk and line[:1] in {b"+", b"-"}:
-            raise self._refused("A line looks like part of a hunk but is outside every hunk")
+            raise self._error_at("A line looks like part of a hunk but is outside every hunk")
         self._at += 1
 
-    def _git_section(self) -> Section:
-        section = Section(self._at + 1, git=self._line().removeprefix(b"diff --git "))
+    def _parse_git_section(self) -> PatchSection:
+        section = PatchSection(self._at + 1, git=self._line().removeprefix(b"diff --git "))
         self._at += 1
         while match := _EXTENDED.fullmatch(self._line()):
             if match[1].decode() in section.extended:
-                raise self._refused("A header is repeated")
+                raise self._error_at("A header is repeated")
             section.extended[match[1].decode()] = match[2]
             self._at += 1
         if self._line().rstrip() == b"GIT binary patch":
             section.binary, self._at = read_binary(self._lines, self._at + 1)
             return section
-        return self._body(section)
+        return self._parse_body(section)
 
-    def _body(self, section: Section) -> Section:
+    def _parse_body(self, section: PatchSection) -> PatchSection:
         if self._plain_header(self._at):
             section.crlf = self._lines[self._at].endswith(b"\r")
             section.old, section.new = self._line()[4:], self._line(self._at + 1)[4:]
             self._at += 2
             while self._line().startswith(b"@@"):
-                section.hunks.append(self._hunk())
+                section.hunks.append(self._parse_hunk())
         self._after_hunk = True
         return section
 
-    def _hunk(self) -> Hunk:
+    def _parse_hunk(self) -> Hunk:
         self._hunks += 1
-        if self._hunks > HUNKS:
-            raise rejected(f"A patch may have at most {HUNKS} hunks")
+        if self._hunks > MAX_HUNKS:
+            raise rejection(f"A patch may have at most {MAX_HUNKS} hunks")
         header, at = self._line(), self._at
         numbers = _NUMBERED.match(header)
         if numbers is None and _UNNUMBERED.fullmatch(header) is None:
-            raise self._refused("This hunk header cannot be read")
+            raise self._error_at("This hunk header cannot be read")
         self._at += 1
         counts = _counts(numbers)
-        end = None if counts is None else self._counted_end(*counts)
-        end = self._visible_end() if end is None else end
+        end = None if counts is None else self._end_by_counts(*counts)
+        end = self._end_by_look() if end is None else end
         body = self._lines[self._at : end]
-        old, new = self._sides(body)
+        old, new = self._split_sides(body)
         self._at = end
         note = self._count_note(counts, old, new)
         if not old and not new:
-            raise self._refused("This hunk has no lines", at)
+            raise self._error_at("This hunk has no lines", at)
         return Hunk(at + 1, int(numbers[1]) if numbers else None, old, new, note)
 
-    def _counted_end(self, old: int, new: int) -> int | None:
+    def _end_by_counts(self, old: int, new: int) -> int | None:
         """The end of the body by the counts, or None if they cannot be right."""
         at = self._at
         while old > 0 or new > 0:
@@ -188,7 +188,7 @@ class _Parser:
             return True
         return self._plain_header(at)
 
-    def _visible_end(self) -> int:
+    def _end_by_look(self) -> int:
         """The end of the lines that look like a body, without trailing blank lines."""
         at = self._at
         while self._kind(at) is not None and not self._starts_another(at):
@@ -204,7 +204,7 @@ class _Parser:
         signature = self._line(at) in {b"-- ", b"--"} and _VERSION.match(self._line(at + 1)) is not None
         return header or signature
 
-    def _sides(self, body: list[bytes]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    def _split_sides(self, body: list[bytes]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         sides: dict[bytes, list[bytes]] = {b"-": [], b"+": []}
         last = b""
         for offset, line in enumerate(body):
@@ -222,14 +222,14 @@ class _Parser:
 
     def _cut_newline(self, sides: dict[bytes, list[bytes]], last: bytes, at: int) -> None:
         if not last:
-            raise self._refused("A 'no newline' marker has no line before it", at)
+            raise self._error_at("A 'no newline' marker has no line before it", at)
         for side in (b"-", b"+"):
             if last in {b" ", side}:
                 sides[side][-1] = sides[side][-1].removesuffix(b"\n")
 
     def _require_open(self, side: list[bytes], at: int) -> None:
         if side and not side[-1].endswith(b"\n"):
-            raise self._refused("A line follows the one marked as the last of the file", at)
+            raise self._error_at("A line follows the one marked as the last of the file", at)
 
     def _count_note(self, counts: tuple[int, int] | None, old: tuple[bytes, ...], new: tuple[bytes, ...]) -> str:
         found = (len(old), len(new))
@@ -237,13 +237,13 @@ class _Parser:
             return ""
         cut = self._at >= len(self._lines) and not self._complete
         if cut and (found[0] < counts[0] or found[1] < counts[1]):
-            raise self._refused("The patch ends in the middle of a hunk", self._at - 1)
+            raise self._error_at("The patch ends in the middle of a hunk", self._at - 1)
         return f"the header counts {counts[0]} and {counts[1]} lines; the hunk has {found[0]} and {found[1]}"
 
-    def _refused(self, what: str, at: int | None = None, hint: str = "") -> SandboxError:
+    def _error_at(self, what: str, at: int | None = None, hint: str = "") -> SandboxError:
         at = self._at if at is None else at
         line = self._line(at)
-        return rejected(what, f"line {at + 1} of the patch: {shown(line[:200])}", hint)
+        return rejection(what, f"line {at + 1} of the patch: {decode_for_display(line[:200])}", hint)
 
 
 def _counts(numbers: re.Match[bytes] | None) -> tuple[int, int] | None:

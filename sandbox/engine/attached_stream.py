@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 
-from sandbox.engine.docker_api import DockerApi, translated
+from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.errors import ErrorCode, SandboxError
 
 _MAX_HEADERS = 16 * 1024
@@ -26,10 +26,10 @@ def attach(engine: DockerApi, container_id: str) -> socket.socket:
     channel = socket.socket(socket.AF_UNIX)
     try:
         channel.settimeout(engine.api.timeout)
-        with translated("attach to the container"):
+        with translate_errors("attach to the container"):
             channel.connect(path)
-            channel.sendall(_request(engine.api.api_version, container_id))
-            status = _status(channel)
+            channel.sendall(_build_request(engine.api.api_version, container_id))
+            status = _read_status(channel)
         if status != b"101":
             raise SandboxError(
                 ErrorCode.INTERNAL,
@@ -42,13 +42,13 @@ def attach(engine: DockerApi, container_id: str) -> socket.socket:
     return channel
 
 
-def _request(version: str, container_id: str) -> bytes:
+def _build_request(version: str, container_id: str) -> bytes:
     target = f"/v{version}/containers/{container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
     lines = ("Host: engine", "Connection: Upgrade", "Upgrade: tcp", "Content-Length: 0")
     return "\r\n".join((f"POST {target} HTTP/1.1", *lines, "", "")).encode("ascii")
 
 
-def _status(channel: socket.socket) -> bytes:
+def _read_status(channel: socket.socket) -> bytes:
     """Read exactly the head of the answer and return its status code. The bytes after the head are guest output."""
     head = b""
     while not head.endswith(_END):

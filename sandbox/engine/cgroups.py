@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-INTERVAL_S = 0.04
+SAMPLE_INTERVAL_S = 0.04
 _NS_PER_S = 1e9
 _US_PER_S = 1e6
 _Number = TypeVar("_Number", int, float)
@@ -48,49 +48,49 @@ class Counters:
     forks_refused: int | None = None
     disk_written_bytes: int | None = None
 
-    def merged(self, other: Counters) -> Counters:
+    def merge_max(self, other: Counters) -> Counters:
         """Take the larger value of each field: every counter only grows. A missing value is ignored."""
         return Counters(
-            cpu_time_s=_larger(self.cpu_time_s, other.cpu_time_s),
-            memory_peak_bytes=_larger(self.memory_peak_bytes, other.memory_peak_bytes),
-            pids_peak=_larger(self.pids_peak, other.pids_peak),
-            oom_kills=_larger(self.oom_kills, other.oom_kills),
-            forks_refused=_larger(self.forks_refused, other.forks_refused),
-            disk_written_bytes=_larger(self.disk_written_bytes, other.disk_written_bytes),
+            cpu_time_s=_max_known(self.cpu_time_s, other.cpu_time_s),
+            memory_peak_bytes=_max_known(self.memory_peak_bytes, other.memory_peak_bytes),
+            pids_peak=_max_known(self.pids_peak, other.pids_peak),
+            oom_kills=_max_known(self.oom_kills, other.oom_kills),
+            forks_refused=_max_known(self.forks_refused, other.forks_refused),
+            disk_written_bytes=_max_known(self.disk_written_bytes, other.disk_written_bytes),
         )
 
 
-def locate(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path("/proc")) -> CgroupPaths | None:
+def find_cgroups(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path("/proc")) -> CgroupPaths | None:
     """Find the control groups of a process of the container; None when it has ended or its groups are not visible."""
     try:
         text = (proc / str(container_pid) / "cgroup").read_text(encoding="utf-8")
     except OSError:
         return None
-    groups = dict(_groups(text))
+    groups = dict(_parse_groups(text))
     if (root / "cgroup.controllers").is_file():
-        one = _directory(root, groups.get("", ""))
+        one = _find_directory(root, groups.get("", ""))
         return CgroupPaths(2, one, one, one, one) if one else None
     return CgroupPaths(
         1,
-        cpu=_v1_directory(root, groups, "cpuacct"),
-        memory=_v1_directory(root, groups, "memory"),
-        pids=_v1_directory(root, groups, "pids"),
+        cpu=_find_v1_directory(root, groups, "cpuacct"),
+        memory=_find_v1_directory(root, groups, "memory"),
+        pids=_find_v1_directory(root, groups, "pids"),
     )
 
 
-def read(paths: CgroupPaths) -> Counters:
+def read_counters(paths: CgroupPaths) -> Counters:
     """Read one sample. Never raises: a value that cannot be read is None."""
     return _read_v2(paths) if paths.version > 1 else _read_v1(paths)
 
 
-def pids_now(paths: CgroupPaths) -> int | None:
+def read_current_pids(paths: CgroupPaths) -> int | None:
     """Count the threads in the container at this moment."""
-    return _number(paths.pids, "pids.current")
+    return _read_number(paths.pids, "pids.current")
 
 
-def processes(paths: CgroupPaths) -> tuple[int, ...]:
+def list_processes(paths: CgroupPaths) -> tuple[int, ...]:
     """List the processes in the container's own group, as host pids; groups below it are not included."""
-    text = _text(paths.pids, "cgroup.procs") or ""
+    text = _read_text(paths.pids, "cgroup.procs") or ""
     return tuple(int(word) for word in text.split() if word.isdigit())
 
 
@@ -104,8 +104,8 @@ class Sampler:
         self,
         paths: CgroupPaths | None,
         *,
-        interval_s: float = INTERVAL_S,
-        reader: Callable[[CgroupPaths], Counters] = read,
+        interval_s: float = SAMPLE_INTERVAL_S,
+        reader: Callable[[CgroupPaths], Counters] = read_counters,
     ) -> None:
         self._paths = paths
         self._interval_s = interval_s
@@ -139,31 +139,31 @@ class Sampler:
 
     def _sample(self) -> None:
         if self._paths is not None:
-            self._counters = self._counters.merged(self._reader(self._paths))
+            self._counters = self._counters.merge_max(self._reader(self._paths))
 
 
 def _read_v1(paths: CgroupPaths) -> Counters:
     return Counters(
-        cpu_time_s=_scaled(_number(paths.cpu, "cpuacct.usage"), _NS_PER_S),
-        memory_peak_bytes=_number(paths.memory, "memory.max_usage_in_bytes"),
-        pids_peak=_number(paths.pids, "pids.peak", "pids.current"),  # peak: Linux 6.1
-        oom_kills=_keyed(paths.memory, "memory.oom_control", "oom_kill"),
-        forks_refused=_keyed(paths.pids, "pids.events", "max"),
+        cpu_time_s=_to_seconds(_read_number(paths.cpu, "cpuacct.usage"), _NS_PER_S),
+        memory_peak_bytes=_read_number(paths.memory, "memory.max_usage_in_bytes"),
+        pids_peak=_read_number(paths.pids, "pids.peak", "pids.current"),  # peak: Linux 6.1
+        oom_kills=_read_keyed_number(paths.memory, "memory.oom_control", "oom_kill"),
+        forks_refused=_read_keyed_number(paths.pids, "pids.events", "max"),
     )
 
 
 def _read_v2(paths: CgroupPaths) -> Counters:
     return Counters(
-        cpu_time_s=_scaled(_keyed(paths.cpu, "cpu.stat", "usage_usec"), _US_PER_S),
-        memory_peak_bytes=_number(paths.memory, "memory.peak", "memory.current"),  # 5.19
-        pids_peak=_number(paths.pids, "pids.peak", "pids.current"),  # 6.1
-        oom_kills=_keyed(paths.memory, "memory.events", "oom_kill"),
-        forks_refused=_keyed(paths.pids, "pids.events", "max"),
-        disk_written_bytes=_written(_text(paths.io, "io.stat")),
+        cpu_time_s=_to_seconds(_read_keyed_number(paths.cpu, "cpu.stat", "usage_usec"), _US_PER_S),
+        memory_peak_bytes=_read_number(paths.memory, "memory.peak", "memory.current"),  # 5.19
+        pids_peak=_read_number(paths.pids, "pids.peak", "pids.current"),  # 6.1
+        oom_kills=_read_keyed_number(paths.memory, "memory.events", "oom_kill"),
+        forks_refused=_read_keyed_number(paths.pids, "pids.events", "max"),
+        disk_written_bytes=_sum_written_bytes(_read_text(paths.io, "io.stat")),
     )
 
 
-def _groups(text: str) -> Iterable[tuple[str, str]]:
+def _parse_groups(text: str) -> Iterable[tuple[str, str]]:
     """Parse `/proc/<pid>/cgroup`: `<hierarchy>:<controllers>:<path>` lines; the version 2 line has no controllers."""
     for line in text.splitlines():
         _, _, rest = line.partition(":")
@@ -173,16 +173,16 @@ def _groups(text: str) -> Iterable[tuple[str, str]]:
                 yield controller, path
 
 
-def _v1_directory(root: Path, groups: dict[str, str], controller: str) -> Path | None:
+def _find_v1_directory(root: Path, groups: dict[str, str], controller: str) -> Path | None:
     """Find a controller's directory. Hierarchies may be mounted jointly (`cpu,cpuacct`), with links for each."""
     for name in (controller, f"cpu,{controller}", f"{controller},cpu"):
-        found = _directory(root / name, groups.get(controller, ""))
+        found = _find_directory(root / name, groups.get(controller, ""))
         if found is not None:
             return found
     return None
 
 
-def _directory(root: Path, path: str) -> Path | None:
+def _find_directory(root: Path, path: str) -> Path | None:
     """None for the host's root group, which is not a container's, and for `..`, a group outside our namespace."""
     pure = PurePosixPath(path)
     if path in ("", "/") or ".." in pure.parts:
@@ -191,7 +191,7 @@ def _directory(root: Path, path: str) -> Path | None:
     return found if found.is_dir() else None
 
 
-def _text(folder: Path | None, name: str) -> str | None:
+def _read_text(folder: Path | None, name: str) -> str | None:
     """Read a file. Called often while a check runs: without pathlib and buffers it takes half the time."""
     if folder is None:
         return None
@@ -202,28 +202,28 @@ def _text(folder: Path | None, name: str) -> str | None:
         return None
 
 
-def _number(folder: Path | None, *names: str) -> int | None:
+def _read_number(folder: Path | None, *names: str) -> int | None:
     """Return the number in the first of these files that holds one."""
     for name in names:
-        text = (_text(folder, name) or "").strip()
+        text = (_read_text(folder, name) or "").strip()
         if text.isdigit():
             return int(text)
     return None
 
 
-def _keyed(folder: Path | None, name: str, key: str) -> int | None:
-    found = re.search(rf"^{key} (\d+)$", _text(folder, name) or "", re.MULTILINE)
+def _read_keyed_number(folder: Path | None, name: str, key: str) -> int | None:
+    found = re.search(rf"^{key} (\d+)$", _read_text(folder, name) or "", re.MULTILINE)
     return int(found[1]) if found else None
 
 
-def _written(text: str | None) -> int | None:
+def _sum_written_bytes(text: str | None) -> int | None:
     """Sum `io.stat`, one line for each device. It is empty before the first transfer: that is zero, not unknown."""
     return None if text is None else sum(int(n) for n in re.findall(r"\bwbytes=(\d+)", text))
 
 
-def _scaled(value: int | None, per_second: float) -> float | None:
+def _to_seconds(value: int | None, per_second: float) -> float | None:
     return None if value is None else value / per_second
 
 
-def _larger(one: _Number | None, other: _Number | None) -> _Number | None:
+def _max_known(one: _Number | None, other: _Number | None) -> _Number | None:
     return one if other is None else other if one is None else max(one, other)

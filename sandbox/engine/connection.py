@@ -15,25 +15,25 @@ import requests
 
 from sandbox.config import is_checkout
 from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
-from sandbox.engine.docker_api import SLOW_HINT, UNIX, DockerApi, is_late
-from sandbox.engine.endpoint import Endpoint, candidates
+from sandbox.engine.docker_api import SLOW_HINT, UNIX, DockerApi, is_answer_timeout
+from sandbox.engine.endpoint import Endpoint, candidate_endpoints
 from sandbox.errors import ErrorCode, SandboxError
 
-CONNECT_S = 1.5
+CONNECT_TIMEOUT_S = 1.5
 """How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
 _NETWORK = ("tcp://", "http://", "https://")
-_RIGHTS_HINT = (
+_PERMISSION_HINT = (
     "You have no permission for the engine's socket: join the group that owns it (often `docker`) and log in again, or "
     "run this command as root."
 )
 
 
 @dataclass(frozen=True)
-class Engine(DockerApi):
+class DockerEngine(DockerApi):
     """A Docker engine. Each method is documented where the function of this package is that does its work."""
 
     def list_runtimes(self) -> tuple[str, ...]:
-        return runtimes.runtimes(self)
+        return runtimes.list_runtimes(self)
 
     def require_runtime(self, name: str) -> None:
         runtimes.require_runtime(self, name)
@@ -41,23 +41,23 @@ class Engine(DockerApi):
     def require_same_users(self) -> None:
         ownership.require_same_users(self)
 
-    def can_mount(self, folder: Path, probe: visibility.Guise) -> bool:
-        return visibility.sees(self, folder, probe)
+    def can_mount(self, folder: Path, probe: visibility.ProbeContainer) -> bool:
+        return visibility.can_mount(self, folder, probe)
 
     def inspect_image(self, reference: str) -> images.Image | None:
         return images.inspect(self, reference)
 
     def find_any_image_digest(self) -> str:
-        return images.any_digest(self)
+        return images.find_any_digest(self)
 
     def list_image_tags(self, *, label: str | None = None) -> tuple[str, ...]:
-        return images.tags(self, label=label)
+        return images.list_tags(self, label=label)
 
     def list_images_with_label(self, label: str) -> tuple[images.Image, ...]:
-        return images.labelled(self, label)
+        return images.list_with_label(self, label)
 
     def find_image_digests_in_use(self) -> frozenset[str]:
-        return images.used_by_containers(self)
+        return images.find_digests_in_use(self)
 
     def tag_image(self, digest: str, reference: str) -> None:
         images.tag(self, digest, reference)
@@ -71,7 +71,7 @@ class Engine(DockerApi):
     def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> images.Image:
         return images.import_tar(self, stream, tag, labels)
 
-    def build_image(self, request: images.Build, progress: images.Progress) -> images.Image:
+    def build_image(self, request: images.ImageBuild, progress: images.Progress) -> images.Image:
         return images.build(self, request, progress)
 
     def run_to_end(
@@ -81,32 +81,32 @@ class Engine(DockerApi):
         streams: container.Streams,
         *,
         deadline_s: float,
-        why_stop: container.WhyStop = container.nothing_stops,
-    ) -> container.Ending:
-        return container.run_to_end(self, name, options, streams, deadline_s=deadline_s, why_stop=why_stop)
+        stop_condition: container.StopCondition = container.never_stop,
+    ) -> container.ContainerExit:
+        return container.run_to_end(self, name, options, streams, deadline_s=deadline_s, stop_condition=stop_condition)
 
     def run_supervised(
-        self, name: str, options: Mapping[str, Any], work: supervised.Work, *, keep: bool
-    ) -> container.Ending:
-        return supervised.run_supervised(self, name, options, work, keep=keep)
+        self, name: str, options: Mapping[str, Any], check: supervised.SupervisedCheck, *, keep: bool
+    ) -> container.ContainerExit:
+        return supervised.run_supervised(self, name, options, check, keep=keep)
 
     def choose_free_name(self, name: str) -> str:
-        return quarantine.free_name(self, name)
+        return quarantine.choose_free_name(self, name)
 
-    def list_containers(self, labels: Mapping[str, str]) -> list[container.Listed]:
-        return container.list_labelled(self, labels)
+    def list_containers(self, labels: Mapping[str, str]) -> list[container.ContainerSummary]:
+        return container.list_containers(self, labels)
 
     def remove_container(self, name: str) -> None:
-        container.remove(self, name)
+        container.remove_container(self, name)
 
     def remove_containers(self, labels: Mapping[str, str]) -> None:
-        container.remove_labelled(self, labels)
+        container.remove_containers(self, labels)
 
     def retry_removal(self, name: str) -> None:
-        quarantine.reap(self, name)
+        quarantine.retry_removal(self, name)
 
 
-def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> Engine:
+def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> DockerEngine:
     """Connect to the first engine that listens, and wait up to `timeout_s` for its answer.
 
     Raises: `engine_unavailable`, with the endpoints that were tried. Without a listener this takes two seconds at most.
@@ -114,30 +114,30 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> En
     find the same engine again.
     """
     tried = []
-    endpoints = candidates(configured, environ)
+    endpoints = candidate_endpoints(configured, environ)
     for endpoint in endpoints:
         try:
-            return _connect(endpoint, timeout_s, CONNECT_S / len(endpoints))
+            return _connect(endpoint, timeout_s, CONNECT_TIMEOUT_S / len(endpoints))
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
-            if is_late(error):
-                raise _slow(endpoint, timeout_s, error) from error
-            tried.append(f"{endpoint.url} ({endpoint.source}): {_reason(error)}")
+            if is_answer_timeout(error):
+                raise _slow_engine_error(endpoint, timeout_s, error) from error
+            tried.append(f"{endpoint.url} ({endpoint.source}): {_short_reason(error)}")
     raise SandboxError(
-        ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_hint(tried)
+        ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_choose_hint(tried)
     )
 
 
-def _hint(tried: Iterable[str]) -> str:
-    return _RIGHTS_HINT if any(said.endswith("Permission denied") for said in tried) else start_hint()
+def _choose_hint(tried: Iterable[str]) -> str:
+    return _PERMISSION_HINT if any(said.endswith("Permission denied") for said in tried) else how_to_start_engine()
 
 
-def start_hint() -> str:
+def how_to_start_engine() -> str:
     """Explain how to start an engine when none listens."""
     make = ", `make engine` in this checkout installs and starts one" if is_checkout() else ""
     return f"Start it (as root: `systemctl start docker`{make}), or point engine.host / DOCKER_HOST at a running one."
 
 
-def _slow(endpoint: Endpoint, timeout_s: float, error: Exception) -> SandboxError:
+def _slow_engine_error(endpoint: Endpoint, timeout_s: float, error: Exception) -> SandboxError:
     return SandboxError(
         ErrorCode.ENGINE_UNAVAILABLE,
         f"The container engine did not answer within {timeout_s:g} s",
@@ -154,7 +154,7 @@ def _require_listener(url: str, connect_s: float) -> None:
             probe.connect("/" + url.removeprefix(UNIX).lstrip("/"))
 
 
-def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> Engine:
+def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> DockerEngine:
     _require_listener(endpoint.url, connect_s)
     tls = None
     if endpoint.tls_folder is not None:
@@ -175,10 +175,10 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> Engine:
         api.close()
         raise
     api.timeout = timeout_s  # type: ignore[assignment]
-    return Engine(api, endpoint, version)
+    return DockerEngine(api, endpoint, version)
 
 
-def _reason(error: Exception) -> str:
+def _short_reason(error: Exception) -> str:
     text = str(error)
     for known in ("No such file or directory", "Permission denied", "Connection refused", "timed out"):
         if known.lower() in text.lower():

@@ -18,40 +18,40 @@ import docker.errors
 import requests
 import tenacity
 
-from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate
-from sandbox.engine.docker_api import DockerApi, translated
+from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, find_cgroups
+from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.mounts import require_mounts
-from sandbox.engine.quarantine import REMOVE_S, give_up, is_held, remove_within
-from sandbox.engine.verify_created import require_created
+from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
+from sandbox.engine.verify_created import require_same_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 
 INSTANCE_LABEL = "space.sandbox.instance"
 TASK_LABEL = "space.sandbox.task"
 REMOVE_ATTEMPTS = 3
-UNSEEN_HINT = (
+INVISIBLE_FILES_HINT = (
     "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp). Use an "
     "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it."
 )
-_UNSEEN = "bind source path does not exist"
+_MISSING_SOURCE_MESSAGE = "bind source path does not exist"
 _DRAIN_S = 10.0
 _LATE_S = 2.0
 
-Sink = Callable[[bytes], None]
+OutputSink = Callable[[bytes], None]
 
-ASK_S = 0.25
+STOP_CHECK_INTERVAL_S = 0.25
 """Longest time between two calls of a `StopCondition`."""
 
-WhyStop = Callable[[], Verdict | None]
+StopCondition = Callable[[], Verdict | None]
 """Called while a guest runs, from the thread that waits for it. Returns the verdict to stop it with now, or None."""
 
 
-def nothing_stops() -> Verdict | None:
+def never_stop() -> Verdict | None:
     """A `StopCondition` that is never met: only the deadline ends the guest."""
     return None
 
 
-def task_container(instance: str, task_id: str) -> str:
+def task_container_name(instance: str, task_id: str) -> str:
     """Return the name of a task's container: the same in every process that uses this home."""
     return f"sandbox-{instance}-{task_id.removeprefix('task-')}"
 
@@ -60,12 +60,12 @@ def task_container(instance: str, task_id: str) -> str:
 class Streams:
     """Receivers of the guest's output, called for each chunk from a separate thread."""
 
-    stdout: Sink
-    stderr: Sink
+    stdout: OutputSink
+    stderr: OutputSink
 
 
 @dataclass(frozen=True)
-class Ending:
+class ContainerExit:
     """How a guest ended, according to the engine and the kernel. `oom_killed`: the kernel killed any of its processes.
 
     `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
@@ -80,8 +80,8 @@ class Ending:
     wall_time_s: float
     counters: Counters
     signal: int | None = None
-    stopped: Verdict | None = None
-    lost: bool = False
+    stop_verdict: Verdict | None = None
+    report_missing: bool = False
     leftover_processes: int | None = None
 
 
@@ -92,48 +92,48 @@ def run_to_end(
     streams: Streams,
     *,
     deadline_s: float,
-    why_stop: WhyStop = nothing_stops,
-) -> Ending:
+    stop_condition: StopCondition = never_stop,
+) -> ContainerExit:
     """Run one fresh container until it ends, for at most `deadline_s` seconds or until `stop_condition` is met, and
     remove it.
 
     Raises: `policy_violation` when the created container differs from the request, `image_missing`, `internal` when
     the guest could not be started, `timeout` when the engine itself hangs. Interrupts pass through after removal.
     """
-    with _created(engine, name, options) as container_id:
+    with _temporary_container(engine, name, options) as container_id:
         pump = _attach(engine, container_id, streams)
         started_at, started = datetime.now(UTC), time.monotonic()
-        with translated("start the container"):
+        with translate_errors("start the container"):
             engine.api.start(container_id)
-        with Sampler(_confirmed(engine, container_id, options)) as sampler:
-            timed_out, stopped = _wait_or_stop(engine, container_id, deadline_s, why_stop)
+        with Sampler(_check_mounts_and_find_cgroups(engine, container_id, options)) as sampler:
+            timed_out, stopped = _wait_or_stop(engine, container_id, deadline_s, stop_condition)
             if timed_out or stopped is not None:
-                kill(engine, container_id)
-                _wait(engine, container_id, _DRAIN_S)
+                kill_container(engine, container_id)
+                _wait_timed_out(engine, container_id, _DRAIN_S)
         wall_time_s = time.monotonic() - started
         pump.join(timeout=_DRAIN_S)
-        state = _state(engine, container_id)
-    return Ending(
+        state = _read_end_state(engine, container_id)
+    return ContainerExit(
         exit_code=int(state["ExitCode"]),
         oom_killed=bool(state["OOMKilled"]) or bool(sampler.counters.oom_kills),
         timed_out=timed_out,
         started_at=started_at,
         wall_time_s=wall_time_s,
         counters=sampler.counters,
-        stopped=stopped,
+        stop_verdict=stopped,
     )
 
 
 @contextmanager
-def _created(engine: DockerApi, name: str, options: Mapping[str, Any]) -> Iterator[str]:
+def _temporary_container(engine: DockerApi, name: str, options: Mapping[str, Any]) -> Iterator[str]:
     try:
-        yield str(create(engine, name, options)["Id"])
+        yield str(create_container(engine, name, options)["Id"])
     finally:
         # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.
-        remove(engine, name)
+        remove_container(engine, name)
 
 
-def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def create_container(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Create a container, compare it with the request, and return the engine's `inspect` answer. The caller removes
     the container, even when this fails.
 
@@ -145,55 +145,55 @@ def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str
             ErrorCode.IMAGE_MISSING, f"The engine has no image {options['Image'][:19]}", details=details
         )
 
-    with translated("create the container", on_missing=missing):
+    with translate_errors("create the container", on_missing=missing):
         try:
             created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
         except docker.errors.APIError as error:
-            if is_unseen(error):
-                raise _unseen(error) from error
+            if is_missing_mount_source(error):
+                raise _invisible_files_error(error) from error
             raise
-    with translated("inspect the new container"):
+    with translate_errors("inspect the new container"):
         inspected: dict[str, Any] = engine.api.inspect_container(str(created["Id"]))
-    require_created(options, inspected)
+    require_same_options(options, inspected)
     return inspected
 
 
-def is_unseen(error: docker.errors.APIError) -> bool:
+def is_missing_mount_source(error: docker.errors.APIError) -> bool:
     """Whether a container was refused because the engine does not find a mount's source. Decided by the message: the
     engine has no code for it.
     """
-    return error.status_code == requests.codes.bad_request and _UNSEEN in str(error.explanation)
+    return error.status_code == requests.codes.bad_request and _MISSING_SOURCE_MESSAGE in str(error.explanation)
 
 
-def _unseen(error: docker.errors.APIError) -> SandboxError:
+def _invisible_files_error(error: docker.errors.APIError) -> SandboxError:
     return SandboxError(
         ErrorCode.ENGINE_UNAVAILABLE,
         "The engine does not see the files of this host",
         details=str(error.explanation),
-        hint=UNSEEN_HINT,
+        hint=INVISIBLE_FILES_HINT,
     )
 
 
-def remove(engine: DockerApi, name: str) -> None:
+def remove_container(engine: DockerApi, name: str) -> None:
     """Kill and delete a container of ours. A missing container is fine; a quarantined one is left alone.
 
     When the engine does not answer in time, the container is quarantined. Raises: `internal` when the removal fails for
     another reason.
     """
-    if is_held(engine, name):
+    if is_quarantined(engine, name):
         return
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(REMOVE_ATTEMPTS),
         wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=2),
-        retry=tenacity.retry_if_exception(_may_pass),
+        retry=tenacity.retry_if_exception(_is_retryable),
         reraise=True,
     )
     try:
-        attempts(remove_within, engine, name, REMOVE_S)
+        attempts(remove_within, engine, name, REMOVE_TIMEOUT_S)
     except SandboxError as error:
-        if error.code is ErrorCode.TIMEOUT and engine.ward is not None:
+        if error.code is ErrorCode.TIMEOUT and engine.quarantine is not None:
             with suppress(OSError):  # the home cannot be written: fall through to the error
-                give_up(engine, engine.ward, name, error)
+                quarantine_container(engine, engine.quarantine, name, error)
                 return
         raise SandboxError(
             ErrorCode.INTERNAL,
@@ -204,48 +204,48 @@ def remove(engine: DockerApi, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ContainerSummary:
     """A container as the engine lists it. `sources`: the host paths that are mounted in it."""
 
     id: str
     name: str
     labels: Mapping[str, str]
     running: bool
-    sources: tuple[str, ...]
+    mount_sources: tuple[str, ...]
 
 
-def list_labelled(engine: DockerApi, labels: Mapping[str, str]) -> list[Listed]:
+def list_containers(engine: DockerApi, labels: Mapping[str, str]) -> list[ContainerSummary]:
     """List the containers with all these labels, running or not, except quarantined ones."""
     wanted = [f"{name}={value}" for name, value in labels.items()]
-    with translated("list our containers"):
+    with translate_errors("list our containers"):
         found = engine.api.containers(all=True, filters={"label": wanted})
     listed = [
-        Listed(
+        ContainerSummary(
             id=str(c["Id"]),
             name=c["Names"][0].removeprefix("/"),
             labels=dict(c["Labels"]),
             running=c["State"] == "running",
-            sources=tuple(m.get("Source") or "" for m in c.get("Mounts") or ()),
+            mount_sources=tuple(m.get("Source") or "" for m in c.get("Mounts") or ()),
         )
         for c in found
     ]
-    return [container for container in listed if not is_held(engine, container.name)]
+    return [container for container in listed if not is_quarantined(engine, container.name)]
 
 
-def remove_labelled(engine: DockerApi, labels: Mapping[str, str]) -> None:
+def remove_containers(engine: DockerApi, labels: Mapping[str, str]) -> None:
     """Remove every container with all these labels, running or not."""
-    for container in list_labelled(engine, labels):
-        remove(engine, container.id)
+    for container in list_containers(engine, labels):
+        remove_container(engine, container.id)
 
 
-def _may_pass(error: BaseException) -> bool:
+def _is_retryable(error: BaseException) -> bool:
     """Timeouts are not retried: an engine that did not answer within one deadline does not answer within three."""
     return isinstance(error, SandboxError) and error.code is not ErrorCode.TIMEOUT
 
 
 def _attach(engine: DockerApi, container_id: str, streams: Streams) -> threading.Thread:
     """Read the guest's output in a thread. Attach before the start, or the first output is lost."""
-    with translated("attach to the container"):
+    with translate_errors("attach to the container"):
         frames = engine.api.attach(container_id, stdout=True, stderr=True, stream=True, demux=True)
     pump = threading.Thread(target=_pump, args=(frames, streams), name="guest-output", daemon=True)
     pump.start()
@@ -266,31 +266,33 @@ def _pump(frames: Any, streams: Streams) -> None:
 
 
 def _wait_or_stop(
-    engine: DockerApi, container_id: str, deadline_s: float, why_stop: WhyStop
+    engine: DockerApi, container_id: str, deadline_s: float, stop_condition: StopCondition
 ) -> tuple[bool, Verdict | None]:
     """Wait for the first of: the deadline (True), a met stop condition (its verdict), the guest's end."""
     ends_at = time.monotonic() + deadline_s
     while (left_s := ends_at - time.monotonic()) > 0:
-        if (reason := why_stop()) is not None:
+        if (reason := stop_condition()) is not None:
             return False, reason
-        if not _wait(engine, container_id, min(left_s, ASK_S)):
+        if not _wait_timed_out(engine, container_id, min(left_s, STOP_CHECK_INTERVAL_S)):
             return False, None
-    return _runs_on(engine, container_id), None
+    return _is_still_running(engine, container_id), None
 
 
-def _runs_on(engine: DockerApi, container_id: str) -> bool:
+def _is_still_running(engine: DockerApi, container_id: str) -> bool:
     """Checked at the deadline, with the engine's full timeout: a slow engine may not have reported the end yet."""
     asked = time.monotonic()
-    with translated("inspect the container"):
+    with translate_errors("inspect the container"):
         running = bool(engine.api.inspect_container(container_id)["State"]["Running"])
-    if running and time.monotonic() - asked > ASK_S:
-        return _wait(engine, container_id, _LATE_S)  # the engine stalled, and may not have noticed the end itself
+    if running and time.monotonic() - asked > STOP_CHECK_INTERVAL_S:
+        return _wait_timed_out(
+            engine, container_id, _LATE_S
+        )  # the engine stalled, and may not have noticed the end itself
     return running
 
 
-def _wait(engine: DockerApi, container_id: str, seconds: float) -> bool:
+def _wait_timed_out(engine: DockerApi, container_id: str, seconds: float) -> bool:
     """Wait for the end of the container. Returns True when the time ran out first."""
-    with translated("wait for the container"):
+    with translate_errors("wait for the container"):
         try:
             engine.api.wait(container_id, timeout=seconds)  # type: ignore[arg-type]  # requests takes fractions
         except requests.exceptions.ReadTimeout:
@@ -302,9 +304,9 @@ def _wait(engine: DockerApi, container_id: str, seconds: float) -> bool:
     return False
 
 
-def kill(engine: DockerApi, container_id: str) -> None:
+def kill_container(engine: DockerApi, container_id: str) -> None:
     """Kill a container. One that has ended or was removed is fine."""
-    with translated("kill the container"):
+    with translate_errors("kill the container"):
         try:
             engine.api.kill(container_id, signal="SIGKILL")
         except docker.errors.APIError as error:
@@ -312,8 +314,8 @@ def kill(engine: DockerApi, container_id: str) -> None:
                 raise
 
 
-def _state(engine: DockerApi, container_id: str) -> dict[str, Any]:
-    with translated("inspect the ended container"):
+def _read_end_state(engine: DockerApi, container_id: str) -> dict[str, Any]:
+    with translate_errors("inspect the ended container"):
         state: dict[str, Any] = engine.api.inspect_container(container_id)["State"]
     if state["Running"]:
         raise SandboxError(
@@ -326,13 +328,15 @@ def _state(engine: DockerApi, container_id: str) -> dict[str, Any]:
     return state
 
 
-def _confirmed(engine: DockerApi, container_id: str, options: Mapping[str, Any]) -> CgroupPaths | None:
+def _check_mounts_and_find_cgroups(
+    engine: DockerApi, container_id: str, options: Mapping[str, Any]
+) -> CgroupPaths | None:
     """Check the guest's mounts and find its control groups; None when it has ended or the engine is not local."""
-    if not engine.local:
+    if not engine.is_local:
         return None
-    with translated("inspect the started container"):
+    with translate_errors("inspect the started container"):
         pid = int(engine.api.inspect_container(container_id)["State"]["Pid"])
     if not pid:
         return None
     require_mounts(pid, options)
-    return locate(pid)
+    return find_cgroups(pid)

@@ -15,9 +15,9 @@ from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
-from sandbox.policy.container import ShippedPolicy
+from sandbox.policy.container import EffectiveContainerPolicy
 
-HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
+HOSTS_FILE = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
 """Content for `ContainerSpec.hosts`."""
 
 MIN_CPUS = 0.01  # the engine's own minimum
@@ -98,8 +98,8 @@ MASKED_PATHS = (
 
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
-PORT_START = "net.ipv4.ip_unprivileged_port_start"
-SYSCTLS = {PORT_START: "1024"}
+FIRST_PORT_SYSCTL = "net.ipv4.ip_unprivileged_port_start"
+SYSCTLS = {FIRST_PORT_SYSCTL: "1024"}
 """As on an ordinary host. Engines since 20.10 open all ports to a container with its own network namespace."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
@@ -156,7 +156,7 @@ class ContainerSpec:
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
 
 
-def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
     """Translate to `POST /containers/create`: pure, so each hardening flag is unit-tested. The name is a URL query.
 
     Raises: `policy_violation` when the spec asks for more than the policy allows.
@@ -165,14 +165,14 @@ def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]
     _require_paths(spec, policy)
     _require_limits(spec.limits, policy.container.ceiling)
     return {
-        **_command(spec, policy),
+        **_command_options(spec, policy),
         "Image": spec.image,
         "Labels": dict(spec.labels),
         "HostConfig": {
-            **_isolation(spec, policy),
-            **_devices_and_network(),
-            **_resources(spec, policy),
-            **_files(spec, policy),
+            **_isolation_options(spec, policy),
+            **_device_and_network_options(),
+            **_resource_options(spec, policy),
+            **_file_options(spec, policy),
         },
     }
 
@@ -180,7 +180,7 @@ def create_options(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]
 def require_environment(env: Mapping[str, str]) -> None:
     """Raises: `policy_violation` for a variable that a check may not set."""
     for name, value in env.items():
-        if not _ENV_NAME.fullmatch(name) or protected(name):
+        if not _ENV_NAME.fullmatch(name) or is_protected_variable(name):
             raise _violation(f"A check may not set the environment variable {name!r}")
         if "\0" in value:
             raise _violation("An environment variable holds a NUL byte")
@@ -192,23 +192,23 @@ def require_command(argv: Sequence[str]) -> None:
         raise _violation("A check needs a command without NUL bytes")
 
 
-def require_directory(cwd: PurePosixPath, policy: ShippedPolicy) -> None:
+def require_directory(cwd: PurePosixPath, policy: EffectiveContainerPolicy) -> None:
     """Raises: `policy_violation` unless the path is inside the workspace."""
     if ".." in cwd.parts or not cwd.is_relative_to(policy.container.mounts.workspace) or "\0" in str(cwd):
         raise _violation(f"A check runs inside {policy.container.mounts.workspace}, not in {cwd}")
 
 
-def protected(name: str) -> bool:
+def is_protected_variable(name: str) -> bool:
     """Whether only the policy may set this environment variable."""
     return name in PROTECTED_ENV or name.startswith(PROTECTED_PREFIXES)
 
 
-def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+def _command_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
     uid, gid = spec.user
     talks = spec.supervisor is not None
     return {
         # The whole command: with an empty entrypoint the engine uses the image's own.
-        "Entrypoint": list(spec.supervisor.argv(_writable(spec, policy)) if spec.supervisor else spec.argv),
+        "Entrypoint": list(spec.supervisor.argv(_writable_folders(spec, policy)) if spec.supervisor else spec.argv),
         "Cmd": [],
         "User": f"{uid}:{gid}",
         "WorkingDir": str(spec.cwd),
@@ -229,14 +229,14 @@ def _command(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     }
 
 
-def _writable(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
+def _writable_folders(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> list[str]:
     """List the mounted host folders that a check writes to, by their guest paths."""
     mounts = policy.container.mounts
     workspace = [] if spec.workspace_read_only else [mounts.workspace]
     return [*workspace, *([mounts.report] if spec.report else [])]
 
 
-def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
+def _environment(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> list[str]:
     """`NAME=value` sets a variable; a bare `NAME` removes the image's (seen on 20.10; `NAME=` leaves it empty)."""
     require_environment(spec.env)
     chosen = {
@@ -250,7 +250,7 @@ def _environment(spec: ContainerSpec, policy: ShippedPolicy) -> list[str]:
     return [f"{name}={value}" for name, value in chosen.items()] + sorted(PROTECTED_ENV - chosen.keys())
 
 
-def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+def _isolation_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
     return {
         "Runtime": spec.runtime,
         "Init": spec.supervisor is None,  # our supervisor is PID 1 itself: it reaps, and must not have a parent
@@ -276,7 +276,7 @@ def _isolation(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     }
 
 
-def _devices_and_network() -> dict[str, Any]:
+def _device_and_network_options() -> dict[str, Any]:
     return {
         "Devices": [],
         "DeviceRequests": [],
@@ -292,7 +292,7 @@ def _devices_and_network() -> dict[str, Any]:
     }
 
 
-def _resources(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+def _resource_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
     limits, container = spec.limits, policy.container
     return {
         "Memory": limits.memory_bytes,
@@ -318,7 +318,7 @@ def _resources(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
     }
 
 
-def _files(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
+def _file_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
     mounts, inodes = policy.container.mounts, policy.container.tmp_inodes
     uid, gid = spec.user
     tmpfs = f"rw,exec,nosuid,nodev,nr_inodes={inodes}"  # exec: builds run programs that they write there
@@ -335,11 +335,11 @@ def _files(spec: ContainerSpec, policy: ShippedPolicy) -> dict[str, Any]:
         "VolumesFrom": [],
         "VolumeDriver": "",
         "Tmpfs": {"/tmp": f"{tmpfs},size={spec.limits.tmp_bytes},mode=1777", mounts.home: home},  # noqa: S108
-        "Mounts": [_bind(source, target, read_only) for source, target, read_only in binds if source is not None],
+        "Mounts": [_bind_mount(source, target, read_only) for source, target, read_only in binds if source is not None],
     }
 
 
-def _bind(source: Path, target: str, read_only: bool) -> dict[str, Any]:
+def _bind_mount(source: Path, target: str, read_only: bool) -> dict[str, Any]:
     return {
         "Type": "bind",
         "Source": str(source),
@@ -349,12 +349,12 @@ def _bind(source: Path, target: str, read_only: bool) -> dict[str, Any]:
     }
 
 
-def _require_identity(spec: ContainerSpec, policy: ShippedPolicy) -> None:
+def _require_identity(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> None:
     if not _NAME.fullmatch(spec.name):
         raise _violation(f"Not a valid container name: {spec.name!r}")
     if not _IMAGE.fullmatch(spec.image):
         raise _violation(f"An image must be given by its digest, not as {spec.image!r}")
-    _require_purpose(spec)
+    _require_command_or_supervisor(spec)
     if min(spec.user) < 1:
         raise _violation("A guest must not run as uid or gid 0")
     if spec.runtime not in policy.container.runtimes:
@@ -366,7 +366,7 @@ def _require_identity(spec: ContainerSpec, policy: ShippedPolicy) -> None:
         raise _violation(f"Not a valid CPU set: {spec.cpuset!r}")
 
 
-def _require_purpose(spec: ContainerSpec) -> None:
+def _require_command_or_supervisor(spec: ContainerSpec) -> None:
     """Require either a command or a supervisor that receives commands later: with both it is unclear which runs."""
     if spec.supervisor is None:
         require_command(spec.argv)
@@ -374,15 +374,15 @@ def _require_purpose(spec: ContainerSpec) -> None:
         raise _violation(f"A supervised guest must have no command and a lease of 1 to {MAX_LEASE_S} s")
 
 
-def _require_paths(spec: ContainerSpec, policy: ShippedPolicy) -> None:
+def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> None:
     require_directory(spec.cwd, policy)
     binary = spec.supervisor.binary if spec.supervisor else None
     for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, binary):
-        if path is not None and not _bindable(path):
+        if path is not None and not _is_bindable(path):
             raise _violation(f"{path} may not be mounted into a guest")
 
 
-def _bindable(path: Path) -> bool:
+def _is_bindable(path: Path) -> bool:
     shallow = path.parent == path.parent.parent  # the root, or a folder directly below it
     return path.is_absolute() and not shallow and ".." not in path.parts and path.name != "docker.sock"
 

@@ -20,21 +20,21 @@ _MAX_BYTES = 32 * 1024**2
 _PIECE = 64 * 1024
 
 
-def inspect(engine: DockerApi, kind: str, name: str) -> dict[str, Any] | None:
+def inspect_directly(engine: DockerApi, kind: str, name: str) -> dict[str, Any] | None:
     """Send `GET /<kind>/<name>/json`; None when the engine is not on this host, or the answer is not a plain success.
 
     Raises: requests.ReadTimeout when the engine does not answer in time: the SDK would wait as long again.
     """
-    if not engine.local:
+    if not engine.is_local:
         return None
     with suppress(ConnectionError, FileNotFoundError, ValueError):
-        head, _, body = _asked(engine, f"/v{engine.api.api_version}/{kind}/{quote(name, safe='/:@')}/json")
+        head, _, body = _request(engine, f"/v{engine.api.api_version}/{kind}/{quote(name, safe='/:@')}/json")
         found = json.loads(body) if head.split(b" ")[1:2] == [b"200"] else None
         return found if isinstance(found, dict) else None
     return None
 
 
-def _asked(engine: DockerApi, target: str) -> tuple[bytes, bytes, bytes]:
+def _request(engine: DockerApi, target: str) -> tuple[bytes, bytes, bytes]:
     path = "/" + engine.endpoint.url.removeprefix("unix://").lstrip("/")
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(engine.api.timeout)

@@ -13,11 +13,11 @@ import requests
 import urllib3.exceptions
 
 from sandbox.engine.endpoint import Endpoint
-from sandbox.engine.quarantine_store import Ward
+from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
 
 UNIX = "unix://"
-_LATE = (TimeoutError, BlockingIOError)
+_TIMEOUT_ERRORS = (TimeoutError, BlockingIOError)
 """Signs of a busy engine on a unix socket. Without a listener the connection fails at once; a full queue blocks it."""
 
 SLOW_HINT = (
@@ -36,16 +36,16 @@ class DockerApi:
     api: docker.APIClient
     endpoint: Endpoint
     version: str
-    ward: Ward | None = None
+    quarantine: QuarantineStore | None = None
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether the engine shares this host's file system."""
         return self.endpoint.url.startswith(UNIX)
 
     def info(self) -> dict[str, Any]:
         """Read `GET /info`, for capability probes."""
-        with translated("read the engine's information"):
+        with translate_errors("read the engine's information"):
             info: dict[str, Any] = self.api.info()
         return info
 
@@ -54,7 +54,7 @@ class DockerApi:
         self.api.close()
 
 
-def is_late(error: BaseException) -> bool:
+def is_answer_timeout(error: BaseException) -> bool:
     """Whether an engine listens and did not answer in time. The SDK wraps the timeout: in its own exception while it
     asks for the version, in one of `requests` on a unix socket.
     """
@@ -63,13 +63,13 @@ def is_late(error: BaseException) -> bool:
     while seen is not None:
         if isinstance(seen, (requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError)):
             return False
-        late = late or isinstance(seen, (*_LATE, urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout))
+        late = late or isinstance(seen, (*_TIMEOUT_ERRORS, urllib3.exceptions.ReadTimeoutError, requests.ReadTimeout))
         seen = seen.__cause__ or seen.__context__
     return late
 
 
 @contextmanager
-def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None = None) -> Iterator[None]:
+def translate_errors(action: str, *, on_missing: Callable[[str], SandboxError] | None = None) -> Iterator[None]:
     """Translate the SDK's exceptions to `SandboxError`: the action that failed, and the engine's message as details."""
     try:
         yield
@@ -82,7 +82,7 @@ def translated(action: str, *, on_missing: Callable[[str], SandboxError] | None 
     except docker.errors.DockerException as error:
         raise _engine_error(action, str(error)) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or is_late(error):
+        if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or is_answer_timeout(error):
             raise SandboxError(
                 ErrorCode.TIMEOUT,
                 f"The engine did not answer in time: could not {action}",

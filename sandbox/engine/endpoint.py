@@ -23,7 +23,7 @@ class Endpoint:
     tls_folder: Path | None = None
 
 
-def candidates(configured: str, environ: Mapping[str, str]) -> list[Endpoint]:
+def candidate_endpoints(configured: str, environ: Mapping[str, str]) -> list[Endpoint]:
     """List the endpoints to try, best first. An explicit setting is the only one: there is no silent fallback."""
     if configured:
         return [Endpoint(configured, "engine.host")]

@@ -8,11 +8,15 @@ from pathlib import PurePosixPath
 from sandbox.engine.create_options import require_command, require_directory, require_environment
 from sandbox.engine.pid1_messages import MAX_PAYLOAD, Command, command_bytes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.container import ShippedPolicy
+from sandbox.policy.container import EffectiveContainerPolicy
 
 
-def command_of(
-    argv: Sequence[str], cwd: PurePosixPath, env: Mapping[str, str], policy: ShippedPolicy, created: Iterable[str]
+def build_command(
+    argv: Sequence[str],
+    cwd: PurePosixPath,
+    env: Mapping[str, str],
+    policy: EffectiveContainerPolicy,
+    container_env: Iterable[str],
 ) -> Command:
     """Build a check's command. `container_env`: the container's environment as the engine reports it, already compared
     with the request: the policy's variables, and harmless ones that the image adds and its programs may need.
@@ -22,7 +26,7 @@ def command_of(
     require_command(argv)
     require_directory(cwd, policy)
     require_environment(env)
-    pairs = (entry.partition("=") for entry in created)
+    pairs = (entry.partition("=") for entry in container_env)
     fixed = {name: value for name, separator, value in pairs if separator}  # a bare name removes what the image sets
     command = Command(tuple(argv), cwd, {**fixed, **env})
     if (size := command_bytes(command)) > MAX_PAYLOAD:

@@ -23,9 +23,9 @@ import urllib3.exceptions
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine import direct_requests
-from sandbox.engine.docker_api import DockerApi, translated
+from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 PULL_DEADLINE_S = 600.0
 BUILD_DEADLINE_S = 3600.0
@@ -63,7 +63,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Build:
+class ImageBuild:
     """One image build. `extra_files` are added to the folder's files in the context; `args` are build arguments."""
 
     folder: Path
@@ -76,26 +76,26 @@ class Build:
     deadline_s: float = BUILD_DEADLINE_S
 
 
-class _Theirs(BaseModel):
+class _EngineAnswer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-class _Config(_Theirs):
+class _ImageConfig(_EngineAnswer):
     env: list[str] | None = Field(None, alias="Env")
     labels: dict[str, str] | None = Field(None, alias="Labels")
     volumes: dict[str, Any] | None = Field(None, alias="Volumes")
     user: str = Field("", alias="User")
 
 
-class _Inspected(_Theirs):
+class _InspectedImage(_EngineAnswer):
     id: str = Field(alias="Id")
     tags: list[str] | None = Field(None, alias="RepoTags")
     size: int = Field(0, alias="Size")
     created: str = Field("", alias="Created")
-    config: _Config | None = Field(None, alias="Config")
+    config: _ImageConfig | None = Field(None, alias="Config")
 
 
-class _Listed(_Theirs):
+class _ListedImage(_EngineAnswer):
     id: str = Field(alias="Id")
     tags: list[str] | None = Field(None, alias="RepoTags")
 
@@ -105,22 +105,24 @@ def inspect(engine: DockerApi, reference: str) -> Image | None:
     unusable = SandboxError(ErrorCode.INVALID_INPUT, f"{reference!r} cannot be the name of an image")
     if not _REFERENCE.fullmatch(reference):  # it becomes part of a URL
         raise unusable
-    with translated(f"inspect the image '{reference}'"):
+    with translate_errors(f"inspect the image '{reference}'"):
         try:
-            answer = direct_requests.inspect(engine, "images", reference) or engine.api.inspect_image(reference)  # type: ignore[no-untyped-call]  # types-docker 7.2
+            answer = direct_requests.inspect_directly(engine, "images", reference) or engine.api.inspect_image(
+                reference
+            )  # type: ignore[no-untyped-call]  # types-docker 7.2
         except docker.errors.NotFound:
             return None
         except docker.errors.APIError as error:
             if error.status_code == HTTPStatus.BAD_REQUEST:
                 raise unusable from error
             raise
-    return parsed(answer)
+    return parse_image(answer)
 
 
-def parsed(answer: Mapping[str, Any]) -> Image:
+def parse_image(answer: Mapping[str, Any]) -> Image:
     """Parse the engine's `GET /images/NAME/json` to an `Image`."""
-    seen = _Inspected.model_validate(answer)
-    config = seen.config or _Config.model_validate({})
+    seen = _InspectedImage.model_validate(answer)
+    config = seen.config or _ImageConfig.model_validate({})
     return Image(
         digest=seen.id,
         tags=tuple(seen.tags or ()),
@@ -133,32 +135,34 @@ def parsed(answer: Mapping[str, Any]) -> Image:
     )
 
 
-def any_digest(engine: DockerApi) -> str:
+def find_any_digest(engine: DockerApi) -> str:
     """Return the digest of any local image; empty when there is none."""
-    with translated("list the images"):
+    with translate_errors("list the images"):
         return next((str(image["Id"]) for image in engine.api.images()), "")
 
 
-def tags(engine: DockerApi, *, label: str | None = None) -> tuple[str, ...]:
+def list_tags(engine: DockerApi, *, label: str | None = None) -> tuple[str, ...]:
     """List the tags of the local images, sorted; with `label`, only of images that have this label."""
     filters = {"label": label} if label else {}
-    with translated("list the images"):
+    with translate_errors("list the images"):
         answers = engine.api.images(filters=filters)
-    return tuple(sorted({tag for a in answers for tag in _Listed.model_validate(a).tags or () if "<none>" not in tag}))
+    return tuple(
+        sorted({tag for a in answers for tag in _ListedImage.model_validate(a).tags or () if "<none>" not in tag})
+    )
 
 
-def labelled(engine: DockerApi, label: str) -> tuple[Image, ...]:
+def list_with_label(engine: DockerApi, label: str) -> tuple[Image, ...]:
     """Inspect every local image that has a tag and this label."""
-    with translated("list the images"):
+    with translate_errors("list the images"):
         answers = engine.api.images(filters={"label": label, "dangling": False})
-    found = (inspect(engine, digest) for digest in dict.fromkeys(_Listed.model_validate(a).id for a in answers))
+    found = (inspect(engine, digest) for digest in dict.fromkeys(_ListedImage.model_validate(a).id for a in answers))
     return tuple(image for image in found if image is not None)
 
 
 def tag(engine: DockerApi, digest: str, reference: str) -> None:
     """Add a tag to an image; if another image has the tag, it moves."""
     repository, _, version = reference.rpartition(":")
-    with translated(f"tag the image '{reference}'"):
+    with translate_errors(f"tag the image '{reference}'"):
         engine.api.tag(digest, repository, version)
 
 
@@ -167,7 +171,7 @@ def untag(engine: DockerApi, reference: str) -> None:
 
     Raises: `conflict` when a container uses the image.
     """
-    with translated(f"remove the image '{reference}'"):
+    with translate_errors(f"remove the image '{reference}'"):
         try:
             engine.api.remove_image(reference)
         except docker.errors.ImageNotFound:
@@ -179,9 +183,9 @@ def untag(engine: DockerApi, reference: str) -> None:
             raise
 
 
-def used_by_containers(engine: DockerApi) -> frozenset[str]:
+def find_digests_in_use(engine: DockerApi) -> frozenset[str]:
     """List the digests of images used by containers of this engine, running or not, of any home."""
-    with translated("list the containers"):
+    with translate_errors("list the containers"):
         return frozenset(str(container["ImageID"]) for container in engine.api.containers(all=True))
 
 
@@ -195,7 +199,7 @@ def pull(engine: DockerApi, reference: str, deadline_s: float = PULL_DEADLINE_S)
     if outcome not in wait([outcome], deadline_s).done:
         raise SandboxError(ErrorCode.TIMEOUT, f"The image '{reference}' did not arrive within {deadline_s:g} s")
     try:
-        with translated(f"pull the image '{reference}'", on_missing=lambda why: _not_pullable(reference, why)):
+        with translate_errors(f"pull the image '{reference}'", on_missing=lambda why: _pull_error(reference, why)):
             outcome.result()
     except SandboxError as error:
         if error.code is not ErrorCode.INTERNAL:
@@ -204,7 +208,7 @@ def pull(engine: DockerApi, reference: str, deadline_s: float = PULL_DEADLINE_S)
         raise SandboxError(ErrorCode.NETWORK_ERROR, brief, details=error.details) from error
     image = inspect(engine, reference)
     if image is None:
-        raise _not_pullable(reference, "it was removed just after the pull")
+        raise _pull_error(reference, "it was removed just after the pull")
     return image
 
 
@@ -219,7 +223,7 @@ def _pull(engine: DockerApi, reference: str, outcome: Future[None]) -> None:
         outcome.set_result(None)
 
 
-def _not_pullable(reference: str, why: str) -> SandboxError:
+def _pull_error(reference: str, why: str) -> SandboxError:
     return SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{reference}' cannot be pulled", details=why)
 
 
@@ -227,7 +231,7 @@ def import_tar(engine: DockerApi, stream: IO[bytes], tag: str, labels: Mapping[s
     """Import a root file system's tar stream as a one-layer image. An existing tag moves to it."""
     repository, _, version = tag.rpartition(":")
     changes = [f'LABEL "{name}"="{value}"' for name, value in sorted(labels.items())]
-    with translated(f"import the image '{tag}'"):
+    with translate_errors(f"import the image '{tag}'"):
         engine.api.import_image(src=stream, repository=repository, tag=version, changes=changes)
     image = inspect(engine, tag)
     if image is None:
@@ -235,32 +239,35 @@ def import_tar(engine: DockerApi, stream: IO[bytes], tag: str, labels: Mapping[s
     return image
 
 
-def build(engine: DockerApi, wanted: Build, progress: Progress) -> Image:
+def build(engine: DockerApi, request: ImageBuild, progress: Progress) -> Image:
     """Build an image folder with the engine's own builder and tag the result.
 
     Raises: `network_error` or `internal` with the last 30 lines in `details`; `timeout` after the deadline.
     """
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with tempfile.TemporaryFile() as context:
-        write_context(context, wanted.folder, wanted.extra_files)
+        write_build_context(context, request.folder, request.extra_files)
         context.seek(0)
-        with translated(f"build the image '{wanted.tag}'"), closing(_started(engine, wanted, context)) as stream:
-            digest, failure = _follow(stream, wanted, progress, tail)
+        with (
+            translate_errors(f"build the image '{request.tag}'"),
+            closing(_start_build(engine, request, context)) as stream,
+        ):
+            digest, failure = _follow_build(stream, request, progress, tail)
     image = inspect(engine, digest) if digest and not failure else None
     if image is None:
-        raise build_error(wanted.tag, tail, failure)
+        raise build_error(request.tag, tail, failure)
     return image
 
 
-def _started(engine: DockerApi, wanted: Build, context: IO[bytes]) -> Generator[dict[str, Any]]:
+def _start_build(engine: DockerApi, request: ImageBuild, context: IO[bytes]) -> Generator[dict[str, Any]]:
     return engine.api.build(
         fileobj=context,
         custom_context=True,
-        tag=wanted.tag,
-        buildargs=dict(wanted.args),
-        labels=dict(wanted.labels),
-        network_mode=wanted.network,
-        nocache=wanted.no_cache,
+        tag=request.tag,
+        buildargs=dict(request.args),
+        labels=dict(request.labels),
+        network_mode=request.network,
+        nocache=request.no_cache,
         rm=True,
         forcerm=True,
         decode=True,
@@ -268,15 +275,17 @@ def _started(engine: DockerApi, wanted: Build, context: IO[bytes]) -> Generator[
     )
 
 
-def _follow(stream: Iterable[dict[str, Any]], wanted: Build, progress: Progress, tail: deque[str]) -> tuple[str, str]:
+def _follow_build(
+    stream: Iterable[dict[str, Any]], request: ImageBuild, progress: Progress, tail: deque[str]
+) -> tuple[str, str]:
     """Report the build's lines. Returns the image's digest, and the engine's error message if the build failed."""
-    ends_at = time.monotonic() + wanted.deadline_s
+    ends_at = time.monotonic() + request.deadline_s
     digest = failure = ""
     for item in stream:
         if time.monotonic() > ends_at:  # the caller closes the connection, and the engine then ends the build
             raise SandboxError(
                 ErrorCode.TIMEOUT,
-                f"The image '{wanted.tag}' was not built within {wanted.deadline_s:g} s",
+                f"The image '{request.tag}' was not built within {request.deadline_s:g} s",
                 details="\n".join(tail),
             )
         with suppress(KeyError, TypeError):
@@ -290,7 +299,7 @@ def _follow(stream: Iterable[dict[str, Any]], wanted: Build, progress: Progress,
 
 def plain_lines(text: str) -> list[str]:
     """Non-empty lines of build output, without terminal sequences, at most 500 characters each."""
-    lines = (line.rstrip()[:_LINE_CHARS] for line in neutral(text).splitlines())
+    lines = (line.rstrip()[:_LINE_CHARS] for line in neutralise(text).splitlines())
     return [line for line in lines if line]
 
 
@@ -313,9 +322,9 @@ def build_error(tag: str, tail: Iterable[str], failure: str) -> SandboxError:
     )
 
 
-def write_context(target: IO[bytes], folder: Path, extra_files: Mapping[str, bytes]) -> None:
+def write_build_context(target: IO[bytes], folder: Path, extra_files: Mapping[str, bytes]) -> None:
     """Write a build context as tar: the folder's regular files and the extra files, owned by root, without times."""
-    contents = {path: (folder / path).read_bytes() for path in context_files(folder)}
+    contents = {path: (folder / path).read_bytes() for path in list_context_files(folder)}
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path, content in sorted({**contents, **extra_files}.items()):
             entry = tarfile.TarInfo(path)
@@ -324,7 +333,7 @@ def write_context(target: IO[bytes], folder: Path, extra_files: Mapping[str, byt
             archive.addfile(entry, io.BytesIO(content))
 
 
-def context_files(folder: Path) -> list[str]:
+def list_context_files(folder: Path) -> list[str]:
     """List all files of an image folder, relative and sorted. Raises: `invalid_input` for links and special files."""
     found = []
     for path in folder.rglob("*"):

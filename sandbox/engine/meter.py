@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sandbox.engine.cgroups import INTERVAL_S, CgroupPaths, Counters, pids_now, read
+from sandbox.engine.cgroups import SAMPLE_INTERVAL_S, CgroupPaths, Counters, read_counters, read_current_pids
 
 _Number = TypeVar("_Number", int, float)
 
@@ -24,12 +24,16 @@ class Meter:
     """Reads counters between enter and exit; `sample` may be called at any rate, from the same thread."""
 
     def __init__(
-        self, paths: CgroupPaths | None, *, first: bool = False, reader: Callable[[CgroupPaths], Counters] = read
+        self,
+        paths: CgroupPaths | None,
+        *,
+        is_first: bool = False,
+        reader: Callable[[CgroupPaths], Counters] = read_counters,
     ) -> None:
         """`is_first`: the container ran no check before, so its memory peak is that of this check or of its start."""
         self._paths = paths
         self._reader = reader
-        self._first = first
+        self._first = is_first
         self._before = Counters()
         self._latest = Counters()
         self._reset: _MemoryPeak | None = None
@@ -55,9 +59,9 @@ class Meter:
         """Read the counters if a sample is due. At the end the container and its counters may be gone."""
         if self._paths is None or (now := time.monotonic()) < self._due:
             return
-        self._due = now + INTERVAL_S
-        self._latest = self._latest.merged(self._reader(self._paths))
-        self._pids = max((n for n in (self._pids, pids_now(self._paths)) if n is not None), default=None)
+        self._due = now + SAMPLE_INTERVAL_S
+        self._latest = self._latest.merge_max(self._reader(self._paths))
+        self._pids = max((n for n in (self._pids, read_current_pids(self._paths)) if n is not None), default=None)
         if self._reset is not None:
             self._reset.read()
 
@@ -66,12 +70,12 @@ class Meter:
         """Usage since the start, as far as it was sampled."""
         before, latest = self._before, self._latest
         return Counters(
-            cpu_time_s=_since(before.cpu_time_s, latest.cpu_time_s),
+            cpu_time_s=_difference(before.cpu_time_s, latest.cpu_time_s),
             memory_peak_bytes=self._memory_peak(),
-            pids_peak=_grown(before.pids_peak, latest.pids_peak) or self._pids,
-            oom_kills=_since(before.oom_kills, latest.oom_kills),
-            forks_refused=_since(before.forks_refused, latest.forks_refused),
-            disk_written_bytes=_since(before.disk_written_bytes, latest.disk_written_bytes),
+            pids_peak=_peak_if_higher(before.pids_peak, latest.pids_peak) or self._pids,
+            oom_kills=_difference(before.oom_kills, latest.oom_kills),
+            forks_refused=_difference(before.forks_refused, latest.forks_refused),
+            disk_written_bytes=_difference(before.disk_written_bytes, latest.disk_written_bytes),
         )
 
     def _memory_peak(self) -> int | None:
@@ -79,7 +83,7 @@ class Meter:
             return self._reset.peak
         if self._first:
             return self._latest.memory_peak_bytes
-        return _grown(self._before.memory_peak_bytes, self._latest.memory_peak_bytes)
+        return _peak_if_higher(self._before.memory_peak_bytes, self._latest.memory_peak_bytes)
 
 
 class _MemoryPeak:
@@ -111,11 +115,11 @@ class _MemoryPeak:
             self._fd = -1
 
 
-def _since(before: _Number | None, after: _Number | None) -> _Number | None:
+def _difference(before: _Number | None, after: _Number | None) -> _Number | None:
     """None when either value is missing: without a first value there is no difference."""
     return None if after is None or before is None else after - before
 
 
-def _grown(before: int | None, after: int | None) -> int | None:
+def _peak_if_higher(before: int | None, after: int | None) -> int | None:
     """The peak if it grew; None when an earlier check reached it."""
     return after if before is not None and after is not None and after > before else None

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine.cgroups import CGROUP_ROOT, locate, processes
+from sandbox.engine.cgroups import CGROUP_ROOT, find_cgroups, list_processes
 from sandbox.errors import ErrorCode, SandboxError
 
 _GVISOR_ROOT = re.compile(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
@@ -23,26 +23,26 @@ _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
-def devices(mountinfo: str) -> dict[str, str]:
+def parse_mount_devices(mountinfo: str) -> dict[str, str]:
     """Map each mount point to its device ('major:minor'); pure. Of several mounts at one point the last counts."""
     lines = (line.split(" ") for line in mountinfo.split("\n"))  # the kernel escapes space and newline in paths
     rows = (fields for fields in lines if len(fields) > _MOUNT_POINT)
-    return {unescaped(f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
+    return {unescape(f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
 
 
-def unescaped(field: str) -> str:
+def unescape(field: str) -> str:
     """Decode the escapes of a path in the table."""
     return _ESCAPE.sub(lambda m: chr(int(m[1], 8)), field) if "\\" in field else field
 
 
-def missing_mounts(mountinfo: str, targets: Iterable[str]) -> list[str]:
+def find_missing_mounts(mountinfo: str, targets: Iterable[str]) -> list[str]:
     """List the targets without a mount; pure."""
-    return sorted(set(targets) - devices(mountinfo).keys())
+    return sorted(set(targets) - parse_mount_devices(mountinfo).keys())
 
 
-def other_mounts(guest: str, host: str, mounts: Iterable[Mapping[str, Any]]) -> list[str]:
+def find_mismatched_mounts(guest: str, host: str, mounts: Iterable[Mapping[str, Any]]) -> list[str]:
     """List the targets that show another file system than the host has at their source; pure."""
-    inside, outside = devices(guest), devices(host)
+    inside, outside = parse_mount_devices(guest), parse_mount_devices(host)
     return sorted(
         m["Target"] for m in mounts if m["Source"] in outside and inside.get(m["Target"]) != outside[m["Source"]]
     )
@@ -54,19 +54,19 @@ def require_mounts(
     """Raises: `policy_violation` for a mount that is missing or has a different source. A guest that has ended has no
     table and is not checked.
     """
-    guest = _table(proc / str(pid))
+    guest = _read_table(proc / str(pid))
     if _GVISOR_ROOT.search(guest):
-        guest = _gofers_table(pid, proc, groups) or guest
+        guest = _read_gofer_table(pid, proc, groups) or guest
     if not guest:
         return
     mounts = [{**m, "Source": os.path.realpath(m["Source"])} for m in options["HostConfig"]["Mounts"]]  # as the table
-    if absent := missing_mounts(guest, [mount["Target"] for mount in mounts]):
+    if absent := find_missing_mounts(guest, [mount["Target"] for mount in mounts]):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The guest's mount table lacks {', '.join(absent)}; it was stopped",
             hint="The worktree may contain a link at the place of a mount. Close this task and create a new one.",
         )
-    if other := other_mounts(guest, _table(proc / "self"), mounts):
+    if other := find_mismatched_mounts(guest, _read_table(proc / "self"), mounts):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The engine does not see what the controller mounted for {', '.join(other)}; the guest was stopped",
@@ -74,14 +74,14 @@ def require_mounts(
         )
 
 
-def _gofers_table(pid: int, proc: Path, groups: Path) -> str:
+def _read_gofer_table(pid: int, proc: Path, groups: Path) -> str:
     """Return the longest mount table in the container, except the gVisor kernel's; empty when there is none."""
-    paths = locate(pid, groups, proc)
-    tables = (_table(proc / str(member)) for member in processes(paths)) if paths else ()
+    paths = find_cgroups(pid, groups, proc)
+    tables = (_read_table(proc / str(member)) for member in list_processes(paths)) if paths else ()
     return max((table for table in tables if not _GVISOR_ROOT.search(table)), key=len, default="")
 
 
-def _table(process: Path) -> str:
+def _read_table(process: Path) -> str:
     try:
         return os.fsdecode((process / "mountinfo").read_bytes())
     except OSError:

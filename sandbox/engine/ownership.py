@@ -19,7 +19,7 @@ from sandbox.engine.docker_api import DockerApi
 from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 
-HINT = (
+USER_MAPPING_HINT = (
     "Engines with userns-remap and rootless engines are not supported yet: their guests have other uids than this host "
     "and cannot write their files. Point engine.host or DOCKER_HOST at an ordinary engine."
 )
@@ -29,7 +29,7 @@ _OWNER_MAY_WRITE = 0o300
 _LINE = re.compile(r"^(\d{1,9}) (\d{1,10}) ([0-7]{1,6}) (/.*)$", re.MULTILINE)
 
 
-def mapping_of(info: Mapping[str, Any]) -> str:
+def describe_user_mapping(info: Mapping[str, Any]) -> str:
     """Describe how an engine maps guests to other users, from `GET /info`; '' when it does not."""
     options = [str(option).split(",") for option in info.get("SecurityOptions") or ()]
     return next((words for name, words in _MAPPINGS.items() if any(f"name={name}" in o for o in options)), "")
@@ -37,30 +37,32 @@ def mapping_of(info: Mapping[str, Any]) -> str:
 
 def require_same_users(engine: DockerApi) -> None:
     """Raises: `engine_unavailable` for an engine that maps users. Costs one request to the engine."""
-    if words := mapping_of(engine.info()):
-        raise SandboxError(ErrorCode.ENGINE_UNAVAILABLE, f"The engine {words}", details=engine.endpoint.url, hint=HINT)
+    if words := describe_user_mapping(engine.info()):
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE, f"The engine {words}", details=engine.endpoint.url, hint=USER_MAPPING_HINT
+        )
 
 
-def require_writable(found: Posture, options: Mapping[str, Any]) -> None:
+def require_writable_folders(posture: Posture, options: Mapping[str, Any]) -> None:
     """Raises: `engine_unavailable`, with each folder that a check cannot write to or that PID 1 did not test."""
     uid = int(options["User"].partition(":")[0])
-    said = _folders(found.folders)
+    said = _parse_folder_tests(posture.folders)
     wrong = [
         fault
         for folder in options["Entrypoint"][2:]
-        if (fault := said[folder].fault(uid) if folder in said else f"{folder} (not tried)")
+        if (fault := said[folder].explain_failure(uid) if folder in said else f"{folder} (not tried)")
     ]
     if wrong:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             f"A check could not write {' and '.join(wrong)}, so none was started",
-            details=found.folders,
-            hint=f"{HINT} The cause can also be a file system that maps owners, or a security module.",
+            details=posture.folders,
+            hint=f"{USER_MAPPING_HINT} The cause can also be a file system that maps owners, or a security module.",
         )
 
 
 @dataclass(frozen=True)
-class _Folder:
+class _FolderTest:
     """PID 1's write test of one folder: errno or 0; the folder's owner and mode as seen in the guest."""
 
     path: str
@@ -68,7 +70,7 @@ class _Folder:
     owner: int
     mode: int
 
-    def fault(self, uid: int) -> str:
+    def explain_failure(self, uid: int) -> str:
         """'' when a check can write, or when the guest itself, as the owner, removed the write permission."""
         own_doing = self.owner == uid and self.mode & _OWNER_MAY_WRITE != _OWNER_MAY_WRITE
         if not self.error or self.error in _SPACE or (self.error == errno.EACCES and own_doing):
@@ -76,6 +78,8 @@ class _Folder:
         return f"{self.path} ({os.strerror(self.error)}; it belongs to uid {self.owner} there, and a check is {uid})"
 
 
-def _folders(text: str) -> dict[str, _Folder]:
-    found = (_Folder(path, int(error), int(owner), int(mode, 8)) for error, owner, mode, path in _LINE.findall(text))
+def _parse_folder_tests(text: str) -> dict[str, _FolderTest]:
+    found = (
+        _FolderTest(path, int(error), int(owner), int(mode, 8)) for error, owner, mode, path in _LINE.findall(text)
+    )
     return {folder.path: folder for folder in found}

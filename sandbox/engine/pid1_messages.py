@@ -47,7 +47,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputChunk:
     """A chunk of the check's output; `stream` is 'stdout' or 'stderr'."""
 
     nonce: bytes
@@ -56,7 +56,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Done:
+class ExitReport:
     """How a check ended. `wait_status` as of waitpid(2); `quiescent`: no process but PID 1 is left in the guest.
 
     `start_errno`: errno of the failed chdir or exec, 0 when it ran. `leftovers`: how many processes were killed after
@@ -68,7 +68,7 @@ class Done:
     timed_out: bool
     killed: bool
     quiescent: bool
-    not_started: int
+    start_errno: int
     cpu_time_s: float
     max_rss_bytes: int
     leftovers: int
@@ -106,21 +106,21 @@ class Posture:
     folders: str
 
 
-Message = Output | Done | Busy | Alive | Posture
+Message = OutputChunk | ExitReport | Busy | Alive | Posture
 
 
 def command_bytes(command: Command) -> int:
     """Return the size of a command in a frame, in bytes."""
-    return _RUN.size + sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in _words(command))
+    return _RUN.size + sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in _command_strings(command))
 
 
-def _words(command: Command) -> list[str]:
+def _command_strings(command: Command) -> list[str]:
     return [str(command.cwd), *command.argv, *(f"{name}={value}" for name, value in command.env.items())]
 
 
 def run_frame(nonce: bytes, command: Command, deadline_s: float) -> bytes:
     """Build the frame that starts a check. Raises: ValueError for NUL bytes and for more than 1 MiB."""
-    words = _words(command)
+    words = _command_strings(command)
     if any("\0" in word for word in words):
         raise ValueError("a NUL byte")
     head = _RUN.pack(nonce, max(1, round(deadline_s * 1000)), len(command.argv), len(command.env))
@@ -195,22 +195,22 @@ class Decoder:
         return _READERS[kind](kind, payload)
 
 
-def _output(kind: bytes, payload: bytes) -> Output:
+def _parse_output(kind: bytes, payload: bytes) -> OutputChunk:
     data = payload[NONCE_BYTES:]
     if len(payload) < NONCE_BYTES or len(data) > MAX_OUTPUT:
         raise MalformedError(f"output of {len(payload)} bytes")
-    return Output(payload[:NONCE_BYTES], _OUTPUTS[kind], data)
+    return OutputChunk(payload[:NONCE_BYTES], _OUTPUTS[kind], data)
 
 
-def _done(kind: bytes, payload: bytes) -> Done:
-    nonce, status, flags, errno, user_us, system_us, rss_kib, leftovers, wall_us = _unpacked(_DONE, kind, payload)
-    return Done(
+def _parse_exit_report(kind: bytes, payload: bytes) -> ExitReport:
+    nonce, status, flags, errno, user_us, system_us, rss_kib, leftovers, wall_us = _unpack(_DONE, kind, payload)
+    return ExitReport(
         nonce=nonce,
         wait_status=status,
         timed_out=bool(flags & _TIMED_OUT),
         killed=bool(flags & _KILLED),
         quiescent=bool(flags & _QUIESCENT),
-        not_started=(errno or -1) if flags & _NOT_STARTED else 0,
+        start_errno=(errno or -1) if flags & _NOT_STARTED else 0,
         cpu_time_s=(user_us + system_us) / 1e6,
         max_rss_bytes=rss_kib * 1024,
         leftovers=leftovers,
@@ -218,34 +218,34 @@ def _done(kind: bytes, payload: bytes) -> Done:
     )
 
 
-def _busy(kind: bytes, payload: bytes) -> Busy:
-    (nonce,) = _unpacked(_BUSY, kind, payload)
+def _parse_busy(kind: bytes, payload: bytes) -> Busy:
+    (nonce,) = _unpack(_BUSY, kind, payload)
     return Busy(nonce)
 
 
-def _alive(kind: bytes, payload: bytes) -> Alive:
-    token, running = _unpacked(_ALIVE, kind, payload)
+def _parse_alive(kind: bytes, payload: bytes) -> Alive:
+    token, running = _unpack(_ALIVE, kind, payload)
     return Alive(token, bool(running))
 
 
-def _posture(kind: bytes, payload: bytes) -> Posture:
+def _parse_posture(kind: bytes, payload: bytes) -> Posture:
     texts = payload[NONCE_BYTES:].split(b"\0")
     if len(payload) < NONCE_BYTES or len(texts) != _POSTURE_TEXTS + 1 or texts[-1]:
         raise MalformedError(f"a posture of {len(payload)} bytes")
     return Posture(payload[:NONCE_BYTES], *(text.decode("utf-8", "surrogateescape") for text in texts[:_POSTURE_TEXTS]))
 
 
-def _unpacked(shape: struct.Struct, kind: bytes, payload: bytes) -> tuple[Any, ...]:
+def _unpack(shape: struct.Struct, kind: bytes, payload: bytes) -> tuple[Any, ...]:
     if len(payload) != shape.size:
         raise MalformedError(f"a frame {kind!r} of {len(payload)} bytes")
     return shape.unpack(payload)
 
 
 _READERS: dict[bytes, Callable[[bytes, bytes], Message]] = {
-    b"O": _output,
-    b"E": _output,
-    b"D": _done,
-    b"B": _busy,
-    b"A": _alive,
-    b"I": _posture,
+    b"O": _parse_output,
+    b"E": _parse_output,
+    b"D": _parse_exit_report,
+    b"B": _parse_busy,
+    b"A": _parse_alive,
+    b"I": _parse_posture,
 }

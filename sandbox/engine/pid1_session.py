@@ -17,14 +17,24 @@ from types import TracebackType
 from typing import Self
 
 from sandbox.engine import pid1_messages
-from sandbox.engine.container import Streams, WhyStop
-from sandbox.engine.pid1_messages import Alive, Busy, Command, Decoder, Done, MalformedError, Message, Output, Posture
+from sandbox.engine.container import StopCondition, Streams
+from sandbox.engine.pid1_messages import (
+    Alive,
+    Busy,
+    Command,
+    Decoder,
+    ExitReport,
+    MalformedError,
+    Message,
+    OutputChunk,
+    Posture,
+)
 from sandbox.models import Verdict
 
-TICK_S = 0.1
+TICK_INTERVAL_S = 0.1
 """Longest time between two calls of the stop condition."""
 
-ANSWER_S = 60.0
+ANSWER_TIMEOUT_S = 60.0
 """How long PID 1 may take for an answer: it has a guest's CPU share, on a host that may be busy."""
 
 GRACE_S = 15.0
@@ -35,28 +45,28 @@ LATE_S = 2.0
 """How long an overdue report may still take once the engine has answered."""
 
 _PIECE = 256 * 1024
-_Watch = Callable[[], None]
+_OnTick = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SessionOutcome:
     """Result of a check. `report` None: no report arrived, and the guest must be removed.
 
     `stop_verdict`: why it was stopped. `overdue`: no report arrived within its deadline and `GRACE_S`.
     """
 
-    done: Done | None
-    stopped: Verdict | None = None
+    report: ExitReport | None
+    stop_verdict: Verdict | None = None
     overdue: bool = False
 
 
 class Session:
     """One connection to PID 1. Owns the socket; for one thread only."""
 
-    def __init__(self, channel: socket.socket, require_engine: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, channel: socket.socket, wait_for_engine: Callable[[], object] = lambda: None) -> None:
         """`wait_for_engine` returns when the engine answers: a slow engine alone can delay a report."""
         self._channel = channel
-        self._require_engine = require_engine
+        self._wait_for_engine = wait_for_engine
         self._channel.setblocking(False)
         self._poll = select.poll()  # select(2) knows no descriptor above 1023
         self._poll.register(self._channel)
@@ -72,7 +82,7 @@ class Session:
     ) -> None:
         self._channel.close()
 
-    def posture(self, within_s: float = ANSWER_S) -> Posture | None:
+    def query_posture(self, within_s: float = ANSWER_TIMEOUT_S) -> Posture | None:
         """Request PID 1's `Posture`; None when it does not answer, or when another controller's check runs."""
         token = secrets.token_bytes(pid1_messages.NONCE_BYTES)
         self._send(pid1_messages.ping_frame(token) + pid1_messages.query_frame(token))
@@ -86,8 +96,13 @@ class Session:
         return None
 
     def run(
-        self, command: Command, streams: Streams, deadline_s: float, why_stop: WhyStop, watch: _Watch = lambda: None
-    ) -> Outcome:
+        self,
+        command: Command,
+        streams: Streams,
+        deadline_s: float,
+        stop_condition: StopCondition,
+        on_tick: _OnTick = lambda: None,
+    ) -> SessionOutcome:
         """Run one check until its report arrives. `on_tick` is called in every iteration of the loop.
 
         Raises: ValueError for a command that does not fit a frame. Exceptions of streams and callbacks, and interrupts,
@@ -96,36 +111,45 @@ class Session:
         nonce = secrets.token_bytes(pid1_messages.NONCE_BYTES)
         self._send(pid1_messages.run_frame(nonce, command, deadline_s))
         try:
-            return self._followed(nonce, streams, time.monotonic() + deadline_s, why_stop, watch)
+            return self._follow_check(nonce, streams, time.monotonic() + deadline_s, stop_condition, on_tick)
         except BaseException:
             self._send(pid1_messages.kill_frame(nonce))
             self._flush()
             raise
 
-    def _followed(
-        self, nonce: bytes, streams: Streams, deadline: float, why_stop: WhyStop, watch: _Watch, *, late: bool = False
-    ) -> Outcome:
+    def _follow_check(
+        self,
+        nonce: bytes,
+        streams: Streams,
+        deadline: float,
+        stop_condition: StopCondition,
+        on_tick: _OnTick,
+        *,
+        late: bool = False,
+    ) -> SessionOutcome:
         stopped: Verdict | None = None
         ends_at = deadline + GRACE_S
         asked_at = -math.inf
         while not self._ended and (now := time.monotonic()) < ends_at:
-            watch()
-            if stopped is None and now - asked_at >= TICK_S:
+            on_tick()
+            if stopped is None and now - asked_at >= TICK_INTERVAL_S:
                 asked_at = now
-                if (stopped := why_stop()) is not None:
+                if (stopped := stop_condition()) is not None:
                     self._send(pid1_messages.kill_frame(nonce))
                     ends_at = min(ends_at, now + GRACE_S)
-            for message in self._exchange(TICK_S):
+            for message in self._exchange(TICK_INTERVAL_S):
                 if isinstance(message, Busy) and message.nonce == nonce:
-                    return Outcome(None, stopped)
-                if isinstance(message, Done) and message.nonce == nonce:
-                    return Outcome(message, stopped)
-                _hand_on(message, nonce, streams)
+                    return SessionOutcome(None, stopped)
+                if isinstance(message, ExitReport) and message.nonce == nonce:
+                    return SessionOutcome(message, stopped)
+                _forward_output(message, nonce, streams)
         if late or self._ended or stopped is not None:
-            return Outcome(None, stopped, overdue=not self._ended and stopped is None)
+            return SessionOutcome(None, stopped, overdue=not self._ended and stopped is None)
         # All messages of PID 1 pass through the engine: a slow engine may have delayed the report.
-        self._require_engine()
-        return self._followed(nonce, streams, time.monotonic() - GRACE_S + LATE_S, why_stop, watch, late=True)
+        self._wait_for_engine()
+        return self._follow_check(
+            nonce, streams, time.monotonic() - GRACE_S + LATE_S, stop_condition, on_tick, late=True
+        )
 
     def _send(self, data: bytes) -> None:
         """Queue data without waiting: the deadline of the answer detects a guest that does not read."""
@@ -139,7 +163,7 @@ class Session:
         if ready & select.POLLOUT:
             self._flush()
         if ready & ~select.POLLOUT:
-            yield from self._received()
+            yield from self._receive()
 
     def _flush(self) -> None:
         try:
@@ -149,7 +173,7 @@ class Session:
         except OSError:
             self._ended = True
 
-    def _received(self) -> Iterator[Message]:
+    def _receive(self) -> Iterator[Message]:
         try:
             data = self._channel.recv(_PIECE)
         except BlockingIOError:
@@ -165,7 +189,7 @@ class Session:
             self._ended = True
 
 
-def _hand_on(message: Message, nonce: bytes, streams: Streams) -> None:
+def _forward_output(message: Message, nonce: bytes, streams: Streams) -> None:
     """Forward the output of this check; output of another check, of a controller that has ended, is dropped."""
-    if isinstance(message, Output) and message.nonce == nonce:
+    if isinstance(message, OutputChunk) and message.nonce == nonce:
         (streams.stdout if message.stream == pid1_messages.STDOUT else streams.stderr)(message.data)

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.engine.create_options import PORT_START
-from sandbox.engine.mounts import missing_mounts, unescaped
+from sandbox.engine.create_options import FIRST_PORT_SYSCTL
+from sandbox.engine.mounts import find_missing_mounts, unescape
 from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 
-OWN_KERNELS = frozenset({"runsc"})
+OWN_KERNEL_RUNTIMES = frozenset({"runsc"})
 """Runtimes with their own kernel for the guest: it shows no seccomp filter, and not all the fields."""
 
 _NOT_SHOWN = ("CapAmb", "NoNewPrivs", "Seccomp")  # seen: release-20221219
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
-_KERNEL_PLACES = ("/proc/", "/sys/", "/dev/")
+_KERNEL_PATHS = ("/proc/", "/sys/", "/dev/")
 _ENGINE_FILES = frozenset({"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
 _TMPFS_OPTIONS = {"nosuid", "nodev"}
 _DELETED = "//deleted"
@@ -37,20 +37,20 @@ class _Mount:
     kind: str
 
 
-def posture_faults(found: Posture, options: Mapping[str, Any]) -> list[str]:
+def find_posture_faults(posture: Posture, options: Mapping[str, Any]) -> list[str]:
     """List the differences from `options`, in words; empty when there is none."""
-    own_kernel = options["HostConfig"]["Runtime"] in OWN_KERNELS
+    own_kernel = options["HostConfig"]["Runtime"] in OWN_KERNEL_RUNTIMES
     return [
-        *_status_faults(found.status, options["User"], own_kernel),
-        *_interface_faults(found.interfaces),
-        *_mount_faults(found.mountinfo, options["HostConfig"], own_kernel),
-        *([] if own_kernel else _port_faults(found.port_start, options["HostConfig"]["Sysctls"])),
+        *_status_faults(posture.status, options["User"], own_kernel),
+        *_interface_faults(posture.interfaces),
+        *_mount_faults(posture.mountinfo, options["HostConfig"], own_kernel),
+        *([] if own_kernel else _port_faults(posture.port_start, options["HostConfig"]["Sysctls"])),
     ]
 
 
-def require_posture(found: Posture, options: Mapping[str, Any]) -> None:
+def require_posture(posture: Posture, options: Mapping[str, Any]) -> None:
     """Raises: `policy_violation`, with every difference from `options`."""
-    if faults := posture_faults(found, options):
+    if faults := find_posture_faults(posture, options):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The guest differs from its request and was stopped: {'; '.join(faults)}",
@@ -80,13 +80,13 @@ def _interface_faults(text: str) -> Iterator[str]:
 
 
 def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:
-    if text.strip() != sysctls[PORT_START]:
+    if text.strip() != sysctls[FIRST_PORT_SYSCTL]:
         yield f"it may listen on ports from {text.strip() or 'unknown'} on"
 
 
 def _mount_faults(text: str, host: Mapping[str, Any], own_kernel: bool) -> Iterator[str]:
-    table = _table(text)
-    for target in missing_mounts(text, [*(mount["Target"] for mount in host["Mounts"]), *host["Tmpfs"], "/"]):
+    table = _parse_mount_table(text)
+    for target in find_missing_mounts(text, [*(mount["Target"] for mount in host["Mounts"]), *host["Tmpfs"], "/"]):
         yield f"no mount at {target}"
     for target in ("/", *(mount["Target"] for mount in host["Mounts"] if mount["ReadOnly"])):
         if target in table and "ro" not in table[target].options:
@@ -98,7 +98,7 @@ def _mount_faults(text: str, host: Mapping[str, Any], own_kernel: bool) -> Itera
 def _foreign_faults(table: Mapping[str, _Mount], host: Mapping[str, Any]) -> Iterator[str]:
     known = _ENGINE_FILES | {mount["Target"] for mount in host["Mounts"]} | host["Tmpfs"].keys()
     for target, mount in table.items():
-        if target not in known and not f"{target}/".startswith(_KERNEL_PLACES):
+        if target not in known and not f"{target}/".startswith(_KERNEL_PATHS):
             yield f"something is mounted at {target}"
         if any(tag.startswith("shared:") for tag in mount.tags):
             yield f"mounts at {target} propagate to other namespaces"
@@ -108,12 +108,12 @@ def _foreign_faults(table: Mapping[str, _Mount], host: Mapping[str, Any]) -> Ite
             yield f"{target} is not a tmpfs with nosuid and nodev"
 
 
-def _table(text: str) -> dict[str, _Mount]:
+def _parse_mount_table(text: str) -> dict[str, _Mount]:
     """Map each mount point to its mount; of several at one point the last counts. proc(5), /proc/pid/mountinfo."""
     rows = (line.split(" ") for line in text.split("\n"))
-    return {unescaped(row[4]): _mount(row) for row in rows if "-" in row[6:]}
+    return {unescape(row[4]): _parse_mount(row) for row in rows if "-" in row[6:]}
 
 
-def _mount(row: list[str]) -> _Mount:
+def _parse_mount(row: list[str]) -> _Mount:
     end = row.index("-", 6)
-    return _Mount(unescaped(row[3]), frozenset(row[5].split(",")), tuple(row[6:end]), (row[end + 1 :] or [""])[0])
+    return _Mount(unescape(row[3]), frozenset(row[5].split(",")), tuple(row[6:end]), (row[end + 1 :] or [""])[0])

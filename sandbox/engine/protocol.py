@@ -1,6 +1,6 @@
 """The protocol of a container engine: everything that the rooms outside of this package use of one.
 
-A second engine implements `ContainerEngine`; `sandbox.engine.connection.Engine` implements it for Docker. Failures are
+A second engine implements `ContainerEngine`; `sandbox.engine.connection.DockerEngine` implements it for Docker. Failures are
 `SandboxError`s: `engine_unavailable` and `timeout` when the engine does not answer, `internal` when it refuses, and the
 codes that a method names. `sandbox.engine.unhardened` is not part of it: its containers are made for Docker alone.
 """
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from sandbox.engine.container import Ending, Listed, Streams, WhyStop, nothing_stops
+from sandbox.engine.container import ContainerExit, ContainerSummary, StopCondition, Streams, never_stop
 from sandbox.engine.endpoint import Endpoint
-from sandbox.engine.images import PULL_DEADLINE_S, Build, Image, Progress
-from sandbox.engine.supervised import Work
-from sandbox.engine.visibility import Guise
+from sandbox.engine.images import PULL_DEADLINE_S, Image, ImageBuild, Progress
+from sandbox.engine.supervised import SupervisedCheck
+from sandbox.engine.visibility import ProbeContainer
 
 
 class EngineInformation(Protocol):
@@ -32,7 +32,7 @@ class EngineInformation(Protocol):
         ...
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether its control groups and paths are those of this host."""
         ...
 
@@ -52,7 +52,7 @@ class EngineInformation(Protocol):
         """Raises: `engine_unavailable` if its guests have other uids than this host."""
         ...
 
-    def can_mount(self, folder: Path, probe: Guise) -> bool:
+    def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:
         """Whether it can mount a directory of this host. Removes the container `probe`."""
         ...
 
@@ -100,7 +100,7 @@ class ImageStore(Protocol):
         """Import a root file system's tar stream as a one-layer image."""
         ...
 
-    def build_image(self, request: Build, progress: Progress) -> Image:
+    def build_image(self, request: ImageBuild, progress: Progress) -> Image:
         """Build an image folder. Raises: `network_error` or `internal` with the last lines, `timeout`."""
         ...
 
@@ -115,12 +115,14 @@ class GuestRunner(Protocol):
         streams: Streams,
         *,
         deadline_s: float,
-        why_stop: WhyStop = nothing_stops,
-    ) -> Ending:
+        stop_condition: StopCondition = never_stop,
+    ) -> ContainerExit:
         """Run one fresh container to its end and remove it. Raises: `policy_violation`, `image_missing`."""
         ...
 
-    def run_supervised(self, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
+    def run_supervised(
+        self, name: str, options: Mapping[str, Any], check: SupervisedCheck, *, keep: bool
+    ) -> ContainerExit:
         """Run one check in a new or reused container with our PID 1. Raises: `policy_violation`, `image_missing`."""
         ...
 
@@ -128,7 +130,7 @@ class GuestRunner(Protocol):
         """Return the name, or the first `NAME-<number>` that no quarantined container has."""
         ...
 
-    def list_containers(self, labels: Mapping[str, str]) -> list[Listed]:
+    def list_containers(self, labels: Mapping[str, str]) -> list[ContainerSummary]:
         """List the containers with all these labels, running or not, except quarantined ones."""
         ...
 

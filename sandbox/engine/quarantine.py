@@ -16,28 +16,28 @@ from urllib.parse import quote
 import docker.errors
 import requests
 
-from sandbox.engine.docker_api import DockerApi, translated
-from sandbox.engine.quarantine_store import Ward
+from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
 
-REMOVE_S = 30.0
+REMOVE_TIMEOUT_S = 30.0
 """How long one removal may take. Reached on the hot path: the container is quarantined."""
 
-REAP_S = 5.0
+RETRY_TIMEOUT_S = 5.0
 _PAUSE_S = 0.2
-_LEAST_S = 0.1  # the HTTP library rejects a timeout of zero or less
+_MIN_TIMEOUT_S = 0.1  # the HTTP library rejects a timeout of zero or less
 _log = logging.getLogger(__name__)
 
 
-def is_held(engine: DockerApi, name: str) -> bool:
+def is_quarantined(engine: DockerApi, name: str) -> bool:
     """Whether the container of this name or id is quarantined. Sends no request to the engine."""
-    held = engine.ward.held() if engine.ward is not None else {}
+    held = engine.quarantine.names() if engine.quarantine is not None else {}
     return name in held or name in held.values()
 
 
-def free_name(engine: DockerApi, name: str) -> str:
+def choose_free_name(engine: DockerApi, name: str) -> str:
     """Return the name, or the first `NAME-<number>` that no quarantined container has."""
-    held = engine.ward.held() if engine.ward is not None else {}
+    held = engine.quarantine.names() if engine.quarantine is not None else {}
     number = 1
     free = name
     while free in held:
@@ -46,17 +46,17 @@ def free_name(engine: DockerApi, name: str) -> str:
     return free
 
 
-def give_up(engine: DockerApi, ward: Ward, name: str, error: SandboxError) -> None:
+def quarantine_container(engine: DockerApi, store: QuarantineStore, name: str, error: SandboxError) -> None:
     """Record a container that must not be touched any more."""
-    known, container_id = _names(engine, name)
-    ward.admit(known, container_id, f"{error.brief}: {error.details}"[:500])
+    known, container_id = _find_name_and_id(engine, name)
+    store.add(known, container_id, f"{error.brief}: {error.details}"[:500])
     _log.warning("the container %s is quarantined, `sandbox gc` tries to remove it again: %s", known, error.brief)
 
 
-def _names(engine: DockerApi, name: str) -> tuple[str, str]:
+def _find_name_and_id(engine: DockerApi, name: str) -> tuple[str, str]:
     """Find its name and id in the engine's list, which does not wait for a container's lock."""
     try:
-        with translated("list the containers"):
+        with translate_errors("list the containers"):
             listed = engine.api.containers(all=True)
     except SandboxError:
         return name, ""
@@ -74,9 +74,9 @@ def remove_within(engine: DockerApi, name: str, seconds: float) -> None:
     """
     api = engine.api
     url = f"{api.base_url}/v{api.api_version}/containers/{quote(name, safe='')}"
-    with translated("remove the container"):
+    with translate_errors("remove the container"):
         try:
-            timeout_s = max(_LEAST_S, min(seconds, float(api.timeout)))
+            timeout_s = max(_MIN_TIMEOUT_S, min(seconds, float(api.timeout)))
             answer = api.delete(url, params={"v": "1", "force": "1"}, timeout=timeout_s)
         except requests.exceptions.ConnectionError as error:  # how a read timeout on a unix socket may arrive
             if "timed out" in str(error).lower():
@@ -88,10 +88,10 @@ def remove_within(engine: DockerApi, name: str, seconds: float) -> None:
             raise docker.errors.APIError(answer.reason, response=answer, explanation=answer.text[:500])
 
 
-def reap(engine: DockerApi, name: str) -> None:
+def retry_removal(engine: DockerApi, name: str) -> None:
     """Retry the removal of a quarantined container, briefly. Raises: `conflict` when the engine still cannot."""
-    ends_at = time.monotonic() + REAP_S
-    while (error := _refused(engine, name, ends_at - time.monotonic())) is not None:
+    ends_at = time.monotonic() + RETRY_TIMEOUT_S
+    while (error := _try_removal(engine, name, ends_at - time.monotonic())) is not None:
         # Any code but `timeout`: the engine answers again, and may be executing the earlier removal.
         if error.code is ErrorCode.TIMEOUT or time.monotonic() + _PAUSE_S > ends_at:
             raise SandboxError(
@@ -101,11 +101,11 @@ def reap(engine: DockerApi, name: str) -> None:
                 hint="Restart the engine when no other container runs in it.",
             ) from error
         time.sleep(_PAUSE_S)
-    if engine.ward is not None:
-        engine.ward.discharge(name)
+    if engine.quarantine is not None:
+        engine.quarantine.remove(name)
 
 
-def _refused(engine: DockerApi, name: str, seconds: float) -> SandboxError | None:
+def _try_removal(engine: DockerApi, name: str, seconds: float) -> SandboxError | None:
     try:
         remove_within(engine, name, seconds)
     except SandboxError as error:

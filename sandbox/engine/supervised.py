@@ -22,17 +22,24 @@ from typing import Any
 import docker.errors
 
 from sandbox.engine.attached_stream import attach
-from sandbox.engine.cgroups import Counters, locate
-from sandbox.engine.container import Ending, Streams, WhyStop, create, kill, remove
-from sandbox.engine.direct_requests import inspect
-from sandbox.engine.docker_api import DockerApi, translated
+from sandbox.engine.cgroups import Counters, find_cgroups
+from sandbox.engine.container import (
+    ContainerExit,
+    StopCondition,
+    Streams,
+    create_container,
+    kill_container,
+    remove_container,
+)
+from sandbox.engine.direct_requests import inspect_directly
+from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
-from sandbox.engine.ownership import require_writable
-from sandbox.engine.pid1_messages import Command, Done
-from sandbox.engine.pid1_session import Outcome, Session
+from sandbox.engine.ownership import require_writable_folders
+from sandbox.engine.pid1_messages import Command, ExitReport
+from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.engine.posture import require_posture
-from sandbox.engine.verify_created import verify_created
+from sandbox.engine.verify_created import find_differences
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 
@@ -43,32 +50,34 @@ _PIDS_AT_LEAST = 2  # PID 1 and the check, which may end before the first sample
 _USAGE = 64  # images/init/init.c: unknown arguments
 _NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128
 
-CommandOf = Callable[[list[str]], Command]
+CommandBuilder = Callable[[list[str]], Command]
 """Builds a check's command once the container's own environment is known."""
 
 
 @dataclass(frozen=True)
-class Work:
+class SupervisedCheck:
     """One check in a guest: its command, the receivers of its output, its deadline and stop condition."""
 
-    command_of: CommandOf
+    build_command: CommandBuilder
     streams: Streams
     deadline_s: float
-    why_stop: WhyStop
+    stop_condition: StopCondition
 
 
 @dataclass(frozen=True)
-class _Guest:
+class _VerifiedGuest:
     """A verified guest with an open session. `is_first`: no check ran in it before."""
 
     container_id: str
     pid: int
     env: list[str]
     session: Session
-    first: bool = False
+    is_first: bool = False
 
 
-def run_supervised(engine: DockerApi, name: str, options: Mapping[str, Any], work: Work, *, keep: bool) -> Ending:
+def run_supervised(
+    engine: DockerApi, name: str, options: Mapping[str, Any], check: SupervisedCheck, *, keep: bool
+) -> ContainerExit:
     """Run one check in the container of this name. It is created unless it exists, is idle and matches the request.
 
     `keep`: a clean container is kept for the next check; the caller ensures that it has no other user. Otherwise it is
@@ -78,66 +87,70 @@ def run_supervised(engine: DockerApi, name: str, options: Mapping[str, Any], wor
     clean = False
     try:
         with ExitStack() as stack:
-            guest = (_found(engine, name, options, stack) if keep else None) or _made(engine, name, options, stack)
-            ending, clean = _run(engine, guest, work)
+            guest = (_reuse_guest(engine, name, options, stack) if keep else None) or _create_guest(
+                engine, name, options, stack
+            )
+            ending, clean = _run_check(engine, guest, check)
     finally:
         if not (keep and clean):
             # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.
-            remove(engine, name)
+            remove_container(engine, name)
     return ending
 
 
-def _found(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest | None:
+def _reuse_guest(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _VerifiedGuest | None:
     """Reuse the container of this name, or remove it and return None."""
-    inspected = _inspected(engine, name)
+    inspected = _inspect(engine, name)
     if inspected is None:
         return None
-    wrong = verify_created(options, inspected) if inspected["State"]["Running"] else ("it has ended",)
+    wrong = find_differences(options, inspected) if inspected["State"]["Running"] else ("it has ended",)
     try:
         if not wrong:
-            session = stack.enter_context(_open(engine, inspected["Id"]))
-            return _proven(engine, inspected, session, options)
+            session = stack.enter_context(_open_session(engine, inspected["Id"]))
+            return _verify_guest(engine, inspected, session, options)
         _log.info("the container %s is created again: %s", name, ", ".join(wrong))
     except SandboxError as error:
         _log.info("the container %s is created again: %s", name, error)
-    remove(engine, name)
+    remove_container(engine, name)
     return None
 
 
-def _open(engine: DockerApi, container_id: str) -> Session:
+def _open_session(engine: DockerApi, container_id: str) -> Session:
     """Open a session with PID 1. Before a report counts as overdue, the engine that carries it has to answer."""
-    return Session(attach(engine, container_id), partial(_inspected, engine, container_id))
+    return Session(attach(engine, container_id), partial(_inspect, engine, container_id))
 
 
-def _made(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _Guest:
-    container_id = create(engine, name, options)["Id"]
-    session = stack.enter_context(_open(engine, container_id))
-    with translated("start the container"):
+def _create_guest(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _VerifiedGuest:
+    container_id = create_container(engine, name, options)["Id"]
+    session = stack.enter_context(_open_session(engine, container_id))
+    with translate_errors("start the container"):
         engine.api.start(container_id)
-    inspected = _inspected(engine, container_id)
+    inspected = _inspect(engine, container_id)
     if inspected is None:
         raise SandboxError(ErrorCode.INTERNAL, "Another process removed the guest's container", details=name)
-    return replace(_proven(engine, inspected, session, options), first=True)
+    return replace(_verify_guest(engine, inspected, session, options), is_first=True)
 
 
-def _proven(engine: DockerApi, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]) -> _Guest:
+def _verify_guest(
+    engine: DockerApi, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]
+) -> _VerifiedGuest:
     """Raises: `policy_violation` when the guest differs from the request, `engine_unavailable` when it cannot write its
     files, `image_missing` for a supervisor of another version, `internal` when its PID 1 does not answer.
     """
-    posture = session.posture()
+    posture = session.query_posture()
     if posture is None:
-        raise _no_answer(engine, inspected)
+        raise _no_answer_error(engine, inspected)
     require_posture(posture, options)
-    require_writable(posture, options)
+    require_writable_folders(posture, options)
     pid = int(inspected["State"]["Pid"])
-    if engine.local:
+    if engine.is_local:
         require_mounts(pid, options)
-    return _Guest(inspected["Id"], pid, inspected["Config"]["Env"], session)
+    return _VerifiedGuest(inspected["Id"], pid, inspected["Config"]["Env"], session)
 
 
-def _no_answer(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:
+def _no_answer_error(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:
     """Build the error for a silent PID 1, from its exit status."""
-    state = _final_state(engine, inspected["Id"])
+    state = _wait_for_final_state(engine, inspected["Id"])
     if state.get("ExitCode") == _USAGE and not state.get("Running"):
         return SandboxError(
             ErrorCode.IMAGE_MISSING,
@@ -149,33 +162,37 @@ def _no_answer(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:
     )
 
 
-def _run(engine: DockerApi, guest: _Guest, work: Work) -> tuple[Ending, bool]:
+def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck) -> tuple[ContainerExit, bool]:
     """Run the check. Returns how it ended, and whether the guest is clean."""
-    command = work.command_of(guest.env)
+    command = check.build_command(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
-    with Meter(locate(guest.pid) if engine.local else None, first=guest.first) as meter:
-        outcome = guest.session.run(command, work.streams, work.deadline_s, work.why_stop, meter.sample)
+    with Meter(find_cgroups(guest.pid) if engine.is_local else None, is_first=guest.is_first) as meter:
+        outcome = guest.session.run(command, check.streams, check.deadline_s, check.stop_condition, meter.sample)
     wall_time_s = time.monotonic() - started
-    if outcome.done is None:
-        return _lost(engine, guest, outcome, meter.counters, started_at, wall_time_s), False
-    ending = _reported(outcome.done, outcome.stopped, meter.counters, started_at)
-    _tell_start(outcome.done, command, work.streams)
-    if not outcome.done.quiescent:
-        kill(engine, guest.container_id)  # a failed kill raises; a removal that hangs is quarantined without an error
+    if outcome.report is None:
+        return _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s), False
+    ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
+    _explain_failed_start(outcome.report, command, check.streams)
+    if not outcome.report.quiescent:
+        kill_container(
+            engine, guest.container_id
+        )  # a failed kill raises; a removal that hangs is quarantined without an error
     if ending.counters.oom_kills is None:
-        ending = _with_engines_word(engine, guest, ending)
+        ending = _with_engine_oom_flag(engine, guest, ending)
     # A guest that received a kill request may know the nonce and imitate PID 1 (docs/adr/0019, gVisor): do not keep it.
-    return ending, outcome.done.quiescent and not ending.oom_killed and outcome.stopped is None
+    return ending, outcome.report.quiescent and not ending.oom_killed and outcome.stop_verdict is None
 
 
-def _reported(done: Done, stopped: Verdict | None, counters: Counters, started_at: datetime) -> Ending:
-    exit_code, signal = _how(done)
+def _exit_from_report(
+    done: ExitReport, stopped: Verdict | None, counters: Counters, started_at: datetime
+) -> ContainerExit:
+    exit_code, signal = _decode_exit(done)
     counters = replace(
         counters,
         cpu_time_s=done.cpu_time_s if counters.cpu_time_s is None else counters.cpu_time_s,
         pids_peak=None if counters.pids_peak is None else max(counters.pids_peak, _PIDS_AT_LEAST),
     )
-    return Ending(
+    return ContainerExit(
         exit_code=exit_code,
         oom_killed=bool(counters.oom_kills),
         timed_out=done.timed_out,
@@ -183,74 +200,79 @@ def _reported(done: Done, stopped: Verdict | None, counters: Counters, started_a
         wall_time_s=done.wall_time_s,
         counters=counters,
         signal=signal,
-        stopped=stopped,
-        lost=exit_code is None,
+        stop_verdict=stopped,
+        report_missing=exit_code is None,
         leftover_processes=done.leftovers,
     )
 
 
-def _how(done: Done) -> tuple[int | None, int | None]:
+def _decode_exit(done: ExitReport) -> tuple[int | None, int | None]:
     """Return exit code and signal as a shell reports them: 128 plus the signal, 127 for a missing program.
 
     Both are None for a process that could not be killed.
     """
-    if done.not_started:
-        return _NOT_FOUND if done.not_started == errno.ENOENT else _NOT_EXECUTABLE, None
+    if done.start_errno:
+        return _NOT_FOUND if done.start_errno == errno.ENOENT else _NOT_EXECUTABLE, None
     if done.wait_status < 0:
         return None, None
     code = os.waitstatus_to_exitcode(done.wait_status)
     return (code, None) if code >= 0 else (_SIGNALLED - code, -code)
 
 
-def _tell_start(done: Done, command: Command, streams: Streams) -> None:
+def _explain_failed_start(done: ExitReport, command: Command, streams: Streams) -> None:
     """Write to the check's stderr why the command could not start."""
-    if done.not_started:
-        reason = os.strerror(done.not_started) if done.not_started > 0 else "for an unknown reason"
+    if done.start_errno:
+        reason = os.strerror(done.start_errno) if done.start_errno > 0 else "for an unknown reason"
         line = f"sandbox: cannot run {command.argv[0]!r} in {command.cwd}: {reason}\n"
         streams.stderr(line.encode("utf-8", "backslashreplace"))
 
 
-def _lost(
-    engine: DockerApi, guest: _Guest, outcome: Outcome, counters: Counters, started_at: datetime, wall_time_s: float
-) -> Ending:
+def _exit_without_report(
+    engine: DockerApi,
+    guest: _VerifiedGuest,
+    outcome: SessionOutcome,
+    counters: Counters,
+    started_at: datetime,
+    wall_time_s: float,
+) -> ContainerExit:
     """Without a report the guest is killed, and its end is taken from the engine."""
-    kill(engine, guest.container_id)
-    state = _final_state(engine, guest.container_id)
-    return Ending(
+    kill_container(engine, guest.container_id)
+    state = _wait_for_final_state(engine, guest.container_id)
+    return ContainerExit(
         exit_code=None,
         oom_killed=bool(counters.oom_kills) or bool(state.get("OOMKilled")),
         timed_out=outcome.overdue,
         started_at=started_at,
         wall_time_s=wall_time_s,
         counters=counters,
-        stopped=outcome.stopped,
-        lost=True,
+        stop_verdict=outcome.stop_verdict,
+        report_missing=True,
     )
 
 
-def _final_state(engine: DockerApi, container_id: str) -> dict[str, Any]:
+def _wait_for_final_state(engine: DockerApi, container_id: str) -> dict[str, Any]:
     """Return the engine's state of an ended guest. The wait is short: the state gives only the OOM flag and errors."""
     ends_at = time.monotonic() + _DEATH_S
     while True:
-        inspected = _inspected(engine, container_id)
+        inspected = _inspect(engine, container_id)
         state: dict[str, Any] = inspected["State"] if inspected else {}
         if not state.get("Running") or time.monotonic() > ends_at:
             return state
         time.sleep(_LOOK_S)
 
 
-def _with_engines_word(engine: DockerApi, guest: _Guest, ending: Ending) -> Ending:
+def _with_engine_oom_flag(engine: DockerApi, guest: _VerifiedGuest, ending: ContainerExit) -> ContainerExit:
     """Take the OOM flag from the engine, where the kernel's counter cannot be read."""
-    inspected = _inspected(engine, guest.container_id)
+    inspected = _inspect(engine, guest.container_id)
     killed = inspected is None or bool(inspected["State"]["OOMKilled"])
     return replace(ending, oom_killed=ending.oom_killed or killed)
 
 
-def _inspected(engine: DockerApi, name: str) -> dict[str, Any] | None:
+def _inspect(engine: DockerApi, name: str) -> dict[str, Any] | None:
     """Inspect a container; None when it does not exist."""
-    with translated("inspect the container"):
+    with translate_errors("inspect the container"):
         try:
-            found: dict[str, Any] = inspect(engine, "containers", name) or engine.api.inspect_container(name)
+            found: dict[str, Any] = inspect_directly(engine, "containers", name) or engine.api.inspect_container(name)
         except docker.errors.NotFound:
             return None
     return found

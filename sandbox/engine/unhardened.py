@@ -20,8 +20,8 @@ from typing import Any
 
 import docker.errors
 
-from sandbox.engine.container import remove
-from sandbox.engine.docker_api import DockerApi, translated
+from sandbox.engine.container import remove_container
+from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.errors import ErrorCode, SandboxError
 
 CAPABILITIES = (
@@ -44,7 +44,7 @@ class Bind:
 
 
 @dataclass(frozen=True)
-class SoftEnd:
+class UnhardenedExit:
     """How an unhardened container ended. `stdout` contains both streams."""
 
     exit_code: int
@@ -52,7 +52,7 @@ class SoftEnd:
 
 
 @dataclass(frozen=True)
-class SoftContainers:
+class UnhardenedContainers:
     """Runs unhardened containers, with the runtime of real guests, so that a control is comparable with them.
 
     `labels` are set on each container, for the cleanup after a crash.
@@ -64,23 +64,23 @@ class SoftContainers:
 
     def run(
         self, image: str, argv: Sequence[str] | None, *, binds: Sequence[Bind] = (), deadline_s: float = 120.0
-    ) -> SoftEnd:
+    ) -> UnhardenedExit:
         """Run one to its end, at most `deadline_s` seconds, and remove it. `argv` None: the image's own command.
 
         Raises: `internal` when the engine refuses, `timeout` when it hangs.
         """
         name, api = f"sandbox-soft-{uuid.uuid4().hex}", self.engine.api
-        body = {**_soft(image, self.runtime, binds), "Labels": dict(self.labels)}
+        body = {**_unhardened_options(image, self.runtime, binds), "Labels": dict(self.labels)}
         if argv is not None:
             body |= {"Entrypoint": list(argv), "Cmd": [], "User": "0:0", "WorkingDir": "/"}
         try:
-            with translated("run an unhardened container"):
+            with translate_errors("run an unhardened container"):
                 api.create_container_from_config(body, name=name)  # type: ignore[no-untyped-call]  # stub
                 api.start(name)
                 code = self._wait(name, deadline_s)
-                return SoftEnd(code, bytes(api.logs(name)))
+                return UnhardenedExit(code, bytes(api.logs(name)))
         finally:
-            remove(self.engine, name)
+            remove_container(self.engine, name)
 
     def build(self, tag: str, dockerfile: str) -> None:
         """Build an image from a Dockerfile that only sets configuration. Raises: `internal` when the build fails."""
@@ -91,7 +91,7 @@ class SoftContainers:
             tar.addfile(member, io.BytesIO(content))
         archive.seek(0)
         api = self.engine.api
-        with translated("build an image"):
+        with translate_errors("build an image"):
             answer = api.build(fileobj=archive, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
             lines = list(answer)
         if wrong := [str(line["error"]) for line in lines if "error" in line]:
@@ -106,17 +106,17 @@ class SoftContainers:
             timer.cancel()
 
     def _kill(self, name: str) -> None:
-        with translated("kill an unhardened container"):
+        with translate_errors("kill an unhardened container"):
             self.engine.api.kill(name, signal="SIGKILL")
 
 
-def forget_image(engine: DockerApi, tag: str) -> None:
+def delete_image(engine: DockerApi, tag: str) -> None:
     """Delete an image; a missing one is fine."""
-    with translated("delete an image"), suppress(docker.errors.ImageNotFound):
+    with translate_errors("delete an image"), suppress(docker.errors.ImageNotFound):
         engine.api.remove_image(tag, force=True)
 
 
-def _soft(image: str, runtime: str, binds: Sequence[Bind]) -> dict[str, Any]:
+def _unhardened_options(image: str, runtime: str, binds: Sequence[Bind]) -> dict[str, Any]:
     mounts = [
         {"Type": "bind", "Source": str(bind.source), "Target": bind.target, "ReadOnly": bind.read_only}
         for bind in binds

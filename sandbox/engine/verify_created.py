@@ -17,13 +17,13 @@ _CAN_BE_EMPTY = (str, int, bool, list, dict)
 _Same = Callable[[Any, Any], bool]
 
 
-def verify_created(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -> tuple[str, ...]:
+def find_differences(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -> tuple[str, ...]:
     """List the fields of `GET /containers/{id}/json` that are not as requested or not safe; empty: all match."""
     config, host = inspected.get("Config") or {}, inspected.get("HostConfig") or {}
     wanted_host = requested["HostConfig"]
     wanted_config = {name: value for name, value in requested.items() if name != "HostConfig"}
-    wrong = [f"Config.{name}" for name in _differences(wanted_config, config, _CONFIG_RULES)]
-    wrong += [f"HostConfig.{name}" for name in _differences(wanted_host, host, _HOST_RULES)]
+    wrong = [f"Config.{name}" for name in _differing_fields(wanted_config, config, _CONFIG_RULES)]
+    wrong += [f"HostConfig.{name}" for name in _differing_fields(wanted_host, host, _HOST_RULES)]
     if inspected.get("Image") != requested["Image"]:
         wrong.append("Image")
     if not _same_mounts(wanted_host["Mounts"], inspected.get("Mounts")):
@@ -33,9 +33,9 @@ def verify_created(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -
     return tuple(wrong)
 
 
-def require_created(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -> None:
+def require_same_options(requested: Mapping[str, Any], inspected: Mapping[str, Any]) -> None:
     """Raises: `policy_violation`, with every field that is not as requested."""
-    wrong = verify_created(requested, inspected)
+    wrong = find_differences(requested, inspected)
     if wrong:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -46,18 +46,18 @@ def require_created(requested: Mapping[str, Any], inspected: Mapping[str, Any]) 
         )
 
 
-def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any], rules: Mapping[str, _Same]) -> list[str]:
+def _differing_fields(wanted: Mapping[str, Any], found: Mapping[str, Any], rules: Mapping[str, _Same]) -> list[str]:
     return [name for name, value in wanted.items() if not rules.get(name, _same)(value, found.get(name))]
 
 
 def _same(wanted: Any, found: Any) -> bool:
     """Equal, or both empty: the engine may answer null for an empty list, and an empty list for null."""
-    if _empty(wanted):
-        return _empty(found)
+    if _is_empty(wanted):
+        return _is_empty(found)
     return type(wanted) is type(found) and bool(wanted == found)
 
 
-def _empty(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or (not value and type(value) in _CAN_BE_EMPTY)
 
 
@@ -96,7 +96,7 @@ def _same_requested_mounts(wanted: list[dict[str, Any]], found: Any) -> bool:
 
 
 def _without_empty(mount: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in mount.items() if not _empty(value)}
+    return {name: value for name, value in mount.items() if not _is_empty(value)}
 
 
 def _same_mounts(wanted: list[dict[str, Any]], found: Any) -> bool:

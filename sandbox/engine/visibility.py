@@ -11,14 +11,14 @@ from pathlib import Path
 
 import docker.errors
 
-from sandbox.engine.container import is_unseen, remove
-from sandbox.engine.docker_api import DockerApi, translated
+from sandbox.engine.container import is_missing_mount_source, remove_container
+from sandbox.engine.docker_api import DockerApi, translate_errors
 
 _TARGET = "/mnt"
 
 
 @dataclass(frozen=True)
-class Guise:
+class ProbeContainer:
     """A container that only tests a mount: its name, any local image, and labels for the cleanup if this process is
     killed.
     """
@@ -28,24 +28,24 @@ class Guise:
     labels: dict[str, str]
 
 
-def sees(engine: DockerApi, folder: Path, guise: Guise) -> bool:
+def can_mount(engine: DockerApi, folder: Path, probe: ProbeContainer) -> bool:
     """Whether the engine can mount `folder`. Removes its container. Raises: the errors of the engine adapter."""
     mount = {"Type": "bind", "Source": str(folder), "Target": _TARGET, "ReadOnly": True}
     options = {
-        "Image": guise.image,
+        "Image": probe.image,
         "Cmd": ["true"],
-        "Labels": guise.labels,
+        "Labels": probe.labels,
         "NetworkDisabled": True,
         "HostConfig": {"NetworkMode": "none", "Mounts": [mount]},
     }
     try:
-        with translated("try a mount"):
+        with translate_errors("try a mount"):
             try:
-                engine.api.create_container_from_config(options, name=guise.name)  # type: ignore[no-untyped-call]  # stub
+                engine.api.create_container_from_config(options, name=probe.name)  # type: ignore[no-untyped-call]  # stub
             except docker.errors.APIError as error:
-                if is_unseen(error):
+                if is_missing_mount_source(error):
                     return False
                 raise
     finally:
-        remove(engine, guise.name)
+        remove_container(engine, probe.name)
     return True

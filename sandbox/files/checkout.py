@@ -48,14 +48,14 @@ def _write_all(base: bytes, files: Iterable[FileSpec], owner: tuple[int, int] | 
     made: set[bytes] = {b""}
     count = 0
     for path, mode, content in files:
-        _check_components(path)
+        _require_safe_components(path)
         try:
             _make_parents(base, os.path.dirname(path), made, owner)
             _write_one(base + b"/" + path, mode, content, owner)
         except (OSError, ValueError) as error:  # ValueError: a NUL in a link
             if isinstance(error, OSError) and error.errno not in _IMPOSSIBLE:
                 raise
-            raise _not_checked_out(path) from error
+            raise _checkout_error(path) from error
         count += 1
     return count
 
@@ -69,14 +69,14 @@ def _write_one(target: bytes, mode: str, content: bytes, owner: tuple[int, int] 
         _write_file(target, content, 0o755 if mode == "100755" else 0o644, owner)
 
 
-def _check_components(path: bytes) -> None:
+def _require_safe_components(path: bytes) -> None:
     """Our temporary names are refused too: no walk lists them, so such a file would seem deleted at once."""
     for name in path.split(b"/"):
         if name in {b"", b".", b".."} or is_dotgit(name) or name.startswith(RESERVED_PREFIX):
-            raise _not_checked_out(path)
+            raise _checkout_error(path)
 
 
-def _not_checked_out(path: bytes) -> SandboxError:
+def _checkout_error(path: bytes) -> SandboxError:
     return SandboxError(
         ErrorCode.UNSAFE_REPOSITORY, "The tree contains a name that must not be checked out", details=ascii(path)[:500]
     )
@@ -127,13 +127,13 @@ def remove_tree(root: Path) -> None:
     Raises: `internal` if something could not be deleted; the hint says what to do.
     """
     try:
-        _dismantle(root)
+        _remove_directory(root)
     except OSError as error:
         if os.path.lexists(root):
-            raise _stays(root, error) from error
+            raise _removal_error(root, error) from error
 
 
-def _stays(root: Path, error: OSError) -> SandboxError:
+def _removal_error(root: Path, error: OSError) -> SandboxError:
     return SandboxError(
         ErrorCode.INTERNAL,
         "A worktree could not be removed completely",
@@ -148,26 +148,26 @@ def empty_tree(root: Path) -> None:
     The caller must reset its mode and owner: the guest may have changed the mode. Raises: `internal`.
     """
     try:
-        _clear(root)
+        _remove_contents(root)
     except OSError as error:
-        raise _stays(root, error) from error
+        raise _removal_error(root, error) from error
 
 
-def _dismantle(root: Path) -> None:
-    _clear(root)
+def _remove_directory(root: Path) -> None:
+    _remove_contents(root)
     os.rmdir(root)
 
 
-def _clear(root: Path) -> None:
+def _remove_contents(root: Path) -> None:
     """Move each nested directory to the top before its parent is deleted: any depth works. (rmtree recurses.)"""
-    top = _opened(os.fsencode(root), None)
+    top = _open_directory(os.fsencode(root), None)
     try:
-        pending = _empty(top, top)
+        pending = _unlink_files(top, top)
         while pending:
             name = pending.pop()
-            folder = _opened(name, top)
+            folder = _open_directory(name, top)
             try:
-                pending += _empty(folder, top)
+                pending += _unlink_files(folder, top)
             finally:
                 os.close(folder)
             os.rmdir(name, dir_fd=top)
@@ -175,7 +175,7 @@ def _clear(root: Path) -> None:
         os.close(top)
 
 
-def _opened(name: bytes, above: int | None) -> int:
+def _open_directory(name: bytes, above: int | None) -> int:
     """Open a directory and make it accessible. All steps use a handle: a guest that outlived its controller may replace
     the name by a link, and chmod(2) would follow the link to any directory of the host.
     """
@@ -189,14 +189,14 @@ def _opened(name: bytes, above: int | None) -> int:
         os.close(handle)
 
 
-def _empty(folder: int, top: int) -> list[bytes]:
+def _unlink_files(folder: int, top: int) -> list[bytes]:
     """Unlink the files of a directory and move its directories to `top` under new names."""
     moved = []
     with os.scandir(folder) as entries:
         found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_directory in found:
         if is_directory:
-            os.close(_opened(name, folder))
+            os.close(_open_directory(name, folder))
             moved.append(b".sandbox-remove-" + secrets.token_hex(8).encode())
             os.rename(name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
         else:

@@ -14,13 +14,13 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from sandbox.files.disk_usage import DiskUse, taken_by
+from sandbox.files.disk_usage import DiskUse, disk_use_of
 
 _UID = re.compile(rb"^Uid:\t(\d+)\t", re.MULTILINE)
-_MOST = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some
+_MAX_FILES = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some
 
 
-def held_open(
+def measure_deleted_open(
     worktree: Path, mounted_at: PurePosixPath, devices: frozenset[int], proc: Path = Path("/proc")
 ) -> Iterator[DiskUse]:
     """Disk use of unlinked files that processes with this worktree at `mounted_at` have open or mapped. Yields one
@@ -29,22 +29,22 @@ def held_open(
     Only files on `devices` count: a tmpfs is memory. Files that we may not examine count as zero.
     """
     known: set[tuple[int, int]] = set()
-    for info in islice(_files_of_guests(worktree, mounted_at, proc), _MOST):
+    for info in islice(_stat_guest_files(worktree, mounted_at, proc), _MAX_FILES):
         key = info.st_dev, info.st_ino
         if stat.S_ISREG(info.st_mode) and not info.st_nlink and info.st_dev in devices and key not in known:
             known.add(key)
-            yield taken_by(info)
+            yield disk_use_of(info)
         else:
             yield DiskUse()
 
 
-def _files_of_guests(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[os.stat_result]:
+def _stat_guest_files(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[os.stat_result]:
     with suppress(OSError):  # the worktree was removed
-        for process in _guests(proc, worktree.stat(), mounted_at):
-            yield from _files_of(process)
+        for process in _find_guest_processes(proc, worktree.stat(), mounted_at):
+            yield from _stat_open_files(process)
 
 
-def _guests(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
+def _find_guest_processes(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
     """Check the uid first: no path is looked up in the roots of other users' processes. The owner of the directory in
     proc is not enough: for a process that is not dumpable it is root.
     """
@@ -52,16 +52,16 @@ def _guests(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> 
         if process.name.isdecimal():
             with suppress(OSError):  # the process has ended
                 uid = _UID.search((process / "status").read_bytes())
-                if uid is not None and int(uid[1]) == worktree.st_uid and _sees(process, worktree, mounted_at):
+                if uid is not None and int(uid[1]) == worktree.st_uid and _has_worktree(process, worktree, mounted_at):
                     yield process
 
 
-def _sees(process: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> bool:
+def _has_worktree(process: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> bool:
     there = os.lstat(process / "root" / mounted_at.relative_to("/"))
     return (there.st_dev, there.st_ino) == (worktree.st_dev, worktree.st_ino)
 
 
-def _files_of(process: Path) -> Iterator[os.stat_result]:
+def _stat_open_files(process: Path) -> Iterator[os.stat_result]:
     """Open and mapped files: a mapping keeps a file after its descriptor was closed."""
     for kind in ("fd", "map_files"):
         with suppress(OSError), os.scandir(process / kind) as names:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
-DEPTH = 128
+MAX_DEPTH = 128
 """Nested directories. No walk of ours goes deeper (`files.names.WalkLimits`)."""
 
 _BLOCK = 512  # the unit of st_blocks on Linux, independent of the file system's block size: stat(2)
@@ -37,7 +37,7 @@ class TooDeepError(Exception):
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeSpace:
     """Used and free space of a file system. `free_files`: None if the file system does not count files."""
 
     used_bytes: int
@@ -46,7 +46,7 @@ class Room:
     free_files: int | None
 
     @classmethod
-    def of(cls, folder: Path) -> Room:
+    def of(cls, folder: Path) -> FreeSpace:
         """Raises: OSError."""
         info = os.statvfs(folder)
         return cls(
@@ -57,28 +57,28 @@ class Room:
         )
 
 
-def measure(root: Path, since_ns: int = 0) -> Generator[DiskUse]:
+def measure_disk_use(root: Path, since_ns: int = 0) -> Generator[DiskUse]:
     """Disk use of each name below `root`, one by one. Close the iterator if you do not read it to the end.
 
     Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
     cannot be examined count as zero. Raises: `TooDeepError`.
     """
-    for info in _names(root):
-        yield taken_by(info) if info.st_ctime_ns >= since_ns else DiskUse()
+    for info in _walk_names(root):
+        yield disk_use_of(info) if info.st_ctime_ns >= since_ns else DiskUse()
 
 
-def taken_by(info: os.stat_result) -> DiskUse:
+def disk_use_of(info: os.stat_result) -> DiskUse:
     """Disk use of one name of a file: its share of the blocks. Pure."""
     names = 1 if stat.S_ISDIR(info.st_mode) else max(info.st_nlink, 1)
     return DiskUse(info.st_blocks * _BLOCK // names, 1)
 
 
-def _names(root: Path) -> Iterator[os.stat_result]:
+def _walk_names(root: Path) -> Iterator[os.stat_result]:
     """The stat of every name, depth first, through handles of the parent directories. A directory that is moved during
     the walk, and so found twice, is walked once.
     """
     entered: set[tuple[int, int]] = set()
-    with _Levels() as levels:
+    with _OpenDirectories() as levels:
         levels.enter(root)
         while levels.open:
             entry = levels.next_entry()
@@ -103,7 +103,7 @@ class _OpenDirectory(NamedTuple):
     handles: ExitStack
 
 
-class _Levels:
+class _OpenDirectories:
     """Open handles of the directories from the root to the current directory of a walk."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Levels:
 
     def enter(self, name: Path | str) -> None:
         """Go down into `name`. Raises: `TooDeepError`, OSError."""
-        if len(self.open) >= DEPTH:
+        if len(self.open) >= MAX_DEPTH:
             raise TooDeepError
         with ExitStack() as opening:
             fd = os.open(name, _FLAGS, dir_fd=self.open[-1].fd if self.open else None)

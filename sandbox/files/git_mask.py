@@ -24,7 +24,7 @@ def write_mask(root: Path, mask: bytes) -> None:
 
 def require_mask(root: Path, mask: bytes) -> None:
     """Raises: `unsafe_repository` unless `.git` is the regular file that we wrote, unchanged."""
-    if _read(root, len(mask) + 1) != mask:
+    if _read_mask(root, len(mask) + 1) != mask:
         raise SandboxError(
             ErrorCode.UNSAFE_REPOSITORY,
             "The worktree's .git file is not the one the sandbox wrote",
@@ -32,7 +32,7 @@ def require_mask(root: Path, mask: bytes) -> None:
         )
 
 
-def _read(root: Path, limit: int) -> bytes | None:
+def _read_mask(root: Path, limit: int) -> bytes | None:
     try:
         fd = os.open(root / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Lines:
+class LineRange:
     """Lines `first` to `last`, 1-based and inclusive. None: to the end."""
 
     first: int = 1
@@ -23,7 +23,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Window:
+class LineRangeContent:
     """For UTF-8 text: whole lines `first` to `last` (`last` < `first`: none). Else: the start of the file, no numbers.
 
     `sha256`, `size` and `total_lines` describe the whole file. `truncated`: the file has more than `content`. A line
@@ -39,64 +39,64 @@ class Window:
     truncated: bool
 
 
-def read_window(chunks: Iterable[bytes], lines: Lines, cap: int) -> Window:
+def read_line_range(chunks: Iterable[bytes], lines: LineRange, cap: int) -> LineRangeContent:
     """Read at most `cap` bytes of some lines. Memory: `cap` bytes and one chunk, for a file of any size.
 
     For a file that is not text, the content is the first `cap` bytes if all lines were requested, else empty.
     """
     scan = _Scan(lines, cap)
     for chunk in chunks:
-        scan.take(chunk)
-    return scan.window()
+        scan.feed(chunk)
+    return scan.result()
 
 
 class _Scan:
     """The state of the pass."""
 
-    def __init__(self, lines: Lines, cap: int) -> None:
+    def __init__(self, lines: LineRange, cap: int) -> None:
         self._lines, self._cap = lines, cap
         self._digest = hashlib.sha256()
         self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
         self._is_text = True
-        self._held = bytearray()  # at most one byte more than the cap, to detect that there was more
+        self._buffer = bytearray()  # at most one byte more than the cap, to detect that there was more
         self._size = self._newlines = 0
         self._tail = b""
 
-    def take(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes) -> None:
         """Process the next bytes of the file."""
         self._digest.update(chunk)
         self._size += len(chunk)
         self._is_text = self._is_text and self._decodes(chunk, final=False)
         newlines = chunk.count(b"\n")
         first, last = self._lines.first, self._lines.last
-        start = _after(chunk, first - 1 - self._newlines, newlines)
-        end = len(chunk) if last is None else _after(chunk, last - self._newlines, newlines)
-        self._held += chunk[start : min(end, start + self._cap + 1 - len(self._held))]
+        start = _offset_after_newlines(chunk, first - 1 - self._newlines, newlines)
+        end = len(chunk) if last is None else _offset_after_newlines(chunk, last - self._newlines, newlines)
+        self._buffer += chunk[start : min(end, start + self._cap + 1 - len(self._buffer))]
         self._newlines += newlines
         self._tail = chunk[-1:]
 
-    def window(self) -> Window:
+    def result(self) -> LineRangeContent:
         """The result, after all bytes were processed."""
         if not (self._is_text and self._decodes(b"", final=True)):
-            content = bytes(self._held[: self._cap]) if self._lines == Lines() else b""
-            return self._window(content, None, None, None)
+            content = bytes(self._buffer[: self._cap]) if self._lines == LineRange() else b""
+            return self._build_result(content, None, None, None)
         content = self._whole_lines()
         first = self._lines.first
         last = first - 1 + content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
         total = self._newlines + (self._tail not in {b"", b"\n"})
-        return self._window(content, first, last, total)
+        return self._build_result(content, first, last, total)
 
     def _whole_lines(self) -> bytes:
-        content = bytes(self._held)
+        content = bytes(self._buffer)
         if len(content) <= self._cap:
             return content
         content = content[: self._cap]
         ends = content.rfind(b"\n") + 1
         return content[:ends] if ends else content.decode("utf-8", errors="ignore").encode()
 
-    def _window(self, content: bytes, first: int | None, last: int | None, total: int | None) -> Window:
+    def _build_result(self, content: bytes, first: int | None, last: int | None, total: int | None) -> LineRangeContent:
         digest, truncated = f"sha256:{self._digest.hexdigest()}", len(content) < self._size
-        return Window(digest, self._size, content, first, last, total, truncated)
+        return LineRangeContent(digest, self._size, content, first, last, total, truncated)
 
     def _decodes(self, chunk: bytes, *, final: bool) -> bool:
         try:
@@ -106,7 +106,7 @@ class _Scan:
         return True
 
 
-def _after(chunk: bytes, wanted: int, newlines: int) -> int:
+def _offset_after_newlines(chunk: bytes, wanted: int, newlines: int) -> int:
     """Offset after the `wanted`-th newline of the chunk; the chunk's length if it has fewer newlines."""
     if wanted > newlines:
         return len(chunk)

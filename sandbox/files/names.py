@@ -23,7 +23,7 @@ class EntryKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class WalkEntry:
     """One name in a walk: its path in bytes, relative to the root, and its lstat. `times_ns`: mtime and ctime."""
 
     path: bytes
@@ -34,17 +34,17 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Limits:
+class WalkLimits:
     """The largest tree that a walk accepts."""
 
     entries: int = 500_000
     depth: int = 128
 
-    def too_many(self) -> SandboxError:
+    def too_many_error(self) -> SandboxError:
         """`quota_exceeded` for a tree with more names."""
         return SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {self.entries} entries", hint=_CLEAN)
 
-    def too_deep(self) -> SandboxError:
+    def too_deep_error(self) -> SandboxError:
         """`quota_exceeded` for deeper directories."""
         brief = f"The worktree is nested too deeply: more than {self.depth} directories"
         return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN)

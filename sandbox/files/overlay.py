@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import Entry, EntryKind, Limits, kind_of
+from sandbox.files.names import EntryKind, WalkEntry, WalkLimits, kind_of
 from sandbox.files.openat2 import openat2
 
 _MS_NOSUID, _MS_NODEV = 0x2, 0x4
@@ -39,7 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
-class Layers:
+class OverlayLayers:
     """Directories of one overlay. `upper` and `work` are on one file system. `merged` is the mount point."""
 
     lower: Path
@@ -49,17 +49,17 @@ class Layers:
 
 
 @dataclass
-class Upper:
+class UpperContents:
     """Contents of an upper directory. `hidden`: paths at which the lower content is hidden. `skipped`: directories that
     were not entered.
     """
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[WalkEntry] = field(default_factory=list)
     hidden: set[bytes] = field(default_factory=set)
     skipped: list[bytes] = field(default_factory=list)
 
 
-def mount_overlay(layers: Layers) -> None:
+def mount_overlay(layers: OverlayLayers) -> None:
     """Mount at `merged`, an existing directory. Raises: OSError as mount(2); EINVAL for an unusable path."""
     folders = (layers.lower, layers.upper, layers.work)
     if any(set(str(folder)) & set(',:\\"') for folder in folders):
@@ -74,7 +74,7 @@ def mount_overlay(layers: Layers) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def unmount(merged: Path) -> None:
+def unmount_overlay(merged: Path) -> None:
     """Unmount an overlay, if one is mounted. A process that still uses it keeps it until the process ends."""
     while is_mounted(merged):
         if _libc.umount2(os.fsencode(merged), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
@@ -96,7 +96,7 @@ def is_mounted(path: Path) -> bool:
 
 
 @contextmanager
-def mounted_probe(folder: Path) -> Iterator[Path]:
+def probe_mount(folder: Path) -> Iterator[Path]:
     """A directory inside a new mount below `folder`: only processes that see the mount see it. Raises: OSError."""
     with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as name:
         layers = _make_layers(Path(name))
@@ -105,10 +105,10 @@ def mounted_probe(folder: Path) -> Iterator[Path]:
             inside = Path(tempfile.mkdtemp(dir=layers.merged))
             yield inside
         finally:
-            unmount(layers.merged)
+            unmount_overlay(layers.merged)
 
 
-def why_not_overlay(folder: Path) -> str:
+def find_overlay_obstacle(folder: Path) -> str:
     """Why overlays do not work below `folder`; empty if they work. Tests a deletion and a replaced directory."""
     try:
         with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as name:
@@ -127,36 +127,38 @@ def _try_overlay(place: Path) -> str:
         (layers.merged / "folder").rmdir()
         (layers.merged / "folder").mkdir()
     finally:
-        unmount(layers.merged)
+        unmount_overlay(layers.merged)
     found = read_upper(layers.upper, lambda _: False)
     return "" if found.hidden == {b"file", b"folder"} else "deletions cannot be read from the upper directory"
 
 
-def _make_layers(place: Path) -> Layers:
-    layers = Layers(*(place / name for name in ("lower", "upper", "work", "merged")))
+def _make_layers(place: Path) -> OverlayLayers:
+    layers = OverlayLayers(*(place / name for name in ("lower", "upper", "work", "merged")))
     for path in (layers.lower, layers.upper, layers.work, layers.merged):
         path.mkdir()
     return layers
 
 
-def read_upper(upper: Path, skip: Callable[[bytes], bool], limits: Limits | None = None, start: bytes = b"") -> Upper:
+def read_upper(
+    upper: Path, skip: Callable[[bytes], bool], limits: WalkLimits | None = None, start: bytes = b""
+) -> UpperContents:
     """All names of an upper directory, or of `start` in it. Safe while a guest writes.
 
     `skip(path)`: whether not to enter a directory. Raises: `quota_exceeded` past the limits.
     """
-    limits = limits or Limits()
-    found = Upper()
+    limits = limits or WalkLimits()
+    found = UpperContents()
     root = os.open(upper, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         seen, pending = 0, [start]
         while pending:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:
-                raise limits.too_deep()
-            names = _list(root, folder, found, limits.entries - seen)
+                raise limits.too_deep_error()
+            names = _list_directory(root, folder, found, limits.entries - seen)
             seen += len(names)
             if seen > limits.entries:
-                raise limits.too_many()
+                raise limits.too_many_error()
             for path, is_entered in names:
                 if is_entered and skip(path):
                     found.skipped.append(path)
@@ -167,7 +169,7 @@ def read_upper(upper: Path, skip: Callable[[bytes], bool], limits: Limits | None
     return found
 
 
-def _list(root: int, folder: bytes, found: Upper, most: int) -> list[tuple[bytes, bool]]:
+def _list_directory(root: int, folder: bytes, found: UpperContents, most: int) -> list[tuple[bytes, bool]]:
     """Paths in one directory, each with whether to enter it; the classification is added to `found`.
 
     Reads at most one name more than `most`, so that refusing a huge directory is cheap.
@@ -175,19 +177,19 @@ def _list(root: int, folder: bytes, found: Upper, most: int) -> list[tuple[bytes
     try:
         fd = openat2(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # removed or replaced since it was listed, or its path is too long: report it as rejected
-        found.entries.append(Entry(folder, EntryKind.REJECTED, executable=False, size=0))
+        found.entries.append(WalkEntry(folder, EntryKind.REJECTED, executable=False, size=0))
         return []
     try:
         if folder and _is_opaque(fd):
             found.hidden.add(folder)
         with os.scandir(fd) as listed:
             names = sorted(os.fsencode(entry.name) for entry in islice(listed, most + 1))
-        return [_look(fd, folder, name, found) for name in names]
+        return [_classify_entry(fd, folder, name, found) for name in names]
     finally:
         os.close(fd)
 
 
-def _look(fd: int, folder: bytes, name: bytes, found: Upper) -> tuple[bytes, bool]:
+def _classify_entry(fd: int, folder: bytes, name: bytes, found: UpperContents) -> tuple[bytes, bool]:
     path = folder + b"/" + name if folder else name
     try:
         info = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -198,7 +200,7 @@ def _look(fd: int, folder: bytes, name: bytes, found: Upper) -> tuple[bytes, boo
     found.hidden.add(path)
     if not (stat.S_ISCHR(info.st_mode) and info.st_rdev == _WHITEOUT):
         executable = bool(info.st_mode & stat.S_IXUSR)
-        found.entries.append(Entry(path, kind_of(name, info.st_mode), executable, info.st_size))
+        found.entries.append(WalkEntry(path, kind_of(name, info.st_mode), executable, info.st_size))
     return path, False
 
 

@@ -45,10 +45,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def stamp_of(info: os.stat_result) -> bytes:
     """The stamp of one file."""
-    return _packed([_FIELDS(info)])
+    return _pack_stamps([_FIELDS(info)])
 
 
-def _packed(rows: Iterable[tuple[int, ...]]) -> bytes:
+def _pack_stamps(rows: Iterable[tuple[int, ...]]) -> bytes:
     rows = list(rows)
     try:
         return array("q", chain.from_iterable(rows)).tobytes()
@@ -62,24 +62,24 @@ def coarse_now_ns() -> int:
 
 
 @dataclass(frozen=True)
-class Horizon:
+class TrustedBefore:
     """A time limit: the stamp of a file with an older ctime is evidence."""
 
     before_ns: int
 
     @classmethod
-    def of(cls, looked_ns: int, guest_since_ns: int | None) -> Horizon:
+    def of(cls, read_at_ns: int, guest_since_ns: int | None) -> TrustedBefore:
         """`read_at_ns`: the clock before the files were read. Look up `guest_since_ns` after taking it."""
-        return cls(looked_ns if guest_since_ns is None else min(looked_ns, guest_since_ns))
+        return cls(read_at_ns if guest_since_ns is None else min(read_at_ns, guest_since_ns))
 
-    def has_passed(self, stamp: bytes) -> bool:
+    def is_evidence(self, stamp: bytes) -> bool:
         """Whether any later change of this file, by a present or future process, moves its ctime."""
-        ctime_ns = int.from_bytes(stamp[_CTIME], "little" if _LITTLE else "big", signed=True)
+        ctime_ns = int.from_bytes(stamp[_CTIME], "little" if _IS_LITTLE_ENDIAN else "big", signed=True)
         grain_ns = _TICK_NS if ctime_ns % _SECOND_NS else 2 * _SECOND_NS
         return ctime_ns + grain_ns < self.before_ns
 
 
-_LITTLE = array("q", [1]).tobytes()[0] == 1
+_IS_LITTLE_ENDIAN = array("q", [1]).tobytes()[0] == 1
 
 
 def keeps_times(folder: Path) -> bool:
@@ -91,7 +91,7 @@ def keeps_times(folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownDirectory:
     """Files of one directory: their names, joined by NUL, in text order, and their stamps in the same order."""
 
     names: bytes
@@ -118,7 +118,7 @@ def split_stamps(stamps: bytes) -> Iterator[bytes]:
 
 
 @dataclass
-class Familiar:
+class KnownFiles:
     """Files that a walk leaves out if their stamps have not changed.
 
     After the walk: `unchanged_folders` are directories that contain exactly their known files, all unchanged.
@@ -126,42 +126,42 @@ class Familiar:
     known directories.
     """
 
-    folders: Mapping[bytes, Known]
-    whole: set[bytes] = field(default_factory=set)
-    parts: set[bytes] = field(default_factory=set)
-    changed: dict[bytes, bytes] = field(default_factory=dict)
+    folders: Mapping[bytes, KnownDirectory]
+    unchanged_folders: set[bytes] = field(default_factory=set)
+    unchanged_files: set[bytes] = field(default_factory=set)
+    new_stamps: dict[bytes, bytes] = field(default_factory=dict)
 
-    def news(self, folder: bytes, listed: Sequence[os.DirEntry[str]]) -> Sequence[os.DirEntry[str]]:
+    def select_unknown(self, folder: bytes, listed: Sequence[os.DirEntry[str]]) -> Sequence[os.DirEntry[str]]:
         """The entries of a directory that are not known files. `listed`: all entries, in text order, handle open."""
         known = self.folders.get(folder)
         if known is None:
             return listed
         try:
-            leaves, others = _parted(listed)
-            stamps = _packed([_FIELDS(entry.stat(follow_symlinks=False)) for entry in leaves])
+            leaves, others = _split_directories(listed)
+            stamps = _pack_stamps([_FIELDS(entry.stat(follow_symlinks=False)) for entry in leaves])
         except OSError:  # a name was removed meanwhile
             return listed
         if stamps == known.stamps and join_names([entry.name for entry in leaves]) == known.names:
-            self.whole.add(folder)
+            self.unchanged_folders.add(folder)
             return others
-        return self._unknown(folder, known, zip(leaves, split_stamps(stamps), strict=True)) + others
+        return self._select_changed(folder, known, zip(leaves, split_stamps(stamps), strict=True)) + others
 
-    def _unknown(
-        self, folder: bytes, known: Known, leaves: Iterable[tuple[os.DirEntry[str], bytes]]
+    def _select_changed(
+        self, folder: bytes, known: KnownDirectory, leaves: Iterable[tuple[os.DirEntry[str], bytes]]
     ) -> list[os.DirEntry[str]]:
         before, prefix = known.by_name(), folder + b"/" if folder else b""
         news = []
         for entry, stamp in leaves:
             path = prefix + os.fsencode(entry.name)
             if before.get(entry.name) == stamp:
-                self.parts.add(path)
+                self.unchanged_files.add(path)
             else:
-                self.changed[path] = stamp
+                self.new_stamps[path] = stamp
                 news.append(entry)
         return news
 
 
-def _parted(listed: Sequence[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+def _split_directories(listed: Sequence[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
     """Split entries into files and links, and directories."""
     folders = [entry for entry in listed if entry.is_dir(follow_symlinks=False)]
     if not folders:

@@ -19,11 +19,11 @@ from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
-from sandbox.errors import ErrorCode, SandboxError, shortage
-from sandbox.files.names import Entry, EntryKind, Limits, kind_of
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
+from sandbox.files.names import EntryKind, WalkEntry, WalkLimits, kind_of
 from sandbox.files.openat2 import openat2
-from sandbox.files.stamps import Familiar
-from sandbox.policy.paths import LISTED, RepoPath, path_bytes, refusal, show_path
+from sandbox.files.stamps import KnownFiles
+from sandbox.policy.paths import LISTED_PATH_HINT, RepoPath, path_bytes, refused_path_error, show_path
 from sandbox.policy.writes import RESERVED_PREFIX
 
 READ_CAP = 10 * 1024**2
@@ -73,23 +73,23 @@ class WorktreeFiles:
 
     def read_with_stat(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, os.stat_result]:
         """Content, and the stat of the same inode before it was read."""
-        with _translated(path), self._regular(path_bytes(path)) as (fd, info):
-            return b"".join(_chunks(fd, cap, path)), info
+        with _translate_errors(path), self._open_regular(path_bytes(path)) as (fd, info):
+            return b"".join(_read_chunks(fd, cap, path)), info
 
     def stream(self, path: RepoPath, cap: int = STREAM_CAP) -> Generator[bytes, None, None]:
         """A regular file in chunks, all from one descriptor. Close the generator if you do not read it to the end.
         Raises: as `read`, at the first chunk, or later if the file grows past `cap`.
         """
-        with _translated(path), self._regular(path_bytes(path)) as (fd, _):
-            yield from _chunks(fd, cap, path)
+        with _translate_errors(path), self._open_regular(path_bytes(path)) as (fd, _):
+            yield from _read_chunks(fd, cap, path)
 
-    def link_target(self, path: bytes) -> bytes:
+    def read_link(self, path: bytes) -> bytes:
         """Target text of a symlink. The link is not followed."""
-        return self.link_with_stat(path)[0]
+        return self.read_link_with_stat(path)[0]
 
-    def link_with_stat(self, path: bytes) -> tuple[bytes, os.stat_result]:
+    def read_link_with_stat(self, path: bytes) -> tuple[bytes, os.stat_result]:
         """Target text of a symlink, and the stat of the same inode."""
-        with _translated(show_path(path)):
+        with _translate_errors(show_path(path)):
             handle = openat2(self._fd, path, os.O_PATH | os.O_NOFOLLOW)
             try:
                 return os.fsencode(os.readlink(b"", dir_fd=handle)), os.fstat(handle)
@@ -98,7 +98,7 @@ class WorktreeFiles:
 
     def require_directory(self, path: RepoPath) -> None:
         """Raises: `not_found`, `unsafe_path` unless this is a directory on a path without links."""
-        with _translated(path), self._directory(path_bytes(path), create=False, owner=None):
+        with _translate_errors(path), self._open_directory(path_bytes(path), create=False, owner=None):
             pass
 
     def exists(self, path: RepoPath) -> bool:
@@ -108,7 +108,7 @@ class WorktreeFiles:
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ENOTDIR}:
                 return False
-            raise _refused(path, error) from error
+            raise _access_error(path, error) from error
         return True
 
     def kind(self, path: RepoPath) -> EntryKind | None:
@@ -119,7 +119,7 @@ class WorktreeFiles:
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ENOTDIR}:
                 return None
-            raise _refused(path, error) from error
+            raise _access_error(path, error) from error
         try:
             return kind_of(os.path.basename(raw), os.fstat(handle).st_mode)
         finally:
@@ -132,7 +132,7 @@ class WorktreeFiles:
         *,
         executable: bool,
         owner: tuple[int, int] | None,
-        over_link: bool = False,
+        replace_link: bool = False,
     ) -> None:
         """Create or replace a regular file, durably. Missing directories are created.
 
@@ -140,23 +140,25 @@ class WorktreeFiles:
         replaced, never written through. A hard link of another owner's file is refused.
         """
         mode = 0o755 if executable else 0o644
-        self._publish(path, lambda folder, name: _write_new(folder, name, content, mode, owner), owner, links=over_link)
+        self._publish(
+            path, lambda folder, name: _create_file(folder, name, content, mode, owner), owner, links=replace_link
+        )
 
     def write_link(self, path: RepoPath, target: bytes, *, owner: tuple[int, int] | None) -> None:
         """Create a symlink, or replace a regular file or link by one. Missing directories are created.
 
         The caller decides which targets are allowed; this module never follows them.
         """
-        self._publish(path, lambda folder, name: _link_new(folder, name, target, owner), owner, links=True)
+        self._publish(path, lambda folder, name: _create_link(folder, name, target, owner), owner, links=True)
 
     def _publish(
         self, path: RepoPath, make: Callable[[int, bytes], None], owner: tuple[int, int] | None, *, links: bool
     ) -> None:
         parent, name = os.path.split(path_bytes(path))
-        with _translated(path), self._directory(parent, create=True, owner=owner) as folder:
-            info = _regular_or_absent(folder, name, path, links=links)
+        with _translate_errors(path), self._open_directory(parent, create=True, owner=owner) as folder:
+            info = _stat_regular_or_absent(folder, name, path, links=links)
             if info is not None:
-                self._require_ours(info, path)
+                self._require_own_file(info, path)
             temporary = RESERVED_PREFIX + secrets.token_hex(8).encode()
             try:
                 make(folder, temporary)
@@ -171,22 +173,22 @@ class WorktreeFiles:
         """Delete a regular file, or with `link` the link itself, and then its parent directories that are empty."""
         raw = path_bytes(path)
         parent, name = os.path.split(raw)
-        with _translated(path):
-            with self._directory(parent, create=False, owner=None) as folder:
-                _regular_or_absent(folder, name, path, links=link)
+        with _translate_errors(path):
+            with self._open_directory(parent, create=False, owner=None) as folder:
+                _stat_regular_or_absent(folder, name, path, links=link)
                 os.unlink(name, dir_fd=folder)
                 os.fsync(folder)
             self._remove_empty(parent)
 
-    def drop_temporary(self, path: bytes) -> bool:
+    def remove_temporary(self, path: bytes) -> bool:
         """Delete a temporary file that a killed `write` left, also if the guest made it. Returns whether it existed.
 
         Raises: `unsafe_path` for any other name.
         """
         parent, name = os.path.split(path)
         if not name.startswith(RESERVED_PREFIX):
-            raise refusal(show_path(path), "name", "it is not one of our temporary names", "")
-        with _translated(show_path(path)), self._directory(parent, create=False, owner=None) as folder:
+            raise refused_path_error(show_path(path), "name", "it is not one of our temporary names", "")
+        with _translate_errors(show_path(path)), self._open_directory(parent, create=False, owner=None) as folder:
             try:
                 os.unlink(name, dir_fd=folder)
             except (FileNotFoundError, IsADirectoryError):
@@ -194,46 +196,46 @@ class WorktreeFiles:
             return True
 
     def walk(
-        self, skip: Callable[[bytes], bool], limits: Limits | None = None, familiar: Familiar | None = None
-    ) -> Iterator[Entry]:
+        self, skip: Callable[[bytes], bool], limits: WalkLimits | None = None, known: KnownFiles | None = None
+    ) -> Iterator[WalkEntry]:
         """Every name below the root, depth first, sorted. `skip(path)` prunes a directory. `known` files are left out.
 
         Names that git or a file system treats as `.git`, special files and unreadable directories are returned as
         rejected. Raises: `quota_exceeded` past the limits.
         """
-        limits = limits or Limits()
+        limits = limits or WalkLimits()
         seen = 0
         pending = [b""]
         while pending:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:
-                raise limits.too_deep()
-            count, listed = self._list(folder, limits.entries - seen, familiar)
+                raise limits.too_deep_error()
+            count, listed = self._list_directory(folder, limits.entries - seen, known)
             seen += count
             if seen > limits.entries:
-                raise limits.too_many()
+                raise limits.too_many_error()
             for entry in listed:
                 if entry.kind is not EntryKind.DIRECTORY:
                     yield entry
                 elif not skip(entry.path):
                     pending.append(entry.path)
 
-    def _list(self, folder: bytes, most: int, familiar: Familiar | None) -> tuple[int, list[Entry]]:
+    def _list_directory(self, folder: bytes, most: int, known: KnownFiles | None) -> tuple[int, list[WalkEntry]]:
         """Number of names in a directory (counted up to `most` + 1, which is enough to refuse), and sorted entries."""
         try:
             fd = openat2(self._fd, folder or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:  # removed, replaced by a link, or made unreadable since it was listed
-            return 1, [Entry(folder, EntryKind.REJECTED, executable=False, size=0)]
+            return 1, [WalkEntry(folder, EntryKind.REJECTED, executable=False, size=0)]
         try:
             with os.scandir(fd) as found:
                 listed: Sequence[os.DirEntry[str]] = sorted(islice(found, most + 1), key=_name)
-            unknown = familiar.news(folder, listed) if familiar and len(listed) <= most else listed
+            unknown = known.select_unknown(folder, listed) if known and len(listed) <= most else listed
             names = sorted(os.fsencode(entry.name) for entry in unknown)
             return len(listed), [e for e in (self._entry(fd, folder, name) for name in names) if e is not None]
         finally:
             os.close(fd)
 
-    def _entry(self, folder_fd: int, folder: bytes, name: bytes) -> Entry | None:
+    def _entry(self, folder_fd: int, folder: bytes, name: bytes) -> WalkEntry | None:
         path = folder + b"/" + name if folder else name
         try:
             info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
@@ -241,7 +243,7 @@ class WorktreeFiles:
             return None  # removed meanwhile
         kind = EntryKind.REJECTED if self._is_foreign(info) else kind_of(name, info.st_mode)
         times_ns = (info.st_mtime_ns, info.st_ctime_ns)
-        return Entry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size, times_ns)
+        return WalkEntry(path, kind, bool(info.st_mode & stat.S_IXUSR), info.st_size, times_ns)
 
     def _is_foreign(self, info: os.stat_result) -> bool:
         """Whether this is a hard link of a file from outside the tree. On a host without protected_hardlinks (sysctl) a
@@ -249,18 +251,20 @@ class WorktreeFiles:
         """
         return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and info.st_uid != self._owner
 
-    def _require_ours(self, info: os.stat_result, path: str) -> None:
+    def _require_own_file(self, info: os.stat_result, path: str) -> None:
         if self._is_foreign(info):
-            raise refusal(path, "hard-link", "it is a hard link of a file that is not the task's", _LINK_HINT)
+            raise refused_path_error(
+                path, "hard-link", "it is a hard link of a file that is not the task's", _LINK_HINT
+            )
 
     @contextmanager
-    def _regular(self, path: bytes) -> Iterator[tuple[int, os.stat_result]]:
+    def _open_regular(self, path: bytes) -> Iterator[tuple[int, os.stat_result]]:
         handle = openat2(self._fd, path, os.O_PATH | os.O_NOFOLLOW)
         try:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode):
-                raise _not_regular(show_path(path))
-            self._require_ours(info, show_path(path))
+                raise _not_regular_error(show_path(path))
+            self._require_own_file(info, show_path(path))
             fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
             os.close(handle)
@@ -270,7 +274,7 @@ class WorktreeFiles:
             os.close(fd)
 
     @contextmanager
-    def _directory(self, path: bytes, *, create: bool, owner: tuple[int, int] | None) -> Iterator[int]:
+    def _open_directory(self, path: bytes, *, create: bool, owner: tuple[int, int] | None) -> Iterator[int]:
         flags = os.O_RDONLY | os.O_DIRECTORY  # no O_NOFOLLOW: with it a link gives ENOTDIR, which means absent here
         if create and path:
             self._make_directories(path, owner)
@@ -297,7 +301,7 @@ class WorktreeFiles:
         while folder:
             above, name = os.path.split(folder)
             try:
-                with self._directory(above, create=False, owner=None) as fd:
+                with self._open_directory(above, create=False, owner=None) as fd:
                     os.rmdir(name, dir_fd=fd)
             except OSError:
                 return
@@ -309,18 +313,18 @@ def sha256_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _chunks(fd: int, cap: int, path: str) -> Iterator[bytes]:
+def _read_chunks(fd: int, cap: int, path: str) -> Iterator[bytes]:
     if os.fstat(fd).st_size > cap:  # a guest can create a huge sparse file for free
-        raise _too_large(path, cap)
+        raise _too_large_error(path, cap)
     total = 0
     while chunk := os.read(fd, _CHUNK):
         total += len(chunk)
         if total > cap:
-            raise _too_large(path, cap)
+            raise _too_large_error(path, cap)
         yield chunk
 
 
-def _too_large(path: str, cap: int) -> SandboxError:
+def _too_large_error(path: str, cap: int) -> SandboxError:
     return SandboxError(
         ErrorCode.QUOTA_EXCEEDED,
         f"{path} is larger than the limit of {cap} bytes",
@@ -328,7 +332,7 @@ def _too_large(path: str, cap: int) -> SandboxError:
     )
 
 
-def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+def _create_file(folder: int, name: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb", closefd=False) as stream:
@@ -341,49 +345,49 @@ def _write_new(folder: int, name: bytes, content: bytes, mode: int, owner: tuple
         os.close(fd)
 
 
-def _link_new(folder: int, name: bytes, target: bytes, owner: tuple[int, int] | None) -> None:
+def _create_link(folder: int, name: bytes, target: bytes, owner: tuple[int, int] | None) -> None:
     os.symlink(target, name, dir_fd=folder)
     if owner is not None:
         os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
 
-def _regular_or_absent(folder: int, name: bytes, path: str, *, links: bool = False) -> os.stat_result | None:
+def _stat_regular_or_absent(folder: int, name: bytes, path: str, *, links: bool = False) -> os.stat_result | None:
     """Stat of a regular file, or with `links` of a link; None if the name does not exist."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(info.st_mode) and not (links and stat.S_ISLNK(info.st_mode)):
-        raise _not_regular(path)
+        raise _not_regular_error(path)
     return info
 
 
-def _not_regular(path: str) -> SandboxError:
-    return refusal(path, "regular", "not a regular file")
+def _not_regular_error(path: str) -> SandboxError:
+    return refused_path_error(path, "regular", "not a regular file")
 
 
 @contextmanager
-def _translated(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _access_error(path, error) from error
 
 
-def _refused(path: str, error: OSError) -> SandboxError:
+def _access_error(path: str, error: OSError) -> SandboxError:
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
         return SandboxError(
             ErrorCode.NOT_FOUND,
             f"There is no file {path}",
-            hint=LISTED,
+            hint=LISTED_PATH_HINT,
         )
     if error.errno == errno.ENAMETOOLONG:  # each name fits but not the whole path: the guest nested it step by step
-        return refusal(path, "length", "it is longer than the kernel allows")
+        return refused_path_error(path, "length", "it is longer than the kernel allows")
     if error.errno in {errno.ELOOP, errno.EXDEV, errno.ENXIO, errno.EISDIR}:
-        return refusal(path, "link", "it leads through a link or to another file system")
+        return refused_path_error(path, "link", "it leads through a link or to another file system")
     if error.errno == errno.EAGAIN:
         return SandboxError(ErrorCode.CONFLICT, f"{path} has a lease, or changed repeatedly", hint="Try again.")
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return refusal(path, "mode", "it cannot be accessed")
+        return refused_path_error(path, "mode", "it cannot be accessed")
     defect = SandboxError(ErrorCode.INTERNAL, f"Cannot access {path}", details=error.strerror or str(error))
-    return shortage(error) or defect
+    return translate_shortage(error) or defect

@@ -16,7 +16,7 @@ from typing import Any
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 
-class _Until(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """Reads from a socket until a deadline. Raises: `TimeoutError`."""
 
     def __init__(self, received: io.BufferedReader, sock: socket.socket, deadline: float) -> None:
@@ -38,22 +38,25 @@ class _Until(io.RawIOBase):
         super().close()
 
 
-class _Answer(http.client.HTTPResponse):
+class _DeadlineResponse(http.client.HTTPResponse):
     """Uses the socket's timeout, as set when the request was sent, for the whole answer."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         if (timeout_s := sock.gettimeout()) is not None:
-            self.fp = io.BufferedReader(_Until(self.fp, sock, time.monotonic() + timeout_s))
+            self.fp = io.BufferedReader(_DeadlineReader(self.fp, sock, time.monotonic() + timeout_s))
 
 
-class _Http(HTTPConnection):
-    response_class = _Answer
+class _DeadlineHttpConnection(HTTPConnection):
+    response_class = _DeadlineResponse
 
 
-class _Https(HTTPSConnection):
-    response_class = _Answer
+class _DeadlineHttpsConnection(HTTPSConnection):
+    response_class = _DeadlineResponse
 
 
-CONNECTIONS: Mapping[str, type[HTTPConnection]] = {"http": _Http, "https": _Https}
+CONNECTION_CLASSES: Mapping[str, type[HTTPConnection]] = {
+    "http": _DeadlineHttpConnection,
+    "https": _DeadlineHttpsConnection,
+}
 """Connection classes by the scheme of their pool."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 BREAK = "\u200b"
 """Zero-width space: invisible; it ends every reference, word and URL."""
@@ -28,7 +28,7 @@ _LINE_CHARS = 2000
 
 # Unicode's default-ignorable characters that `neutral` keeps: they are invisible in text. The variation selectors
 # among them only change how an emoji looks.
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff]"
 )
@@ -39,7 +39,7 @@ _CLOSING = re.compile(
     rf"{_CLOSING_WORD}(?=(?:\s++:?+\s*+|:\s*+)(?:issues?\s++)?{_REFERENCE})",
     re.IGNORECASE,
 )
-_SKIPPING = re.compile(
+_SKIP_CI = re.compile(
     r"\[(?=\s*(?:skip|no|ci|actions|azp?|azurepipelines|circle|travis)\b[^\]\n]{0,30}\])|\*\*\*(?=NO_CI)|\bskip(?=-checks)",
     re.IGNORECASE,
 )
@@ -54,7 +54,7 @@ _TRIGGER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 # URLs and possible commit ids become code spans, not broken text, so that readers can copy them.
-_COPIED = re.compile(
+_COPYABLE = re.compile(
     r"((?:\b[a-z][a-z0-9+.-]{0,30}://|\bwww\.|\bmailto:)\S+|(?<![0-9a-f])[0-9a-f]{7,64}(?![0-9a-f]))", re.IGNORECASE
 )
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~#^{}]")
@@ -64,42 +64,42 @@ _LINE_START = re.compile(r"^([ ]*)([-+=:;]|[0-9]{1,9}(?=[.)]))", re.MULTILINE)
 
 def clean(text: str) -> str:
     """Remove or spell out terminal sequences, control and invisible characters; expand tabs."""
-    return _UNSEEN.sub("", neutral(text)).expandtabs(4)
+    return _INVISIBLE.sub("", neutralise(text)).expandtabs(4)
 
 
-def broken(text: str) -> str:
+def break_references(text: str) -> str:
     """Break references, mentions, URLs, emoji and commands in clean text. The result is not Markdown yet."""
-    return _disarmed(_TRIGGER.sub(_with_break, text))
+    return _break_commands(_TRIGGER.sub(_with_break, text))
 
 
-def prose(text: str) -> str:
+def as_prose(text: str) -> str:
     """Inline Markdown that shows the text. Line breaks are kept; URLs and commit ids become code spans."""
-    pieces = _COPIED.split(clean(text))
-    return joined([code(piece) if n % 2 else _escaped(piece) for n, piece in enumerate(pieces)])
+    pieces = _COPYABLE.split(clean(text))
+    return join_inline([as_code(piece) if n % 2 else _escape_markdown(piece) for n, piece in enumerate(pieces)])
 
 
-def code(text: str, most: int = _LINE_CHARS) -> str:
+def as_code(text: str, max_chars: int = _LINE_CHARS) -> str:
     """A code span of one line, with at most `most` characters of the text."""
-    seen = clean(text[: 4 * most]).replace("\n", "\N{SYMBOL FOR NEWLINE}")
-    line = _disarmed(clipped(seen, most)) or " "
+    seen = clean(text[: 4 * max_chars]).replace("\n", "\N{SYMBOL FOR NEWLINE}")
+    line = _break_commands(clip_line(seen, max_chars)) or " "
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     pad = " " if line.strip() and (line[0] in "` " or line[-1] in "` ") else ""
     return f"{fence}{pad}{line}{pad}{fence}"
 
 
-def verbatim(text: str, most: int) -> str:
+def as_code_block(text: str, max_chars: int) -> str:
     """A quoted code block of about `most` characters; empty for empty text.
 
     Indented, so that there is no fence to close. Quoted, so that no line of the text starts a line of the source.
     """
-    lines = _disarmed(clean(text)).strip("\n").split("\n")
-    rows = [f">     {clipped(line, _LINE_CHARS)}".rstrip() for line in lines]
-    kept = fitting(rows, most)
+    lines = _break_commands(clean(text)).strip("\n").split("\n")
+    rows = [f">     {clip_line(line, _LINE_CHARS)}".rstrip() for line in lines]
+    kept = count_fitting(rows, max_chars)
     left = [f">     … and {len(rows) - kept} more"] if kept < len(rows) else []
     return "\n".join([*rows[:kept], *left]) if text.strip() else ""
 
 
-def joined(pieces: list[str]) -> str:
+def join_inline(pieces: list[str]) -> str:
     """Join inline Markdown. Adjacent code spans are separated, else their backticks would be one run."""
     whole = ""
     for piece in pieces:
@@ -107,32 +107,32 @@ def joined(pieces: list[str]) -> str:
     return whole
 
 
-def clipped(text: str, most: int) -> str:
+def clip_line(text: str, max_chars: int) -> str:
     """Cut the text to `most` characters, ending in an ellipsis if it was longer."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
-def fitting(rows: list[str], most: int) -> int:
+def count_fitting(rows: list[str], max_chars: int) -> int:
     """The number of lines, from the first, that fit into `most` characters."""
     size = 0
     for number, row in enumerate(rows):
         size += len(row) + 1
-        if size > most:
+        if size > max_chars:
             return number
     return len(rows)
 
 
-def _disarmed(text: str) -> str:
+def _break_commands(text: str) -> str:
     """Break the commands that forges also obey inside code."""
-    return _SKIPPING.sub(_with_break, _CLOSING.sub(_with_break, text))
+    return _SKIP_CI.sub(_with_break, _CLOSING.sub(_with_break, text))
 
 
 def _with_break(match: re.Match[str]) -> str:
     return match[0] + BREAK
 
 
-def _escaped(text: str) -> str:
-    shown = _MARKUP.sub(r"\\\g<0>", broken(text))
+def _escape_markdown(text: str) -> str:
+    shown = _MARKUP.sub(r"\\\g<0>", break_references(text))
     shown = _LINE_START.sub(lambda m: m[1] + (m[2] + "\\" if m[2].isdigit() else "\\" + m[2]), shown)
     # GitHub pairs dollar signs after parsing Markdown, GitLab before: so each one becomes an entity of its own.
     return shown.replace("$", "<span>&dollar;</span>")

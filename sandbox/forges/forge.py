@@ -24,11 +24,11 @@ CONNECT_TIMEOUT_S = 10.0
 """Limit for connecting, TLS included. Reached: `timeout`."""
 
 MAX_ANSWER_BYTES = 32 * 1024**2
-MOST_PAGES = 20
+MAX_PAGES = 20
 """Pages have 100 items. A longer list is refused (`forge_error`), never cut."""
 
 EXCERPT_BYTES = 4096
-MOST_EXCERPTS = 5
+MAX_EXCERPTS = 5
 
 _URL = r"^https?://[!-~]{1,2000}$"
 WebUrl = Annotated[str, StringConstraints(pattern=_URL)]
@@ -63,7 +63,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Found:
+class PullWithText:
     """A pull request with its title and body, which users may have edited."""
 
     pull: PullRequest
@@ -74,16 +74,16 @@ class Found:
 class Forge(Protocol):
     """One project on a forge."""
 
-    def find(self, head: str) -> Found | None:
+    def find(self, head: str) -> PullWithText | None:
         """Find the pull request for a branch of this project: the open one, else the newest. Forks are excluded."""
 
-    def open(self, proposal: Proposal) -> Found:
+    def open(self, proposal: Proposal) -> PullWithText:
         """Open a pull request. Call `find` first; if one was opened meanwhile, that one is returned.
 
         Never retried. Raises: `conflict` when the branches do not differ, `not_found` for an unknown branch.
         """
 
-    def describe(self, number: int, body: str) -> None:
+    def replace_body(self, number: int, body: str) -> None:
         """Replace the body."""
 
     def make_ready(self, number: int) -> None:
@@ -96,7 +96,7 @@ class Forge(Protocol):
     def unseen(self) -> str:
         """What the last call of `checks` could not see, in words for users. Empty: it saw everything."""
 
-    def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
+    def add_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
         """The same checks; the first `MOST_EXCERPTS` failed ones get the end of their log if the forge offers it."""
 
     def close(self) -> None:

@@ -8,26 +8,26 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
-from sandbox.forges.responses import Theirs, parsed, unusable, word
+from sandbox.forges.forge import EXCERPT_BYTES, PullWithText, WebUrl, web_url
+from sandbox.forges.responses import ForgeResponse, invalid_response, parse_response, short_line
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 _PASS = frozenset({"success", "neutral", "skipped"})
 _FAIL = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
 
 
-class _Repo(Theirs):
+class _Repo(ForgeResponse):
     full_name: str
 
 
-class _Branch(Theirs):
+class _Branch(ForgeResponse):
     ref: str
     sha: ObjectId
     repo: _Repo | None  # None: the fork is gone
 
 
-class Pull(Theirs):
+class Pull(ForgeResponse):
     number: PositiveInt
     node_id: str = ""
     html_url: WebUrl
@@ -40,7 +40,7 @@ class Pull(Theirs):
     base: _Branch
 
 
-class _CheckRun(Theirs):
+class _GitHubCheckRun(ForgeResponse):
     """A check run, or a job of Actions, which has the same fields."""
 
     id: int
@@ -51,15 +51,15 @@ class _CheckRun(Theirs):
     details_url: str | None = None
 
 
-class _CheckRuns(Theirs):
-    check_runs: tuple[_CheckRun, ...]
+class _GitHubCheckRuns(ForgeResponse):
+    check_runs: tuple[_GitHubCheckRun, ...]
 
 
-class _Jobs(Theirs):
-    jobs: tuple[_CheckRun, ...]
+class _Jobs(ForgeResponse):
+    jobs: tuple[_GitHubCheckRun, ...]
 
 
-class WorkflowRun(Theirs):
+class WorkflowRun(ForgeResponse):
     """A run of a workflow. A run that cannot start has no jobs."""
 
     id: int
@@ -72,65 +72,65 @@ class WorkflowRun(Theirs):
     html_url: str | None = None
 
 
-class _WorkflowRuns(Theirs):
+class _WorkflowRuns(ForgeResponse):
     workflow_runs: tuple[WorkflowRun, ...]
 
 
-class _Readied(Theirs):
+class _ReadyPull(ForgeResponse):
     """GraphQL: the pull request after it was marked as ready."""
 
     is_draft: bool = Field(alias="isDraft")
 
 
-class Readying(Theirs):
+class ReadyMutation(ForgeResponse):
     """`pull_request`: None if there was no change."""
 
-    pull_request: _Readied | None = Field(alias="pullRequest", default=None)
+    pull_request: _ReadyPull | None = Field(alias="pullRequest", default=None)
 
 
-class _CommitStatus(Theirs):
+class _CommitStatus(ForgeResponse):
     context: str
     state: str
     target_url: str | None = None
 
 
-class _Combined(Theirs):
+class _Combined(ForgeResponse):
     statuses: tuple[_CommitStatus, ...]
 
 
 def pulls_of(answer: Any) -> tuple[Pull, ...]:
     """A list of pull requests."""
     if not isinstance(answer, list):
-        raise unusable("expected a list")
-    return tuple(parsed(Pull, item) for item in answer)
+        raise invalid_response("expected a list")
+    return tuple(parse_response(Pull, item) for item in answer)
 
 
-def runs_of(answer: Any) -> tuple[_CheckRun, ...]:
+def runs_of(answer: Any) -> tuple[_GitHubCheckRun, ...]:
     """The check runs of a page."""
-    return parsed(_CheckRuns, answer).check_runs
+    return parse_response(_GitHubCheckRuns, answer).check_runs
 
 
-def jobs_of(answer: Any) -> tuple[_CheckRun, ...]:
+def jobs_of(answer: Any) -> tuple[_GitHubCheckRun, ...]:
     """The jobs of a page."""
-    return parsed(_Jobs, answer).jobs
+    return parse_response(_Jobs, answer).jobs
 
 
 def workflow_runs_of(answer: Any) -> tuple[WorkflowRun, ...]:
     """The workflow runs of a page."""
-    return parsed(_WorkflowRuns, answer).workflow_runs
+    return parse_response(_WorkflowRuns, answer).workflow_runs
 
 
-def latest(runs: Iterable[WorkflowRun]) -> tuple[WorkflowRun, ...]:
+def latest_runs(runs: Iterable[WorkflowRun]) -> tuple[WorkflowRun, ...]:
     """The last run of each workflow and event: a new run replaces the earlier one."""
     return tuple({(r.workflow_id, r.event): r for r in sorted(runs, key=lambda r: r.run_number)}.values())
 
 
 def statuses_of(answer: Any) -> tuple[_CommitStatus, ...]:
     """The newest status of each context."""
-    return parsed(_Combined, answer).statuses
+    return parse_response(_Combined, answer).statuses
 
 
-def as_found(pull: Pull) -> Found:
+def as_pull_with_text(pull: Pull) -> PullWithText:
     """Translate a pull request."""
     state = PullState.MERGED if pull.merged_at else PullState(pull.state)
     known = PullRequest(
@@ -142,30 +142,32 @@ def as_found(pull: Pull) -> Found:
         base=pull.base.ref,
         head_commit=pull.head.sha,
     )
-    return Found(known, pull.title, pull.body or "")
+    return PullWithText(known, pull.title, pull.body or "")
 
 
-def check_of_run(run: _CheckRun) -> CiCheck:
+def check_of_run(run: _GitHubCheckRun) -> CiCheck:
     """Translate a check run. Its state is the conclusion if it has one, else the status."""
     said = run.conclusion if run.status == "completed" and run.conclusion else run.status
     return CiCheck(
-        name=word(run.name),
+        name=short_line(run.name),
         state=_state(said),
         url=web_url(run.html_url) or web_url(run.details_url),
-        said=word(said),
+        said=short_line(said),
     )
 
 
 def check_of_workflow(run: WorkflowRun) -> CiCheck:
     """Translate a workflow run that has no jobs."""
-    name, said = word(run.name or "workflow"), run.conclusion or run.status or ""
-    return CiCheck(name=name, state=_state(said), url=web_url(run.html_url), said=word(said))
+    name, said = short_line(run.name or "workflow"), run.conclusion or run.status or ""
+    return CiCheck(name=name, state=_state(said), url=web_url(run.html_url), said=short_line(said))
 
 
 def check_of_status(status: _CommitStatus) -> CiCheck:
     """Translate a commit status."""
-    said = word(status.state)
-    return CiCheck(name=word(status.context), state=_state(status.state), url=web_url(status.target_url), said=said)
+    said = short_line(status.state)
+    return CiCheck(
+        name=short_line(status.context), state=_state(status.state), url=web_url(status.target_url), said=said
+    )
 
 
 def _state(said: str) -> CiState:
@@ -174,23 +176,23 @@ def _state(said: str) -> CiState:
     return CiState.FAIL if said in _FAIL else CiState.PENDING
 
 
-def excerpt_of(notes: Any) -> str:
+def excerpt_of_annotations(notes: Any) -> str:
     """The annotations of a check run, one per line: path, line, message."""
     lines = []
     for note in notes if isinstance(notes, list) else ():
         if isinstance(note, dict) and note.get("annotation_level") in {"failure", "warning"}:
             lines.append(f"{note.get('path')}:{note.get('start_line')}: {note.get('message')}")
-    return neutral("\n".join(lines))[:EXCERPT_BYTES]
+    return neutralise("\n".join(lines))[:EXCERPT_BYTES]
 
 
-_STAMP = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ", re.MULTILINE)
+_TIMESTAMP = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ", re.MULTILINE)
 _BEFORE_ERROR = 40
 """Lines of a log up to its last error. The lines after it are mostly GitHub's cleanup."""
 
 
 def excerpt_of_log(text: str) -> str:
     """The lines up to the last error of a job's log, without timestamps; the end of the log if it has no error."""
-    lines = _STAMP.sub("", text).splitlines()
+    lines = _TIMESTAMP.sub("", text).splitlines()
     errors = [number for number, line in enumerate(lines) if line.startswith("##[error]")]
     end = errors[-1] + 1 if errors else len(lines)
-    return neutral("\n".join(lines[max(0, end - _BEFORE_ERROR) : end]))[-EXCERPT_BYTES:]
+    return neutralise("\n".join(lines[max(0, end - _BEFORE_ERROR) : end]))[-EXCERPT_BYTES:]

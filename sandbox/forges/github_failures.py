@@ -14,42 +14,50 @@ from typing import Any
 import requests
 from github import GithubException
 
-from sandbox.credentials import without_secret
+from sandbox.credentials import remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
-from sandbox.forges.http_session import failed, limited, network_failure, unshown
-from sandbox.forges.responses import unusable
-from sandbox.text import neutral, one_line
+from sandbox.forges.http_session import network_error, rate_limit_error, redact_secret, server_error
+from sandbox.forges.responses import invalid_response
+from sandbox.text import neutralise, one_line
 
-_NONSENSE = (ArithmeticError, AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError)
+_INVALID_ANSWER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    KeyError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 """What PyGithub raises for invalid answers."""
 
 
 @contextmanager
-def translated(project: Project) -> Iterator[None]:
+def translate_errors(project: Project) -> Iterator[None]:
     """Translate errors of PyGithub and of the network. The token is removed from the forge's messages."""
-    with unshown(project.credential):
+    with redact_secret(project.credential):
         try:
             yield
         except GithubException as error:
-            raise _failure(error, project) from None
+            raise _as_error(error, project) from None
         except requests.RequestException as error:
-            raise network_failure(error, project.hostname) from None
-        except _NONSENSE as error:
-            raise unusable(f"{type(error).__name__}: {error}"[:300]) from None
+            raise network_error(error, project.hostname) from None
+        except _INVALID_ANSWER_ERRORS as error:
+            raise invalid_response(f"{type(error).__name__}: {error}"[:300]) from None
 
 
-def _failure(error: GithubException, project: Project) -> SandboxError:
+def _as_error(error: GithubException, project: Project) -> SandboxError:
     headers = {name.lower(): str(value) for name, value in (error.headers or {}).items()}
-    said = _said(error, project)
-    if (wait_s := _asked_pause(error, headers, said)) is not None:
-        return limited(project.hostname, said, wait_s)
+    said = _read_message(error, project)
+    if (wait_s := _read_pause_s(error, headers, said)) is not None:
+        return rate_limit_error(project.hostname, said, wait_s)
     if error.status >= 500:
-        return failed(project.hostname, error.status, said)
+        return server_error(project.hostname, error.status, said)
     if error.status == 422:
-        code, brief, hint = _unprocessable(said)
+        code, brief, hint = _explain_unprocessable(said)
     else:
-        code, brief, hint = _refused(error.status, headers, said)
+        code, brief, hint = _explain_refusal(error.status, headers, said)
     brief = brief.format(host=project.hostname, path=project.path, status=error.status)
     return SandboxError(code, brief, details=said, hint=hint.replace("{host}", project.hostname))
 
@@ -72,7 +80,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
 }
 
 
-def _refused(status: int, headers: Mapping[str, str], said: str) -> _Meaning:
+def _explain_refusal(status: int, headers: Mapping[str, str], said: str) -> _Meaning:
     if "archived" in said:
         return ErrorCode.FORGE_ERROR, "{path} is archived on {host} and read-only", "Check the repository's URL."
     if status == 403 and "x-github-sso" in headers:
@@ -80,13 +88,13 @@ def _refused(status: int, headers: Mapping[str, str], said: str) -> _Meaning:
     if status == 400 and "FORBIDDEN" in said:  # GraphQL errors come with 200, which PyGithub reports as 400
         status = 403
     code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
-    missing = _missing(headers)
+    missing = _missing_permissions(headers)
     if missing and status in {403, 404}:
         return ErrorCode.AUTH_FAILED, _MEANINGS[403][1], f"The token lacks: {missing}. {_SCOPES}"
     return code, brief, hint
 
 
-def _missing(headers: Mapping[str, str]) -> str:
+def _missing_permissions(headers: Mapping[str, str]) -> str:
     """Permissions or scopes that the request needs and the token lacks, if the forge names them."""
     permissions = headers.get("x-accepted-github-permissions", "")
     wanted = {scope.strip() for scope in headers.get("x-accepted-oauth-scopes", "").split(",") if scope.strip()}
@@ -95,7 +103,7 @@ def _missing(headers: Mapping[str, str]) -> str:
     return one_line(permissions or lacking)[:200]
 
 
-def _unprocessable(said: str) -> _Meaning:
+def _explain_unprocessable(said: str) -> _Meaning:
     if "pull request already exists" in said:
         return ErrorCode.CONFLICT, "A pull request for this branch already exists", "Show it: sandbox pr status TASK"
     if "No commits between" in said:
@@ -107,13 +115,13 @@ def _unprocessable(said: str) -> _Meaning:
     return ErrorCode.FORGE_ERROR, "{host} rejected the request (HTTP 422)", ""
 
 
-def _said(error: GithubException, project: Project) -> str:
+def _read_message(error: GithubException, project: Project) -> str:
     """Message and error details of an answer, one per line, without our token."""
     data = error.data if isinstance(error.data, dict) else {}
     lines = [str(data.get("message") or error.message or "")]
     reasons = data.get("errors")
     lines += [_reason(reason) for reason in (reasons if isinstance(reasons, list) else ())]
-    return without_secret(neutral("\n".join(lines)), project.credential)[:2000]
+    return remove_secret(neutralise("\n".join(lines)), project.credential)[:2000]
 
 
 def _reason(reason: Any) -> str:
@@ -122,7 +130,7 @@ def _reason(reason: Any) -> str:
     return " ".join(str(reason[name]) for name in ("type", "resource", "field", "code", "message") if name in reason)
 
 
-def _asked_pause(error: GithubException, headers: Mapping[str, str], said: str) -> float | None:
+def _read_pause_s(error: GithubException, headers: Mapping[str, str], said: str) -> float | None:
     """Seconds to wait for the rate limit; None if the error is not a rate limit."""
     if error.status not in {400, 403, 429} or (error.status == 400 and "RATE_LIMITED" not in said):
         return None
@@ -131,10 +139,10 @@ def _asked_pause(error: GithubException, headers: Mapping[str, str], said: str) 
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0":
         reset = headers.get("x-ratelimit-reset", "")
-        return max(1.0, int(reset) - time.time()) if _SECONDS.fullmatch(reset) else _SECONDARY_S
-    return _SECONDARY_S if error.status == 429 or "rate limit" in said.lower() else None
+        return max(1.0, int(reset) - time.time()) if _SECONDS.fullmatch(reset) else _DEFAULT_PAUSE_S
+    return _DEFAULT_PAUSE_S if error.status == 429 or "rate limit" in said.lower() else None
 
 
 _SECONDS = re.compile(r"[0-9]{1,12}")
-_SECONDARY_S = 60.0
+_DEFAULT_PAUSE_S = 60.0
 """GitHub's documented pause when it names no time."""

@@ -14,26 +14,26 @@ import gitlab
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import as_draft, without_draft
-from sandbox.forges.forge import CALL_TIMEOUT_S, MOST_EXCERPTS, MOST_PAGES, Found, Project, Proposal
+from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_EXCERPTS, MAX_PAGES, Project, Proposal, PullWithText
 from sandbox.forges.gitlab_answers import (
-    Commit,
+    GitLabCommit,
     Job,
     MergeRequest,
     Pipeline,
+    as_pull_with_text,
     checks_of,
     excerpt_of,
-    found,
-    newest,
+    newest_request,
 )
-from sandbox.forges.gitlab_failures import raise_refusal, translated
-from sandbox.forges.http_session import reading, session_for
-from sandbox.forges.recovery import opened_anyway
-from sandbox.forges.responses import Theirs, parsed
+from sandbox.forges.gitlab_failures import raise_refusal, translate_errors
+from sandbox.forges.http_session import build_session, retry_read
+from sandbox.forges.recovery import recover_pull
+from sandbox.forges.responses import ForgeResponse, parse_response
 from sandbox.models import CiCheck, CiState
 
 _PER_PAGE = 100
 _ResultT = TypeVar("_ResultT")
-_AnswerT = TypeVar("_AnswerT", bound=Theirs)
+_AnswerT = TypeVar("_AnswerT", bound=ForgeResponse)
 
 
 class GitLab:
@@ -41,18 +41,18 @@ class GitLab:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._gitlab = _connection(project)
+        self._gitlab = _build_client(project)
         self._api = self._gitlab.projects.get(project.path, lazy=True)
         self._jobs: dict[str, int] = {}  # job ids by the URL of their check
 
-    def find(self, head: str) -> Found | None:
+    def find(self, head: str) -> PullWithText | None:
         """See `Forge`."""
         asked = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
-        answers = self._all(MergeRequest, lambda: self._api.mergerequests.list(iterator=True, **asked))
-        answer = newest(answers, head)
-        return found(answer) if answer else None
+        answers = self._list_all(MergeRequest, lambda: self._api.mergerequests.list(iterator=True, **asked))
+        answer = newest_request(answers, head)
+        return as_pull_with_text(answer) if answer else None
 
-    def open(self, proposal: Proposal) -> Found:
+    def open(self, proposal: Proposal) -> PullWithText:
         """See `Forge`. GitLab also opens a merge request without differences, so there is no `conflict` for that."""
         texts = {
             "source_branch": proposal.head,
@@ -61,24 +61,24 @@ class GitLab:
             "description": proposal.body,
         }
         try:
-            answer = self._ask(lambda: self._api.mergerequests.create(texts).asdict())
+            answer = self._request(lambda: self._api.mergerequests.create(texts).asdict())
         except SandboxError as error:
-            return opened_anyway(error, self, proposal.head)
-        return found(parsed(MergeRequest, answer), created=True)
+            return recover_pull(error, self, proposal.head)
+        return as_pull_with_text(parse_response(MergeRequest, answer), created=True)
 
-    def describe(self, number: int, body: str) -> None:
+    def replace_body(self, number: int, body: str) -> None:
         """See `Forge`."""
-        self._ours(number)
-        self._ask(lambda: self._api.mergerequests.update(number, {"description": body}))
+        self._require_own_request(number)
+        self._request(lambda: self._api.mergerequests.update(number, {"description": body}))
 
     def make_ready(self, number: int) -> None:
         """See `Forge`. On GitLab the title makes a draft."""
-        answer = self._ours(number)
+        answer = self._require_own_request(number)
         if not answer.is_draft:
             return
         title = without_draft(answer.title) or answer.source_branch
-        changed = self._ask(lambda: self._api.mergerequests.update(number, {"title": title}))
-        if parsed(MergeRequest, changed).is_draft:
+        changed = self._request(lambda: self._api.mergerequests.update(number, {"title": title}))
+        if parse_response(MergeRequest, changed).is_draft:
             raise SandboxError(
                 ErrorCode.FORGE_ERROR,
                 f"Merge request !{number} is still a draft",
@@ -87,14 +87,14 @@ class GitLab:
 
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
         """See `Forge`. Uses the merge request's pipeline if it ran on this commit, else the commit's newest one."""
-        pipeline = self._pipeline(commit, self._ours(number))
+        pipeline = self._pipeline(commit, self._require_own_request(number))
         jobs: list[Job] = []
         if pipeline is not None:
             run = self._api.pipelines.get(pipeline.id, lazy=True)
-            jobs += self._all(Job, lambda: run.jobs.list(iterator=True))
-            jobs += self._all(Job, lambda: run.bridges.list(iterator=True))
+            jobs += self._list_all(Job, lambda: run.jobs.list(iterator=True))
+            jobs += self._list_all(Job, lambda: run.bridges.list(iterator=True))
         page = self._api.commits.get(commit, lazy=True)
-        statuses = self._all(Job, lambda: page.statuses.list(iterator=True))
+        statuses = self._list_all(Job, lambda: page.statuses.list(iterator=True))
         self._jobs |= {job.web_url: job.id for job in jobs if job.web_url}
         return checks_of(pipeline, jobs, statuses)
 
@@ -103,10 +103,10 @@ class GitLab:
         """See `Forge`. Read access to the project includes all checks."""
         return ""
 
-    def with_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
+    def add_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
         """See `Forge`. A log that is erased, hidden or too large gives an empty excerpt."""
         failed = [check for check in checks if check.state is CiState.FAIL and check.url in self._jobs]
-        logs = {id(check): self._excerpt(self._jobs[str(check.url)]) for check in failed[:MOST_EXCERPTS]}
+        logs = {id(check): self._excerpt(self._jobs[str(check.url)]) for check in failed[:MAX_EXCERPTS]}
         return tuple(c.model_copy(update={"excerpt": logs[id(c)]}) if id(c) in logs else c for c in checks)
 
     def close(self) -> None:
@@ -116,18 +116,18 @@ class GitLab:
     def _excerpt(self, job: int) -> str:
         log = self._api.jobs.get(job, lazy=True)
         try:
-            return excerpt_of(self._got(log.trace))
+            return excerpt_of(self._read(log.trace))
         except SandboxError:
             return ""
 
     def _pipeline(self, commit: str, request: MergeRequest) -> Pipeline | None:
         """Find the pipeline of this commit. The head pipeline may still be that of an earlier commit."""
         head = request.head_pipeline
-        if head is not None and (head.sha == commit or self._merges(head, commit)):
+        if head is not None and (head.sha == commit or self._is_merge_of(head, commit)):
             return head
         asked = {"sha": commit, "order_by": "id", "sort": "desc"}
         try:
-            pipelines = self._all(Pipeline, lambda: self._api.pipelines.list(iterator=True, **asked))
+            pipelines = self._list_all(Pipeline, lambda: self._api.pipelines.list(iterator=True, **asked))
         except SandboxError as error:
             if head is None and error.code is ErrorCode.AUTH_FAILED:
                 return None  # GitLab's answer when CI is disabled; external commit statuses may still exist
@@ -135,17 +135,17 @@ class GitLab:
         refs = {request.source_branch, f"refs/merge-requests/{request.iid}/head"}
         return next((p for p in pipelines if p.sha == commit and p.ref in refs), None)
 
-    def _merges(self, pipeline: Pipeline, commit: str) -> bool:
+    def _is_merge_of(self, pipeline: Pipeline, commit: str) -> bool:
         """Whether the pipeline ran on merged results: on GitLab's own merge of this commit into the target."""
         if not (pipeline.ref or "").startswith("refs/merge-requests/"):
             return False
-        answer = self._got(lambda: self._api.commits.get(pipeline.sha).asdict())
-        return commit in parsed(Commit, answer).parent_ids
+        answer = self._read(lambda: self._api.commits.get(pipeline.sha).asdict())
+        return commit in parse_response(GitLabCommit, answer).parent_ids
 
-    def _ours(self, number: int) -> MergeRequest:
+    def _require_own_request(self, number: int) -> MergeRequest:
         """Read a merge request between branches of this project. Raises: `forge_unsupported` for a fork's."""
-        answer = self._got(lambda: self._api.mergerequests.get(number).asdict())
-        read = parsed(MergeRequest, answer)
+        answer = self._read(lambda: self._api.mergerequests.get(number).asdict())
+        read = parse_response(MergeRequest, answer)
         if read.from_fork:
             raise SandboxError(
                 ErrorCode.FORGE_UNSUPPORTED,
@@ -154,24 +154,24 @@ class GitLab:
             )
         return read
 
-    def _all(self, kind: type[_AnswerT], pages: Callable[[], Iterable[Any]]) -> list[_AnswerT]:
-        most = MOST_PAGES * _PER_PAGE
-        items = self._got(lambda: [item.asdict() for item in itertools.islice(pages(), most + 1)])
+    def _list_all(self, kind: type[_AnswerT], pages: Callable[[], Iterable[Any]]) -> list[_AnswerT]:
+        most = MAX_PAGES * _PER_PAGE
+        items = self._read(lambda: [item.asdict() for item in itertools.islice(pages(), most + 1)])
         if len(items) > most:
             raise SandboxError(ErrorCode.FORGE_ERROR, f"GitLab lists more than {most} items")
-        return [parsed(kind, item) for item in items]
+        return [parse_response(kind, item) for item in items]
 
-    def _got(self, ask: Callable[[], _ResultT]) -> _ResultT:
-        return reading(lambda: self._ask(ask))
+    def _read(self, ask: Callable[[], _ResultT]) -> _ResultT:
+        return retry_read(lambda: self._request(ask))
 
-    def _ask(self, ask: Callable[[], _ResultT]) -> _ResultT:
-        with translated(self._project):
+    def _request(self, ask: Callable[[], _ResultT]) -> _ResultT:
+        with translate_errors(self._project):
             return ask()
 
 
-def _connection(project: Project) -> gitlab.Gitlab:
+def _build_client(project: Project) -> gitlab.Gitlab:
     """git's user name selects the kind of token. `oauth2` is sent as `Bearer`, which works for any access token."""
-    session = session_for(project.credential.ca_file, only=project.api_url, remembers=True)
+    session = build_session(project.credential.ca_file, only_origin=project.api_url, conditional=True)
     session.hooks["response"].append(raise_refusal)
     secret, user = project.credential.secret.get_secret_value() or None, project.credential.username
     return gitlab.Gitlab(

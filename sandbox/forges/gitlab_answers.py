@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import without_draft
-from sandbox.forges.forge import EXCERPT_BYTES, Found, WebUrl, web_url
-from sandbox.forges.responses import Theirs, word
+from sandbox.forges.forge import EXCERPT_BYTES, PullWithText, WebUrl, web_url
+from sandbox.forges.responses import ForgeResponse, short_line
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
-from sandbox.text import shown
+from sandbox.text import decode_for_display
 
 _STATES = {
     "opened": PullState.OPEN,
@@ -34,7 +34,7 @@ of later versions."""
 _SECTION = re.compile(rb"section_(start|end):\d+:[^\r\n]*\r(\x1b\[0K)?")  # collapsible sections
 
 
-class Pipeline(Theirs):
+class Pipeline(ForgeResponse):
     """`sha`: the commit it ran on; with merged results, GitLab's merge of the head into the target."""
 
     id: int
@@ -44,7 +44,7 @@ class Pipeline(Theirs):
     web_url: str | None = None
 
 
-class MergeRequest(Theirs):
+class MergeRequest(ForgeResponse):
     """`source_project_id` is null if the fork was deleted; `draft` is missing before 14.8, `head_pipeline` in lists."""
 
     iid: int
@@ -72,7 +72,7 @@ class MergeRequest(Theirs):
         return self.source_project_id != self.target_project_id
 
 
-class Job(Theirs):
+class Job(ForgeResponse):
     """A job, a bridge (a job that starts a pipeline elsewhere) or a commit status. They share one sequence of ids."""
 
     id: int
@@ -88,20 +88,20 @@ class Job(Theirs):
         return re.search(rf"/(-/jobs|builds)/{self.id}$", self.target_url or "") is not None
 
 
-class Commit(Theirs):
+class GitLabCommit(ForgeResponse):
     """`parent_ids`: for a merge, the target is first."""
 
     id: ObjectId
     parent_ids: tuple[ObjectId, ...] = ()
 
 
-def found(answer: MergeRequest, *, created: bool = False) -> Found:
+def as_pull_with_text(answer: MergeRequest, *, created: bool = False) -> PullWithText:
     """Translate a merge request. Raises: `forge_error` for an unknown state or a missing head."""
     if answer.state not in _STATES or answer.sha is None:
         raise SandboxError(
             ErrorCode.FORGE_ERROR,
             f"GitLab gave no known state or no head for merge request !{answer.iid}",
-            details=word(f"state {answer.state}, head {answer.sha}"),
+            details=short_line(f"state {answer.state}, head {answer.sha}"),
             hint="Try again: GitLab may still be preparing it.",
         )
     pull = PullRequest(
@@ -114,10 +114,12 @@ def found(answer: MergeRequest, *, created: bool = False) -> Found:
         head_commit=answer.sha,
         created=created,
     )
-    return Found(pull, without_draft(answer.title) if answer.is_draft else answer.title, answer.description or "")
+    return PullWithText(
+        pull, without_draft(answer.title) if answer.is_draft else answer.title, answer.description or ""
+    )
 
 
-def newest(answers: Iterable[MergeRequest], head: str) -> MergeRequest | None:
+def newest_request(answers: Iterable[MergeRequest], head: str) -> MergeRequest | None:
     """The open merge request from this branch, else the newest. Those from forks are excluded."""
     ours = [a for a in answers if a.source_branch == head and not a.from_fork]
     return max(ours, key=lambda a: (_STATES.get(a.state) is PullState.OPEN, a.iid), default=None)
@@ -130,25 +132,25 @@ def checks_of(pipeline: Pipeline | None, jobs: Sequence[Job], statuses: Sequence
     """
     known = {job.id for job in jobs}
     others = [s for s in statuses if s.id not in known and not s.is_job]
-    checks = [_check(job) for job in (*_latest(jobs), *_latest(others))]
+    checks = [_as_check(job) for job in (*_latest_of_each_name(jobs), *_latest_of_each_name(others))]
     if pipeline is not None:
-        said, state = word(pipeline.status), _state(pipeline.status, allow_failure=False)
+        said, state = short_line(pipeline.status), _state(pipeline.status, allow_failure=False)
         if state is not CiState.PASS and all(c.state not in {state, CiState.FAIL} for c in checks):
             checks.append(CiCheck(name="pipeline", state=state, url=web_url(pipeline.web_url), said=said))
     return tuple(sorted(checks, key=lambda c: c.name))
 
 
-def _latest(jobs: Iterable[Job]) -> list[Job]:
+def _latest_of_each_name(jobs: Iterable[Job]) -> list[Job]:
     """The latest job of each name: a retry is a new job, and before 13.5 the old ones were listed too."""
     return list({job.name: job for job in sorted(jobs, key=lambda j: j.id)}.values())
 
 
-def _check(job: Job) -> CiCheck:
-    said = word(job.status)
+def _as_check(job: Job) -> CiCheck:
+    said = short_line(job.status)
     if job.allow_failure and job.status == "failed":
         said = "failed, which is allowed"
     return CiCheck(
-        name=word(job.name),
+        name=short_line(job.name),
         state=_state(job.status, allow_failure=job.allow_failure),
         url=web_url(job.web_url) or web_url(job.target_url),
         said=said,
@@ -162,7 +164,7 @@ def _state(status: str, *, allow_failure: bool) -> CiState:
 
 def excerpt_of(trace: bytes) -> str:
     """The end of a job's log, in whole lines if they are short enough, without terminal sequences."""
-    tail = shown(_SECTION.sub(b"", trace[-4 * EXCERPT_BYTES :])).rstrip().encode()
+    tail = decode_for_display(_SECTION.sub(b"", trace[-4 * EXCERPT_BYTES :])).rstrip().encode()
     if len(tail) <= EXCERPT_BYTES:
         return tail.decode()
     _, newline, lines = tail[-EXCERPT_BYTES:].partition(b"\n")

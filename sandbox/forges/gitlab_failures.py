@@ -14,12 +14,12 @@ from contextlib import contextmanager
 import gitlab
 import requests
 
-from sandbox.credentials import without_secret
+from sandbox.credentials import remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project
-from sandbox.forges.http_session import failed, limited, network_failure, unshown
-from sandbox.forges.responses import unusable
-from sandbox.text import neutral
+from sandbox.forges.http_session import network_error, rate_limit_error, redact_secret, server_error
+from sandbox.forges.responses import invalid_response
+from sandbox.text import neutralise
 
 _SCOPE = "The token needs the scope `api`, and its user at least the role Developer in the project."
 _BRANCHES = "Push first. Check that the base branch still exists."
@@ -59,13 +59,13 @@ def raise_refusal(response: requests.Response, *_: object, **__: object) -> None
 
 
 @contextmanager
-def translated(project: Project) -> Iterator[None]:
+def translate_errors(project: Project) -> Iterator[None]:
     """Translate errors of python-gitlab and of the network. The token is removed from the forge's messages."""
-    with unshown(project.credential):
+    with redact_secret(project.credential):
         try:
             yield
         except _RefusedError as refused:
-            raise _failure(refused.response, project) from None
+            raise _as_error(refused.response, project) from None
         except UnicodeEncodeError:  # headers are Latin-1
             raise SandboxError(
                 ErrorCode.AUTH_FAILED,
@@ -73,23 +73,23 @@ def translated(project: Project) -> Iterator[None]:
                 hint=f"Store a new one: sandbox credentials set {project.hostname}",
             ) from None
         except requests.exceptions.InvalidSchema:  # another origin, see `http_session.session_for`
-            raise unusable("it redirects or links to another host") from None
+            raise invalid_response("it redirects or links to another host") from None
         except requests.exceptions.JSONDecodeError:
-            raise unusable("it is not JSON") from None
+            raise invalid_response("it is not JSON") from None
         except requests.RequestException as error:
-            raise network_failure(error, project.hostname) from None
+            raise network_error(error, project.hostname) from None
         except (gitlab.GitlabError, AttributeError, KeyError, TypeError, ValueError) as error:
             # what python-gitlab raises for invalid answers
-            raise unusable(type(error).__name__) from None
+            raise invalid_response(type(error).__name__) from None
 
 
-def _failure(response: requests.Response, project: Project) -> SandboxError:
+def _as_error(response: requests.Response, project: Project) -> SandboxError:
     status, host = response.status_code, project.hostname
-    said = without_secret(neutral(_said(response)), project.credential)[:2000]
+    said = remove_secret(neutralise(_read_message(response)), project.credential)[:2000]
     if status == 429:
-        return limited(host, said, _asked_pause_s(response))
+        return rate_limit_error(host, said, _read_pause_s(response))
     if status >= 500:
-        return failed(host, status, said)
+        return server_error(host, status, said)
     code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
     if status == 403 and "insufficient_scope" in said:
         brief = "The token for {host} lacks a scope that this request needs"
@@ -99,7 +99,7 @@ def _failure(response: requests.Response, project: Project) -> SandboxError:
     return SandboxError(code, brief, details=said, hint=hint.replace("{host}", host))
 
 
-def _said(response: requests.Response) -> str:
+def _read_message(response: requests.Response) -> str:
     """The messages of an answer: a string, or lists of strings by field; for OAuth, a code and a description."""
     try:
         answer = response.json()
@@ -111,10 +111,10 @@ def _said(response: requests.Response) -> str:
     return "\n".join(word if isinstance(word, str) else json.dumps(word) for word in words)
 
 
-def _asked_pause_s(response: requests.Response) -> float:
+def _read_pause_s(response: requests.Response) -> float:
     after = response.headers.get("Retry-After", "")
-    return float(after) if after.isascii() and after.isdigit() else _PAUSE_S
+    return float(after) if after.isascii() and after.isdigit() else _DEFAULT_PAUSE_S
 
 
-_PAUSE_S = 60.0
+_DEFAULT_PAUSE_S = 60.0
 """Rate limits are per minute; a proxy in front of GitLab may name no time."""

@@ -17,18 +17,18 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from sandbox.credentials import Credential, without_secret
+from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.deadlines import CONNECTIONS
+from sandbox.forges.deadlines import CONNECTION_CLASSES
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 from sandbox.retries import build_retrying
-from sandbox.text import neutral
+from sandbox.text import neutralise
 
 _CHUNK = 64 * 1024
 _ResultT = TypeVar("_ResultT")
 
 
-class ForgeFailure(SandboxError):
+class TransientForgeError(SandboxError):
     """A transient failure. `wait_s`: the pause that the forge asked for; 0 if it named none."""
 
     def __init__(self, error: SandboxError, wait_s: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class ForgeFailure(SandboxError):
         self.wait_s = wait_s
 
 
-class _Elsewhere(SandboxError):
+class _RedirectError(SandboxError):
     """A redirect."""
 
     def __init__(self, status: int, location: str) -> None:
@@ -50,18 +50,18 @@ class _Elsewhere(SandboxError):
         self.location = location
 
 
-def session_for(ca_file: Path | None, *, only: str = "", remembers: bool = False) -> requests.Session:
+def build_session(ca_file: Path | None, *, only_origin: str = "", conditional: bool = False) -> requests.Session:
     """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
 
     `only`: a URL; requests to any other origin fail (`requests` raises `InvalidSchema`).
     `remembers`: cache answers that have an ETag and send conditional requests for them.
     """
     session = requests.Session()
-    session.auth = _as_it_is  # any other value than None keeps `requests` from looking into ~/.netrc
+    session.auth = _leave_unchanged  # any other value than None keeps `requests` from looking into ~/.netrc
     session.verify = str(ca_file) if ca_file else True
     session.adapters.clear()
-    for prefix in (_origin(only),) if only else ("https://", "http://"):
-        session.mount(prefix, _Remembering() if remembers else _Bounded())
+    for prefix in (_origin(only_origin),) if only_origin else ("https://", "http://"):
+        session.mount(prefix, _CachingAdapter() if conditional else _BoundedAdapter())
     return session
 
 
@@ -70,16 +70,16 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/"
 
 
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+def _leave_unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
 
-class _Bounded(HTTPAdapter):
+class _BoundedAdapter(HTTPAdapter):
     """Reads each answer whole, within a deadline and a size limit: a timeout of `requests` limits one read only."""
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        pool.ConnectionCls = CONNECTIONS[pool.scheme]
+        pool.ConnectionCls = CONNECTION_CLASSES[pool.scheme]
         return pool
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
@@ -87,7 +87,7 @@ class _Bounded(HTTPAdapter):
         kwargs |= {"stream": True, "timeout": (CONNECT_TIMEOUT_S, CALL_TIMEOUT_S)}
         response = super().send(request, *args, **kwargs)
         try:
-            body = _read(response, deadline)
+            body = _read_body(response, deadline)
         finally:
             response.close()
         response.raw = io.BytesIO(body)
@@ -96,18 +96,18 @@ class _Bounded(HTTPAdapter):
         return response
 
 
-class _Remembering(_Bounded):
+class _CachingAdapter(_BoundedAdapter):
     """Sends the ETag of the last answer, and returns that answer if it has not changed (RFC 9110, 13)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[str, requests.Response] = {}
+        self._cache: dict[str, requests.Response] = {}
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         if request.method != "GET":
             return super().send(request, *args, **kwargs)
         url = str(request.url)
-        known = self._known.get(url)
+        known = self._cache.get(url)
         if known is not None:
             request.headers["If-None-Match"] = known.headers["ETag"]
         response = super().send(request, *args, **kwargs)
@@ -115,16 +115,16 @@ class _Remembering(_Bounded):
             # A full page is unchanged even if there is a next page now: update the headers, except those of the body.
             known.headers.update({n: v for n, v in response.headers.items() if not n.lower().startswith("content-")})
             return known
-        if response.ok and "ETag" in response.headers and len(response.content) <= _MOST_REMEMBERED:
-            self._known[url] = response
+        if response.ok and "ETag" in response.headers and len(response.content) <= _MAX_CACHED_BYTES:
+            self._cache[url] = response
         return response
 
 
-_MOST_REMEMBERED = 1024**2
+_MAX_CACHED_BYTES = 1024**2
 """Bytes of one answer; larger ones are not cached."""
 
 
-def _read(response: requests.Response, deadline: float) -> bytes:
+def _read_body(response: requests.Response, deadline: float) -> bytes:
     kept = bytearray()
     try:
         # Not `stream`: it waits for a whole chunk, and a server may use up the timeout for each byte of it.
@@ -133,7 +133,7 @@ def _read(response: requests.Response, deadline: float) -> bytes:
             if len(kept) > MAX_ANSWER_BYTES:
                 raise SandboxError(ErrorCode.FORGE_ERROR, f"The forge's answer is larger than {MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
-                raise _too_slow()
+                raise _timeout_error()
     except ReadTimeoutError as error:
         raise requests.ReadTimeout(str(error)) from error
     except HTTPError as error:  # cut off, or not as its headers declare
@@ -147,19 +147,23 @@ def _require_answer(request: requests.PreparedRequest, response: requests.Respon
     202 to a GET means `not yet`; a client library would ask again without end.
     """
     if response.status_code in {301, 302, 303, 307, 308}:
-        raise _Elsewhere(response.status_code, response.headers.get("location", ""))
+        raise _RedirectError(response.status_code, response.headers.get("location", ""))
     if response.status_code == 202 and request.method == "GET":
-        raise ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, "The forge has no answer yet", hint="Try again later."))
+        raise TransientForgeError(
+            SandboxError(ErrorCode.FORGE_ERROR, "The forge has no answer yet", hint="Try again later.")
+        )
 
 
-def elsewhere(session: requests.Session, url: str, headers: dict[str, str], allowed: Callable[[str], bool]) -> str:
+def fetch_redirected(
+    session: requests.Session, url: str, headers: dict[str, str], allowed: Callable[[str], bool]
+) -> str:
     """Fetch a text directly or through one redirect. Only the first request carries `headers`.
 
     Raises: `forge_error` when the redirect's host is not `allowed`, or its scheme is not https.
     """
     try:
         return session.get(url, headers=headers).text
-    except _Elsewhere as answer:
+    except _RedirectError as answer:
         place = urlsplit(answer.location)
         if place.scheme not in {"https", urlsplit(url).scheme} or not allowed(place.hostname or ""):
             raise
@@ -167,63 +171,63 @@ def elsewhere(session: requests.Session, url: str, headers: dict[str, str], allo
 
 
 @contextmanager
-def unshown(credential: Credential) -> Iterator[None]:
+def redact_secret(credential: Credential) -> Iterator[None]:
     """Remove the credential's secret from errors: a server may repeat it in a status line or a redirect's address."""
     try:
         yield
     except SandboxError as error:
-        error.details = without_secret(neutral(error.details), credential)
+        error.details = remove_secret(neutralise(error.details), credential)
         raise
 
 
-def reading(ask: Callable[[], _ResultT]) -> _ResultT:
+def retry_read(ask: Callable[[], _ResultT]) -> _ResultT:
     """Send a read-only request; retry it on transient failures, after the pause that the forge asks for."""
     return build_retrying(_is_transient, _retry_after_s)(ask)
 
 
 def _is_transient(error: BaseException) -> bool:
-    return isinstance(error, ForgeFailure)
+    return isinstance(error, TransientForgeError)
 
 
 def _retry_after_s(error: BaseException) -> float:
-    return error.wait_s if isinstance(error, ForgeFailure) else 0.0
+    return error.wait_s if isinstance(error, TransientForgeError) else 0.0
 
 
-def failed(hostname: str, status: int, said: str) -> ForgeFailure:
+def server_error(hostname: str, status: int, message: str) -> TransientForgeError:
     """An error of the forge itself (5xx)."""
     brief = f"{hostname} failed (HTTP {status})"
     hint = "Try again later. No work was lost."
-    return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint))
+    return TransientForgeError(SandboxError(ErrorCode.FORGE_ERROR, brief, details=message, hint=hint))
 
 
-def limited(hostname: str, said: str, wait_s: float) -> ForgeFailure:
+def rate_limit_error(hostname: str, message: str, wait_s: float) -> TransientForgeError:
     """The rate limit was reached."""
     brief, hint = f"The rate limit of {hostname} was reached", f"Wait {wait_s:.0f} s, then try again."
-    return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint), wait_s)
+    return TransientForgeError(SandboxError(ErrorCode.FORGE_ERROR, brief, details=message, hint=hint), wait_s)
 
 
-def network_failure(error: requests.RequestException, hostname: str) -> SandboxError:
+def network_error(error: requests.RequestException, hostname: str) -> SandboxError:
     """Translate an error of `requests`. A TLS failure is permanent; the others are transient."""
     if isinstance(error, requests.exceptions.SSLError):
         return SandboxError(
             ErrorCode.NETWORK_ERROR,
             f"The certificate of {hostname} is not trusted",
-            details=_short(error),
+            details=_summarize(error),
             hint=f"For a private CA: sandbox credentials set {hostname} --ca-file FILE.",
         )
     if isinstance(error, requests.Timeout):
-        return ForgeFailure(_too_slow())
-    return ForgeFailure(
+        return TransientForgeError(_timeout_error())
+    return TransientForgeError(
         SandboxError(
             ErrorCode.NETWORK_ERROR,
             f"{hostname} did not answer",
-            details=_short(error),
+            details=_summarize(error),
             hint="Check the network, then try again. No work was lost.",
         )
     )
 
 
-def _too_slow() -> SandboxError:
+def _timeout_error() -> SandboxError:
     return SandboxError(
         ErrorCode.TIMEOUT,
         "The forge did not answer in time",
@@ -232,5 +236,5 @@ def _too_slow() -> SandboxError:
     )
 
 
-def _short(error: Exception) -> str:
+def _summarize(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:500]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import Forge, Found
-from sandbox.forges.http_session import ForgeFailure
+from sandbox.forges.forge import Forge, PullWithText
+from sandbox.forges.http_session import TransientForgeError
 from sandbox.models import PullState
 
 
-def opened_anyway(error: SandboxError, forge: Forge, head: str) -> Found:
+def recover_pull(error: SandboxError, forge: Forge, head: str) -> PullWithText:
     """Find the pull request after an error: another process opened it, or the answer was lost. Else raises `error`."""
-    if not isinstance(error, ForgeFailure) and error.code is not ErrorCode.CONFLICT:
+    if not isinstance(error, TransientForgeError) and error.code is not ErrorCode.CONFLICT:
         raise error
     try:
         found = forge.find(head)

@@ -9,25 +9,25 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import one_line
 
-_TheirsT = TypeVar("_TheirsT", bound="Theirs")
+_ForgeResponseT = TypeVar("_ForgeResponseT", bound="ForgeResponse")
 
 
-class Theirs(BaseModel):
+class ForgeResponse(BaseModel):
     """Base of the models of forge answers. Fields that are not used here are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-def parsed(model: type[_TheirsT], answer: Any) -> _TheirsT:
+def parse_response(model: type[_ForgeResponseT], answer: Any) -> _ForgeResponseT:
     """Validate an answer as a model. Raises: `forge_error`."""
     try:
         return model.model_validate(answer)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, e["loc"])) for e in error.errors(include_input=False))
-        raise unusable(f"not as documented: {fields}"[:300]) from None
+        raise invalid_response(f"not as documented: {fields}"[:300]) from None
 
 
-def word(text: str) -> str:
+def short_line(text: str) -> str:
     """A name or state from the forge, safe within a line: on one line and limited in length."""
     return one_line(text)[:_WORD_CHARS]
 
@@ -35,7 +35,7 @@ def word(text: str) -> str:
 _WORD_CHARS = 200
 
 
-def unusable(details: str) -> SandboxError:
+def invalid_response(details: str) -> SandboxError:
     """The error for an answer that this kind of forge never gives."""
     return SandboxError(
         ErrorCode.FORGE_ERROR,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from sandbox.forges.escape import BREAK, RULE, code, joined, prose, verbatim
+from sandbox.forges.escape import BREAK, RULE, as_code, as_code_block, as_prose, join_inline
 
-MOST_EMPHASIS = 2
+MAX_EMPHASIS = 2
 """Deeper emphasis is dropped."""
 
 _LEFT_OUT = "\n\n_The rest of this text was cut: it was too long._"
@@ -24,19 +24,19 @@ _ITEM_MARK = "- "
 _EMPHASIS = {"em": "*", "strong": "**"}
 
 
-def tame(markdown: str, most: int) -> str:
+def sanitize_markdown(markdown: str, max_chars: int) -> str:
     """Sanitize Markdown to at most `most` characters. If the end was cut, a note says so."""
-    most -= len(_LEFT_OUT)
-    taken = markdown[:most]
-    while len(text := _written(taken)) > most:
+    max_chars -= len(_LEFT_OUT)
+    taken = markdown[:max_chars]
+    while len(text := _render(taken)) > max_chars:
         taken = taken[: len(taken) // 2]
     return text if len(taken) == len(markdown) else text + _LEFT_OUT
 
 
-def _written(markdown: str) -> str:
+def _render(markdown: str) -> str:
     writer = _Writer()
     for token in MarkdownIt("commonmark", {"maxNesting": _NESTING}).parse(markdown):
-        writer.take(token)
+        writer.add_token(token)
     return "\n".join(writer.blocks)
 
 
@@ -45,11 +45,11 @@ class _Container:
 
     def __init__(self, first: str, rest: str, *, again: bool = False) -> None:
         self.first, self.rest, self.again = first, rest, again
-        self.begun = False
+        self.started = False
 
     def prefix(self) -> str:
         """The prefix of the next line."""
-        begun, self.begun = self.begun, True
+        begun, self.started = self.started, True
         return self.rest if begun else self.first
 
 
@@ -61,10 +61,10 @@ class _Writer:
         self._open: list[_Container] = []
         self._numbers: list[tuple[int | None, bool]] = []  # per open list: next number (None: bullets), has items
         self._heading = ""
-        self._close = False  # whether the paragraph is in a list without blank lines between items
-        self._close_before = 0  # number of open containers around such a paragraph if it was the last block
+        self._tight = False  # whether the paragraph is in a list without blank lines between items
+        self._tight_depth = 0  # number of open containers around such a paragraph if it was the last block
 
-    def take(self, token: Token) -> None:
+    def add_token(self, token: Token) -> None:
         """Process one token. Tokens of unknown constructs produce no output."""
         match token.type:
             case "blockquote_open":
@@ -78,9 +78,9 @@ class _Writer:
             case "bullet_list_close" | "ordered_list_close":
                 self._numbers.pop()
             case "paragraph_open":
-                self._close = token.hidden
+                self._tight = token.hidden
             case "paragraph_close":
-                self._close = False
+                self._tight = False
             case "heading_open":
                 self._heading = "#" * min(int(token.tag[1]) + 2, _LOWEST_HEADING) + " "
             case "heading_close":
@@ -91,10 +91,10 @@ class _Writer:
     def _leaf(self, token: Token) -> None:
         match token.type:
             case "inline":
-                text = inline(token.children or ())
+                text = render_inline(token.children or ())
                 self._write(self._heading + text.replace("\n", " ") if self._heading else text)
             case "fence" | "code_block" | "html_block":
-                self._write(verbatim(token.content, _UNLIMITED))
+                self._write(as_code_block(token.content, _UNLIMITED))
             case "hr":
                 self._write(RULE)
 
@@ -107,17 +107,17 @@ class _Writer:
     def _write(self, text: str) -> None:
         if not text.strip():
             return
-        blank = "".join(c.rest for c in self._open if c.begun).rstrip()
+        blank = "".join(c.rest for c in self._open if c.started).rstrip()
         separated = [] if self._continues_list() or not self.blocks else [blank]
         lines = [("".join(c.prefix() for c in self._open) + line.strip()).rstrip() for line in text.split("\n")]
         self.blocks.append("\n".join([*separated, *lines]))
-        self._close_before = len(self._open) if self._close else 0
+        self._tight_depth = len(self._open) if self._tight else 0
 
     def _continues_list(self) -> bool:
         """Whether a one-paragraph item follows another one: the only case without a blank line between."""
         item = self._open[-1] if self._open else None
-        fresh = item is not None and item.again and not item.begun
-        return self._close and fresh and self._close_before == len(self._open)
+        fresh = item is not None and item.again and not item.started
+        return self._tight and fresh and self._tight_depth == len(self._open)
 
 
 def _start(token: Token) -> int:
@@ -125,7 +125,7 @@ def _start(token: Token) -> int:
     return min(int(token.attrs.get("start", 1)), 10**6)
 
 
-def inline(tokens: Sequence[Token]) -> str:
+def render_inline(tokens: Sequence[Token]) -> str:
     """Inline Markdown of the tokens of one paragraph or heading."""
     pieces: list[str] = []
     targets: list[str] = []
@@ -134,7 +134,7 @@ def inline(tokens: Sequence[Token]) -> str:
         kind, _, edge = token.type.partition("_")
         if kind in _EMPHASIS:
             depth -= edge == "close"
-            pieces.append(_EMPHASIS[kind] if depth < MOST_EMPHASIS else BREAK)
+            pieces.append(_EMPHASIS[kind] if depth < MAX_EMPHASIS else BREAK)
             depth += edge == "open"
         elif token.type == "link_open":
             targets.append(str(token.attrs.get("href", "")))
@@ -143,17 +143,17 @@ def inline(tokens: Sequence[Token]) -> str:
             pieces.append(_target(targets.pop()))
         else:
             pieces.append(_inline_leaf(token))
-    return joined(pieces)
+    return join_inline(pieces)
 
 
 def _inline_leaf(token: Token) -> str:
     match token.type:
         case "text":
-            return prose(token.content)
+            return as_prose(token.content)
         case "code_inline" | "html_inline":
-            return code(token.content)
+            return as_code(token.content)
         case "image":
-            return BREAK + prose(token.content) + BREAK
+            return BREAK + as_prose(token.content) + BREAK
         case "softbreak" | "hardbreak":
             return "\n"
     return BREAK
@@ -161,4 +161,4 @@ def _inline_leaf(token: Token) -> str:
 
 def _target(url: str) -> str:
     """The part of a link after its text: the URL as code. The break separates it from the words around it."""
-    return f"{BREAK} ({code(url)})" if url else BREAK
+    return f"{BREAK} ({as_code(url)})" if url else BREAK

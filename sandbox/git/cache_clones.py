@@ -13,19 +13,26 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import check_ref_name, is_object_id, peel, resolve_ref, tree_of
-from sandbox.git.partial import PROMISED, complete, filter_ignored, forget_promise, is_partial, promise
-from sandbox.git.process import Git, Grant
-from sandbox.git.transport import Access, RemoteHead, fetch, remote_head
+from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
+from sandbox.git.partial import (
+    PROMISOR_ENVIRONMENT,
+    fetch_missing_blobs,
+    is_filter_ignored,
+    is_partial,
+    mark_partial,
+    unmark_if_complete,
+)
+from sandbox.git.process import Git, NetworkAccess
+from sandbox.git.transport import RemoteAccess, RemoteHead, fetch, find_remote_head
 from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)
 
 _MARKER = "sandbox-fetched.json"
-_OURS = ("refs/heads/space-agent/", "refs/sandbox/")
-_SUSPICIOUS = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND}
+_OWN_REFS = ("refs/heads/space-agent/", "refs/sandbox/")
+_CORRUPTION_CODES = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND}
 _LOOSE_REFS = 1000
-_NAMED = 12
+_MAX_NAMES_SHOWN = 12
 _SHA1, _SHA256 = 40, 64  # digits of an object id
 _CONFIG = """\
 [core]
@@ -54,7 +61,9 @@ def open_cache(path: Path, executable: str = "") -> Git:
     return Git(path, executable)
 
 
-def refresh(path: Path, access: Access, wanted_since: float | None = None, *, partial: bool = False) -> RemoteHead:
+def refresh(
+    path: Path, access: RemoteAccess, requested_at: float | None = None, *, partial: bool = False
+) -> RemoteHead:
     """Create the cache clone if it is missing, and fetch into it. The caller holds the repository's lock.
 
     `requested_at`: when the caller asked, in seconds since the epoch. A fetch that another process began after this
@@ -63,66 +72,66 @@ def refresh(path: Path, access: Access, wanted_since: float | None = None, *, pa
     Raises: `origin_mismatch` if the clone is of another remote with the same repository id.
     """
     if not (path / "HEAD").is_file():
-        return _first_clone(path, access, partial=partial)
-    last = _last_fetch(path)
+        return _create_clone(path, access, partial=partial)
+    last = _read_last_fetch(path)
     _require_origin(path, last, access)
-    if last is not None and wanted_since is not None and last.began >= wanted_since:
+    if last is not None and requested_at is not None and last.began >= requested_at:
         return last.head
-    _configure(path, _oid_length(path, last))
+    _write_config(path, _find_oid_length(path, last))
     try:
-        return _update(Git(path, access.git), access)
+        return _fetch_and_record(Git(path, access.git), access)
     except SandboxError as error:
-        if error.code not in _SUSPICIOUS or intact(Git(path, access.git)):
+        if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git)):
             raise
         _log.warning("the cache clone %s is corrupt; cloning it again", path.name)
-        return make_again(path, access)
+        return replace_corrupt_clone(path, access)
 
 
-def _require_origin(path: Path, last: _Fetched | None, access: Access) -> None:
+def _require_origin(path: Path, last: _FetchRecord | None, access: RemoteAccess) -> None:
     """Two remotes with the same repository id may be cloned at the same moment, before either is registered."""
-    if last is not None and last.is_of_another(access.remote):
+    if last is not None and last.is_of_other_remote(access.remote):
         raise SandboxError(
             ErrorCode.ORIGIN_MISMATCH,
             f"The cache clone {path.name} is of another remote",
-            details=f"it is of {last.remote}, but the request was for {_origin(access.remote)}",
+            details=f"it is of {last.remote}, but the request was for {_remote_identity(access.remote)}",
             hint="Repeat the command: the second remote then gets an id of its own.",
         )
 
 
-def is_of_another(path: Path, remote: Remote) -> bool:
+def is_clone_of_other_remote(path: Path, remote: Remote) -> bool:
     """Whether there is a cache clone at `path` that was made from another remote."""
-    last = _last_fetch(path)
-    return last is not None and last.is_of_another(remote)
+    last = _read_last_fetch(path)
+    return last is not None and last.is_of_other_remote(remote)
 
 
-def _origin(remote: Remote) -> str:
+def _remote_identity(remote: Remote) -> str:
     """Identify a remote without protocol and login."""
     return f"{remote.hostname}/{remote.owner}/{remote.name}"
 
 
-def _configure(path: Path, oid_length: int) -> None:
+def _write_config(path: Path, oid_length: int) -> None:
     """Write the clone's configuration atomically: other processes may be reading this clone."""
     beside = path / "config.new"
-    if _config_of(path) != _CONFIGS[oid_length]:
+    if _read_config(path) != _CONFIGS[oid_length]:
         beside.write_bytes(_CONFIGS[oid_length])
         beside.replace(path / "config")
 
 
-def _oid_length(path: Path, last: _Fetched | None) -> int:
+def _find_oid_length(path: Path, last: _FetchRecord | None) -> int:
     """Digits of the clone's object ids: from the record of the last fetch, else from a configuration we wrote."""
     if last is not None and len(last.head.commit) in _CONFIGS:
         return len(last.head.commit)
-    return _SHA256 if _config_of(path) == _CONFIGS[_SHA256] else _SHA1
+    return _SHA256 if _read_config(path) == _CONFIGS[_SHA256] else _SHA1
 
 
-def _config_of(path: Path) -> bytes:
+def _read_config(path: Path) -> bytes:
     try:
         return (path / "config").read_bytes()
     except FileNotFoundError:
         return b""
 
 
-def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
+def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteHead:
     """Clone into a directory beside `path`, then rename it: a killed clone does not disturb the next one."""
     beside = path.with_name(f".{path.name}.incoming")
     shutil.rmtree(beside, ignore_errors=True)
@@ -131,23 +140,23 @@ def _first_clone(path: Path, access: Access, *, partial: bool) -> RemoteHead:
         beside.mkdir(mode=0o700)  # git would use the umask
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
-        _configure(beside, _SHA1)
+        _write_config(beside, _SHA1)
         if partial:
-            promise(beside)
-        head = _update(git, access, is_new=True)
+            mark_partial(beside)
+        head = _fetch_and_record(git, access, is_new=True)
         beside.rename(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return head
 
 
-def intact(git: Git) -> bool:
+def is_intact(git: Git) -> bool:
     """Whether every object that the refs reach is present and readable, or promised by the remote."""
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
-    return git.attempt(*question, env=PROMISED if is_partial(git) else {}, deadline_s=900).code == 0
+    return git.attempt(*question, env=PROMISOR_ENVIRONMENT if is_partial(git) else {}, deadline_s=900).code == 0
 
 
-def make_again(path: Path, access: Access) -> RemoteHead:
+def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
     """Rename a corrupt clone, clone again, and copy the refs of tasks that are still complete.
 
     The corrupt clone is kept beside the new one, for inspection.
@@ -156,55 +165,55 @@ def make_again(path: Path, access: Access) -> RemoteHead:
     aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
     path.rename(aside)
     try:
-        head = _first_clone(path, access, partial=partial)
+        head = _create_clone(path, access, partial=partial)
     except BaseException:
         aside.rename(path)
         raise
     old, new = Git(aside, access.git), Git(path, access.git)
-    refs = _our_refs(old)
-    for commit in _ground(old, list(refs.values())) if partial else ():
+    refs = _list_own_refs(old)
+    for commit in _list_fork_points(old, list(refs.values())) if partial else ():
         if peel(new, commit, "commit"):
-            complete(new, access, tree_of(new, commit))
-    _bring_over(old, new, list(refs))
+            fetch_missing_blobs(new, access, tree_of(new, commit))
+    _copy_refs(old, new, list(refs))
     return head
 
 
-def _our_refs(git: Git) -> dict[str, str]:
-    listed = git.attempt("for-each-ref", "--format=%(refname) %(objectname)", *_OURS)
+def _list_own_refs(git: Git) -> dict[str, str]:
+    listed = git.attempt("for-each-ref", "--format=%(refname) %(objectname)", *_OWN_REFS)
     return {name: oid for name, _, oid in (line.partition(" ") for line in listed.stdout.decode().splitlines())}
 
 
-def _ground(git: Git, tips: Sequence[str]) -> list[str]:
+def _list_fork_points(git: Git, tips: Sequence[str]) -> list[str]:
     """Commits of the remote that tasks are based on, and the tips: a task needs the files of both."""
     grown = git.attempt("rev-list", "--boundary", *tips, "--not", "--remotes=origin") if tips else None
     lines = grown.stdout.decode().splitlines() if grown else []
     return list({line.removeprefix("-"): None for line in (*tips, *lines)})
 
 
-def _bring_over(old: Git, new: Git, names: Sequence[str]) -> None:
+def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
     for name in names:
         moved = new.attempt(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
-            f"file://{quote(str(old.git_dir))}", f"{name}:{name}", grant=Grant("file"),
+            f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file"),
         )  # fmt: skip
         if moved.code != 0:
             _log.error("%s could not be copied to the new clone: its objects are lost", name)
 
 
-def _update(git: Git, access: Access, *, is_new: bool = False) -> RemoteHead:
+def _fetch_and_record(git: Git, access: RemoteAccess, *, is_new: bool = False) -> RemoteHead:
     began = time.time()
-    head = remote_head(git, access)
+    head = find_remote_head(git, access)
     if is_new:
-        _configure(git.git_dir, len(head.commit))
-    said = fetch(git, access, promised=is_partial(git))
+        _write_config(git.git_dir, len(head.commit))
+    said = fetch(git, access, partial=is_partial(git))
     _pack_refs(git)
     if not head.branch:
-        head = RemoteHead(_branch_at(git, head.commit), head.commit)
-    if filter_ignored(said):
-        forget_promise(git)
+        head = RemoteHead(_find_branch_at(git, head.commit), head.commit)
+    if is_filter_ignored(said):
+        unmark_if_complete(git)
     if is_partial(git):
-        complete(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
-    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _origin(access.remote)}
+        fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _remote_identity(access.remote)}
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
@@ -213,22 +222,22 @@ def _update(git: Git, access: Access, *, is_new: bool = False) -> RemoteHead:
 
 
 @dataclass(frozen=True)
-class _Fetched:
+class _FetchRecord:
     """The record of a clone's last fetch. `remote`: '' if an older version of the program made the clone."""
 
     began: float
     head: RemoteHead
     remote: str
 
-    def is_of_another(self, remote: Remote) -> bool:
-        return self.remote not in {"", _origin(remote)}
+    def is_of_other_remote(self, remote: Remote) -> bool:
+        return self.remote not in {"", _remote_identity(remote)}
 
 
-def _last_fetch(path: Path) -> _Fetched | None:
+def _read_last_fetch(path: Path) -> _FetchRecord | None:
     try:
         record = json.loads((path / _MARKER).read_bytes())
-        head = RemoteHead(check_ref_name(record["branch"]), str(record["commit"]))
-        return _Fetched(float(record["began"]), head, str(record.get("remote", "")))
+        head = RemoteHead(require_ref_name(record["branch"]), str(record["commit"]))
+        return _FetchRecord(float(record["began"]), head, str(record.get("remote", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
         return None
 
@@ -239,14 +248,14 @@ def _pack_refs(git: Git) -> None:
         git.run("pack-refs", "--all", "--prune", deadline_s=600)
 
 
-def _branch_at(git: Git, commit: str) -> str:
+def _find_branch_at(git: Git, commit: str) -> str:
     """The default branch for a detached remote HEAD: a branch at that commit, else any; main and master first."""
     for at_commit in ([f"--points-at={commit}"], []):
         out = git.run("for-each-ref", "--format=%(refname:lstrip=3)", *at_commit, "refs/remotes/origin/")
         names = out.decode("utf-8", errors="replace").split()
         for name in ("main", "master", *names):
             if name in names:
-                return check_ref_name(name)
+                return require_ref_name(name)
     hint = "Create a branch on the remote, at the commit you want."
     raise SandboxError(ErrorCode.NOT_FOUND, "The remote has no branch", hint=hint)
 
@@ -261,7 +270,7 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
     if is_object_id(ref):
         candidates = [ref]
     else:
-        name = check_ref_name(ref)
+        name = require_ref_name(ref)
         candidates = [f"refs/remotes/origin/{name}", f"refs/tags/{name}"]
     for candidate in candidates:
         oid = candidate if is_object_id(candidate) else resolve_ref(git, candidate)
@@ -271,14 +280,16 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
     raise SandboxError(
         ErrorCode.NOT_FOUND,
         f"The remote has no branch, tag or commit '{ref[:100]}'",
-        details=f"Known: {', '.join(_some_names(git))}",
+        details=f"Known: {', '.join(_list_recent_names(git))}",
         hint="Name a commit by its full id. It must be on a branch or tag.",
     )
 
 
-def _some_names(git: Git) -> list[str]:
+def _list_recent_names(git: Git) -> list[str]:
     """The branches and tags that changed last, a short list for people."""
     places = ("refs/remotes/origin/", "refs/tags/")
-    listed = git.run("for-each-ref", f"--count={_NAMED + 1}", "--sort=-creatordate", "--format=%(refname)", *places)
+    listed = git.run(
+        "for-each-ref", f"--count={_MAX_NAMES_SHOWN + 1}", "--sort=-creatordate", "--format=%(refname)", *places
+    )
     names = [name.removeprefix(places[0]).removeprefix(places[1]) for name in listed.decode(errors="replace").split()]
-    return [*names[:_NAMED], "..."] if len(names) > _NAMED else names
+    return [*names[:_MAX_NAMES_SHOWN], "..."] if len(names) > _MAX_NAMES_SHOWN else names

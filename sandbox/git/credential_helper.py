@@ -18,14 +18,14 @@ from sandbox.credentials import Credential
 from sandbox.git.process import SAFE_PATH, git_executable
 
 DEADLINE_S = 10.0
-_PASSED_ON = ("HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+_INHERITED_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 _QUIET = ("-c", "core.askPass=/bin/false", "-c", "credential.interactive=false")
 _VALUE = re.compile(r"^(username|password)=(.*)$", re.MULTILINE)
 
 
 def ask_helper(authority: str, environ: Mapping[str, str], executable: str = "") -> Credential | None:
     """The credential that the user's helper has for `https://authority`, or None. Never prompts."""
-    environment = {name: environ[name] for name in _PASSED_ON if environ.get(name)}
+    environment = {name: environ[name] for name in _INHERITED_VARIABLES if environ.get(name)}
     environment |= {"PATH": environ.get("PATH", SAFE_PATH), "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/false"}
     argv = [git_executable(executable), *_QUIET, "credential", "fill"]
     with subprocess.Popen(  # noqa: S603 - fixed argv; the host name is our own grammar's

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from sandbox.git.entries import RawChange
 from sandbox.git.process import Git
 
-_PLAIN = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
-_NOTHING = {"0"}
+_FIXED_OPTIONS = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
+_NULL_OID_DIGITS = {"0"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class DiffLimits:
 
 
 @dataclass(frozen=True)
-class Outline:
+class DiffOutline:
     """What the caller already knows of a difference: changed leaves, without renames, and sizes of blobs.
 
     It only saves git commands. It decides how much is compared, never what the result is.
@@ -39,7 +39,7 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DiffPlan:
     """Contents over `line_bytes` are not compared line by line. `similar`: also find renames with edits."""
 
     line_bytes: int
@@ -61,22 +61,22 @@ def diff_trees(git: Git, before: str, after: str) -> list[RawChange]:
     """Changed leaves between two trees, or the trees of commits. Renames are not detected."""
     out = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", before, after)
     fields = out.split(b"\0")
-    return [_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
+    return [_parse_raw_change(fields[i], fields[i + 1]) for i in range(0, len(fields) - 1, 2)]
 
 
-def _raw_change(head: bytes, path: bytes) -> RawChange:
+def _parse_raw_change(head: bytes, path: bytes) -> RawChange:
     old_mode, new_mode, old, new, status = head.decode().lstrip(":").split()
     return RawChange(
         path,
         old_mode,
         new_mode,
-        None if set(old) == _NOTHING else old,
-        None if set(new) == _NOTHING else new,
+        None if set(old) == _NULL_OID_DIGITS else old,
+        None if set(new) == _NULL_OID_DIGITS else new,
         status[:1],  # R and C carry a score
     )
 
 
-def leaves(changes: Iterable[RawChange]) -> Iterator[RawChange]:
+def split_renames(changes: Iterable[RawChange]) -> Iterator[RawChange]:
     """The same changes with each rename as a deletion and an addition, as `diff_trees` returns them."""
     for change in changes:
         if change.old_path is not None:
@@ -87,25 +87,25 @@ def leaves(changes: Iterable[RawChange]) -> Iterator[RawChange]:
 
 
 def compare_trees(
-    git: Git, before: str, after: str, limits: DiffLimits | None = None, outline: Outline | None = None
+    git: Git, before: str, after: str, limits: DiffLimits | None = None, outline: DiffOutline | None = None
 ) -> TreeDiff:
     """The whole difference of two trees or commits, with renames, within limits. Raises: `timeout`.
 
     With an outline it costs one git process.
     """
     limits = limits or DiffLimits()
-    outline = outline or Outline(tuple(diff_trees(git, before, after)))
+    outline = outline or DiffOutline(tuple(diff_trees(git, before, after)))
     if not outline.changes:
         return TreeDiff((), {}, b"", complete=True)
     oids = {oid for c in outline.changes for oid in (c.old_oid, c.new_oid) if oid is not None}
     sizes = {**outline.sizes, **blob_sizes(git, oids - outline.sizes.keys())}
-    chosen = plan(outline.changes, sizes, limits)
-    renamed, counts, text = _parse(_compared(git, before, after, chosen, limits))
-    shown = whole_lines(text, limits.text_bytes)
+    chosen = plan_diff(outline.changes, sizes, limits)
+    renamed, counts, text = _parse_diff(_run_diff(git, before, after, chosen, limits))
+    shown = cut_at_line_end(text, limits.text_bytes)
     return TreeDiff(tuple(renamed), counts, shown, complete=chosen.complete and len(shown) == len(text))
 
 
-def plan(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits) -> Plan:
+def plan_diff(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits) -> DiffPlan:
     """Choose what to compare from sizes alone. Pure. Objects without a size (submodules) are free."""
 
     def size(oid: str | None) -> int:
@@ -120,49 +120,49 @@ def plan(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits
             break
     moved = [max(size(c.old_oid), size(c.new_oid)) for c in changes if c.status in {"A", "D"}]
     small = sum(moved) <= limits.compared_bytes and max(moved, default=0) <= limits.file_bytes
-    return Plan(line_bytes, similar=small and len(moved) <= limits.renames, complete=complete)
+    return DiffPlan(line_bytes, similar=small and len(moved) <= limits.renames, complete=complete)
 
 
-def whole_lines(text: bytes, limit: int) -> bytes:
+def cut_at_line_end(text: bytes, limit: int) -> bytes:
     """At most `limit` bytes, cut at the end of a line."""
     return text if len(text) <= limit else text[: text.rfind(b"\n", 0, limit) + 1]
 
 
 def blob_sizes(git: Git, oids: Iterable[str]) -> dict[str, int]:
     """Sizes of blobs from their headers. An object that is not a blob of this clone has no entry (a submodule)."""
-    sizes = {oid: git.known.sizes.get(oid) for oid in oids}
+    sizes = {oid: git.cache.sizes.get(oid) for oid in oids}
     unknown = sorted(oid for oid, size in sizes.items() if size is None)
     if unknown:
         asked = "".join(f"{oid}\n" for oid in unknown).encode()
         out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
         fields = (line.split() for line in out.decode().splitlines())
         found = {f[0]: int(f[2]) for f in fields if len(f) == 3 and f[1] == "blob"}
-        git.known.sizes.keep(found)
+        git.cache.sizes.store(found)
         sizes |= found
     return {oid: size for oid, size in sizes.items() if size is not None}
 
 
-def _compared(git: Git, before: str, after: str, chosen: Plan, limits: DiffLimits) -> bytes:
+def _run_diff(git: Git, before: str, after: str, chosen: DiffPlan, limits: DiffLimits) -> bytes:
     """Run git for leaves, line counts and the unified diff. The output is bounded by the plan, not yet cut.
 
     Binary files are named, never encoded. `-z` leaves names in the first two parts unquoted. In the text git quotes
     them, so that a line break in a name cannot pass for lines of the diff.
     """
     return git.run(
-        "diff-tree", "--raw", "--numstat", "-p", "-z", "--no-abbrev", *_PLAIN, *_renames(chosen, limits),
+        "diff-tree", "--raw", "--numstat", "-p", "-z", "--no-abbrev", *_FIXED_OPTIONS, *_rename_options(chosen, limits),
         "--no-color", "--full-index", "--src-prefix=a/", "--dst-prefix=b/", before, after,
-        env=_threshold(chosen), deadline_s=limits.deadline_s,
+        env=_threshold_environment(chosen), deadline_s=limits.deadline_s,
     )  # fmt: skip
 
 
-def _parse(out: bytes) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]], bytes]:
+def _parse_diff(out: bytes) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]], bytes]:
     """Parse the output of `_run_diff`. An empty field where a record should begin separates records and text."""
     changes: list[RawChange] = []
     counts: dict[bytes, tuple[int | None, int | None]] = {}
-    fields = _Fields(out)
+    fields = _NulFields(out)
     while head := fields.take():
         if head.startswith(b":"):
-            change = _raw_change(head, fields.take())
+            change = _parse_raw_change(head, fields.take())
             changes.append(
                 replace(change, old_path=change.path, path=fields.take()) if change.status == "R" else change
             )
@@ -174,7 +174,7 @@ def _parse(out: bytes) -> tuple[list[RawChange], dict[bytes, tuple[int | None, i
     return changes, counts, fields.rest()
 
 
-class _Fields:
+class _NulFields:
     """Fields that end with NUL, read one at a time. The text after them may contain NUL bytes."""
 
     def __init__(self, data: bytes) -> None:
@@ -193,11 +193,11 @@ class _Fields:
         return self._data[self._at :]
 
 
-def _renames(chosen: Plan, limits: DiffLimits) -> tuple[str, str]:
+def _rename_options(chosen: DiffPlan, limits: DiffLimits) -> tuple[str, str]:
     return ("--find-renames=50%" if chosen.similar else "--find-renames=100%"), f"-l{limits.renames}"
 
 
-def _threshold(chosen: Plan) -> dict[str, str]:
+def _threshold_environment(chosen: DiffPlan) -> dict[str, str]:
     """git treats contents over this size as binary, from the header alone (git-config(1), core.bigFileThreshold)."""
     return {
         "GIT_CONFIG_COUNT": "1",

@@ -9,14 +9,14 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 
 
-def trusted_program(path: Path) -> str:
+def require_safe_program(path: Path) -> str:
     """Return the path unchanged if it is safe to run with the controller's rights.
 
     Raises: `invalid_input` unless the path is absolute, contains no link and is executable, and the program and every
     directory above it belong to root or to us and cannot be written by others. (A link's target may change later.)
     """
     try:
-        reason = _objection(path)
+        reason = _find_objection(path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
     if reason:
@@ -29,17 +29,17 @@ def trusted_program(path: Path) -> str:
     return str(path)
 
 
-def _objection(path: Path) -> str:
+def _find_objection(path: Path) -> str:
     if not path.is_absolute():
         return "not absolute"
     if path.resolve(strict=True) != path:
         return f"contains a link; its real path is {path.resolve()}"
     if not path.is_file() or not os.access(path, os.X_OK):
         return "not an executable file"
-    return next((f"{p} {objection}" for p in (path, *path.parents) if (objection := _open_to_others(p))), "")
+    return next((f"{p} {objection}" for p in (path, *path.parents) if (objection := _find_foreign_access(p))), "")
 
 
-def _open_to_others(path: Path) -> str:
+def _find_foreign_access(path: Path) -> str:
     info = path.lstat()
     if info.st_uid not in {0, os.geteuid()}:
         return f"belongs to uid {info.st_uid}"

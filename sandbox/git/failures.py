@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
+from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 
-_LASTING = re.compile(
+_PERMANENT = re.compile(
     r"certificate|unexpected tls packet|wrong version number|\bredirect|returned error: (3|4(?!29))", re.IGNORECASE
 )
-_NAMES = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
+_QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 # First match wins: (pattern, code, brief, hint).
@@ -19,8 +19,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
         (
             r"^(fatal|error): [^\n]*(no space left on device|out of diskspace|disk quota exceeded)",
             ErrorCode.QUOTA_EXCEEDED,
-            FULL,
-            FULL_HINT,
+            DISK_FULL,
+            DISK_FULL_HINT,
         ),
         (
             # SIGXFSZ, EFBIG: see `process.ResourceLimits`
@@ -147,7 +147,7 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
 def classify(command: str, code: int, stderr: str) -> SandboxError:
     """The typed error for a failed git command. Pure. Unknown text gives `internal`, never a guess."""
     details = scrub(stderr)[:4000]
-    said = _NAMES.sub("''", stderr)
+    said = _QUOTED.sub("''", stderr)
     for pattern, error_code, brief, hint in _RULES:
         if pattern.search(said):
             return SandboxError(error_code, brief, details=details, hint=hint)
@@ -158,7 +158,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether the same command may succeed on another attempt: the network failed, not a certificate or a rule."""
     if not isinstance(error, SandboxError) or error.code is not ErrorCode.NETWORK_ERROR:
         return False
-    return not _LASTING.search(_NAMES.sub("''", error.details))
+    return not _PERMANENT.search(_QUOTED.sub("''", error.details))
 
 
 def scrub(text: str) -> str:

@@ -34,12 +34,12 @@ def parse_index(content: bytes, oid_length: int) -> dict[bytes, IndexEntry]:
         magic, version, count = _HEADER.unpack_from(content)
         if magic != b"DIRC" or version not in {2, 3, 4} or count > _MAX_ENTRIES:
             return {}
-        return _entries(content, version, count, oid_length // 2)
+        return _parse_entries(content, version, count, oid_length // 2)
     except (struct.error, ValueError, IndexError):
         return {}
 
 
-def _entries(content: bytes, version: int, count: int, width: int) -> dict[bytes, IndexEntry]:
+def _parse_entries(content: bytes, version: int, count: int, width: int) -> dict[bytes, IndexEntry]:
     found: dict[bytes, IndexEntry] = {}
     at, path, left = _HEADER.size, b"", _MAX_NAME_BYTES
     for _ in range(count):
@@ -54,7 +54,7 @@ def _entries(content: bytes, version: int, count: int, width: int) -> dict[bytes
         if flags & _EXTENDED:
             (more,) = _FLAGS.unpack_from(content, at)
             at += _FLAGS.size
-        path, at = _compressed(content, at, path) if version == 4 else _padded(content, begin, at)
+        path, at = _read_compressed_name(content, at, path) if version == 4 else _read_padded_name(content, begin, at)
         left -= len(path)
         if left < 0:
             raise ValueError("the names are too long")
@@ -65,13 +65,13 @@ def _entries(content: bytes, version: int, count: int, width: int) -> dict[bytes
     return found
 
 
-def _padded(content: bytes, begin: int, at: int) -> tuple[bytes, int]:
+def _read_padded_name(content: bytes, begin: int, at: int) -> tuple[bytes, int]:
     """Read a name that is padded with one to eight NUL bytes: the entry's length is a multiple of eight."""
     end = content.index(b"\0", at)
     return content[at:end], begin + (end - begin + 8) // 8 * 8
 
 
-def _compressed(content: bytes, at: int, before: bytes) -> tuple[bytes, int]:
+def _read_compressed_name(content: bytes, at: int, before: bytes) -> tuple[bytes, int]:
     """Read a compressed name: how many bytes to drop from the last name (git's offset encoding), and what to append."""
     byte = content[at]
     dropped, at = byte & 0x7F, at + 1

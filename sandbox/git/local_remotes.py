@@ -13,14 +13,14 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.remotes import Remote
 
 
-def path_of(remote: Remote) -> Path | None:
+def local_path_of(remote: Remote) -> Path | None:
     """The directory of a local remote; None for a remote on the network."""
     if remote.protocol != "file":
         return None
     return Path(unquote(urlsplit(remote.url).path, errors="surrogateescape"))
 
 
-def enclosing_repository(path: Path) -> Path:
+def find_enclosing_repository(path: Path) -> Path:
     """The directory itself if it is a repository, else the closest parent that has a `.git`, as git searches.
 
     Only on the same file system, and only where `.git` and its directory belong to us or to the owner of `path`:
@@ -44,9 +44,9 @@ def _is_repository(path: Path, *, bare: bool = True) -> bool:
     return (path / ".git").exists() or (bare and (path / "HEAD").exists())
 
 
-def require_repository(remote: Remote) -> None:
+def require_local_repository(remote: Remote) -> None:
     """Accepts every remote on the network. Raises: `remote_not_found` for a local path without a repository."""
-    path = path_of(remote)
+    path = local_path_of(remote)
     if path is None:
         return
     try:

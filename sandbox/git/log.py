@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO
 
-from sandbox.git.objects import absent
+from sandbox.git.objects import missing_object_error
 from sandbox.git.process import Git
 
-MOST_COMMITS = 2000
+MAX_COMMITS = 2000
 SUBJECT_BYTES = 1000
-_WHICH = (f"--max-count={MOST_COMMITS}", "--topo-order", "--reverse")
-_SHOWN = ("--encoding=UTF-8", "--no-commit-header", "--format=%H %s")
+_RANGE_OPTIONS = (f"--max-count={MAX_COMMITS}", "--topo-order", "--reverse")
+_FORMAT_OPTIONS = ("--encoding=UTF-8", "--no-commit-header", "--format=%H %s")
 
 
-def subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
+def list_subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
     """Id and subject of the newest `MAX_COMMITS` commits on `head` that `base` does not have, oldest first.
 
     Subjects are cut at `SUBJECT_BYTES`. They are untrusted text, UTF-8 with replacement. Raises: `not_found`.
     """
     if base == head:
         return ()
-    with git.stream("rev-list", *_WHICH, *_SHOWN, head, f"^{base}") as process:
-        lines = [line.decode("utf-8", errors="replace").partition(" ") for line in _lines(process.stdout)]
+    with git.stream("rev-list", *_RANGE_OPTIONS, *_FORMAT_OPTIONS, head, f"^{base}") as process:
+        lines = [line.decode("utf-8", errors="replace").partition(" ") for line in _read_line_starts(process.stdout)]
     if process.code != 0:
-        raise absent("The task's commits cannot be read", process.stderr)
+        raise missing_object_error("The task's commits cannot be read", process.stderr)
     return tuple((oid, subject) for oid, _, subject in lines)
 
 
-def touched(git: Git, base: str, head: str) -> frozenset[bytes]:
+def list_changed_paths(git: Git, base: str, head: str) -> frozenset[bytes]:
     """Every path changed by any commit on `head` that `base` does not have; empty for a single commit.
 
     The difference of the trees already shows the paths of a single commit.
@@ -40,7 +40,7 @@ def touched(git: Git, base: str, head: str) -> frozenset[bytes]:
     return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
 
 
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+def _read_line_starts(stream: IO[bytes]) -> Iterator[bytes]:
     """The beginning of each line: git writes a subject on one line of any length."""
     most = SUBJECT_BYTES + 65
     while line := stream.readline(most):

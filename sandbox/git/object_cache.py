@@ -15,68 +15,74 @@ from sandbox.git.entries import RawChange, TreeEntry
 _KeyT = TypeVar("_KeyT")
 _ValueT = TypeVar("_ValueT")
 
-MOVES = 64
-CHANGES = 1024
+MAX_DIFFERENCES = 64
+MAX_CHANGES = 1024
 """How many differences are cached, and how many leaves one may have."""
 
 
-class Memory(Generic[_KeyT, _ValueT]):
+class BoundedCache(Generic[_KeyT, _ValueT]):
     """At most `limit` entries. Thread-safe: two threads that store the same key store equal values."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._kept: dict[_KeyT, _ValueT] = {}
+        self._entries: dict[_KeyT, _ValueT] = {}
 
     def get(self, key: _KeyT) -> _ValueT | None:
         """The cached value, or None."""
-        return self._kept.get(key)
+        return self._entries.get(key)
 
-    def keep(self, new: Mapping[_KeyT, _ValueT]) -> None:
+    def store(self, new: Mapping[_KeyT, _ValueT]) -> None:
         """Store these entries. Ignored if they alone exceed the limit."""
         if len(new) > self._limit:
             return
-        if len(self._kept) + len(new) > self._limit:
-            self._kept = {}
-        self._kept.update(new)
+        if len(self._entries) + len(new) > self._limit:
+            self._entries = {}
+        self._entries.update(new)
 
-    def all(self) -> dict[_KeyT, _ValueT]:
+    def copy_entries(self) -> dict[_KeyT, _ValueT]:
         """A copy of all current entries."""
-        return self._kept.copy()
+        return self._entries.copy()
 
 
 @dataclass(frozen=True)
-class Known:
+class ObjectCache:
     """`trees`: the tree of a commit. `leaves`: leaves of a tree, at and below a path. `sizes`: of blobs.
     `differences`: leaves in which two trees differ. `commit_counts`: number of commits on the second commit that the
     first does not have.
     """
 
-    trees: Memory[str, str] = field(default_factory=lambda: Memory(4096))
-    leaves: Memory[tuple[str, bytes], tuple[TreeEntry, ...]] = field(default_factory=lambda: Memory(4096))
-    sizes: Memory[str, int] = field(default_factory=lambda: Memory(16_384))
-    moves: Memory[tuple[str, str], tuple[RawChange, ...]] = field(default_factory=lambda: Memory(MOVES))
-    ahead: Memory[tuple[str, str], int] = field(default_factory=lambda: Memory(1024))
+    trees: BoundedCache[str, str] = field(default_factory=lambda: BoundedCache(4096))
+    leaves: BoundedCache[tuple[str, bytes], tuple[TreeEntry, ...]] = field(default_factory=lambda: BoundedCache(4096))
+    sizes: BoundedCache[str, int] = field(default_factory=lambda: BoundedCache(16_384))
+    differences: BoundedCache[tuple[str, str], tuple[RawChange, ...]] = field(
+        default_factory=lambda: BoundedCache(MAX_DIFFERENCES)
+    )
+    commit_counts: BoundedCache[tuple[str, str], int] = field(default_factory=lambda: BoundedCache(1024))
 
-    def keep_moves(self, before: str, after: str, changes: Iterable[RawChange]) -> None:
+    def store_difference(self, before: str, after: str, changes: Iterable[RawChange]) -> None:
         """Store the difference of two trees. Also extend the cached differences that end at `before` to `after`."""
         step = tuple(changes)
-        longer = {(first, after): follow(m, step) for (first, last), m in self.moves.all().items() if last == before}
+        longer = {
+            (first, after): combine_differences(m, step)
+            for (first, last), m in self.differences.copy_entries().items()
+            if last == before
+        }
         every = {(before, after): step} | {ends: m for ends, m in longer.items() if ends[0] != after}
-        self.moves.keep({ends: m for ends, m in every.items() if len(m) <= CHANGES})
+        self.differences.store({ends: m for ends, m in every.items() if len(m) <= MAX_CHANGES})
 
 
-def follow(first: Iterable[RawChange], second: Iterable[RawChange]) -> tuple[RawChange, ...]:
+def combine_differences(first: Iterable[RawChange], second: Iterable[RawChange]) -> tuple[RawChange, ...]:
     """Combine the differences A to B and B to C into the difference A to C. None has renames. Pure."""
     found = {change.path: change for change in first}
     for change in second:
         earlier = found.pop(change.path, None)
-        joined = change if earlier is None else _joined(earlier, change)
+        joined = change if earlier is None else _join_changes(earlier, change)
         if (joined.old_mode, joined.old_oid) != (joined.new_mode, joined.new_oid):
             found[change.path] = joined
     return tuple(found[path] for path in sorted(found))
 
 
-def _joined(first: RawChange, second: RawChange) -> RawChange:
+def _join_changes(first: RawChange, second: RawChange) -> RawChange:
     kind = "A" if first.old_oid is None else "D" if second.new_oid is None else "M"
     if kind == "M" and first.old_mode[:2] != second.new_mode[:2]:  # file, link or submodule
         kind = "T"

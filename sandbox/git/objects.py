@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
-from sandbox.errors import FULL, FULL_HINT, ErrorCode, SandboxError
+from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, REGULAR, RawChange, TreeChange, TreeEntry
 from sandbox.git.failures import classify
-from sandbox.git.process import Git, Result
+from sandbox.git.process import Git, GitResult
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
 _REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
@@ -29,7 +29,7 @@ _LOOSE_OBJECTS = 100
 
 
 @dataclass(frozen=True)
-class Budget:
+class TreeBudget:
     """The largest tree that we check out to disk. Reached: `quota_exceeded`."""
 
     files: int = 300_000
@@ -45,7 +45,7 @@ class StoredCommit(NamedTuple):
     tree: str
 
 
-def check_ref_name(name: str) -> str:
+def require_ref_name(name: str) -> str:
     """Return a branch or tag name if it matches our grammar, which is stricter than git's. Raises: `invalid_input`."""
     parts = name.split("/")
     bad = any(p.endswith((".", ".lock")) or ".." in p or "@{" in p or p == "@" for p in parts)
@@ -66,10 +66,10 @@ def is_object_id(text: str) -> bool:
 
 def blob_id(content: bytes, oid_length: int = 40) -> str:
     """The object id of a blob, computed without git."""
-    return _id_of(b"blob", content, oid_length)
+    return _hash_object(b"blob", content, oid_length)
 
 
-def _id_of(kind: bytes, content: bytes, oid_length: int) -> str:
+def _hash_object(kind: bytes, content: bytes, oid_length: int) -> str:
     algorithm = hashlib.sha1(usedforsecurity=False) if oid_length == 40 else hashlib.sha256()
     algorithm.update(b"%s %d\0" % (kind, len(content)))
     algorithm.update(content)
@@ -81,17 +81,17 @@ def resolve_ref(git: Git, full_name: str) -> str | None:
 
     Does not use rev-parse: it completes names, so a remote's tag `refs/remotes/origin/x` could pass for the branch.
     """
-    return _object_id(git.attempt("show-ref", "--verify", "--hash", "--", full_name))
+    return _parse_object_id(git.attempt("show-ref", "--verify", "--hash", "--", full_name))
 
 
 def peel(git: Git, oid: str, kind: str) -> str | None:
     """The commit or tree behind a full object id, or None if it is missing or of another kind."""
     if not is_object_id(oid):
         return None
-    return _object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{oid}^{{{kind}}}"))
+    return _parse_object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{oid}^{{{kind}}}"))
 
 
-def _object_id(result: Result) -> str | None:
+def _parse_object_id(result: GitResult) -> str | None:
     oid = result.stdout.decode().strip()
     return oid if result.code == 0 and is_object_id(oid) else None
 
@@ -100,19 +100,19 @@ def parent_of(git: Git, commit: str) -> str | None:
     """The first parent of a commit given by full id, or None."""
     if not is_object_id(commit):
         return None
-    return _object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^1"))
+    return _parse_object_id(git.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^1"))
 
 
 def tree_of(git: Git, commit: str) -> str:
     """The tree of a commit. Raises: `not_found`."""
-    tree = git.known.trees.get(commit) or peel(git, commit, "tree")
+    tree = git.cache.trees.get(commit) or peel(git, commit, "tree")
     if tree is None:
-        raise absent(f"Commit {commit[:12]} is not in the cache clone")
-    git.known.trees.keep({commit: tree})
+        raise missing_object_error(f"Commit {commit[:12]} is not in the cache clone")
+    git.cache.trees.store({commit: tree})
     return tree
 
 
-def absent(brief: str, details: str = "") -> SandboxError:
+def missing_object_error(brief: str, details: str = "") -> SandboxError:
     """`not_found` for an object that a complete cache clone contains."""
     return SandboxError(
         ErrorCode.NOT_FOUND,
@@ -122,38 +122,38 @@ def absent(brief: str, details: str = "") -> SandboxError:
     )
 
 
-def list_tree(git: Git, tree: str, budget: Budget | None = None, *, sizes: bool = True) -> list[TreeEntry]:
+def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: bool = True) -> list[TreeEntry]:
     """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is exceeded.
 
     Sizes need the blobs. With `sizes=False` a tree with missing blobs can be listed.
     """
-    budget = budget or Budget()
+    budget = budget or TreeBudget()
     entries: list[TreeEntry] = []
     total = 0
     with git.stream("ls-tree", "-r", *(["-l"] if sizes else []), "-z", "--full-tree", tree) as process:
-        for record in _records(process.stdout):
-            entry = _tree_entry(record)
+        for record in _read_records(process.stdout):
+            entry = _parse_tree_entry(record)
             total += entry.size or 0
             if len(entries) >= budget.files or total > budget.total_bytes:
-                raise _over_budget(f"more than {budget.files} files or {budget.total_bytes} bytes")
+                raise _budget_error(f"more than {budget.files} files or {budget.total_bytes} bytes")
             if (entry.size or 0) > budget.blob_bytes:
-                raise _over_budget(f"a file of {entry.size} bytes")
+                raise _budget_error(f"a file of {entry.size} bytes")
             if entry.path.count(b"/") >= budget.depth:
-                raise _over_budget(f"directories deeper than {budget.depth}")
+                raise _budget_error(f"directories deeper than {budget.depth}")
             entries.append(entry)
     if process.code != 0:
-        raise absent(f"Tree {tree[:12]} cannot be read", process.stderr)
+        raise missing_object_error(f"Tree {tree[:12]} cannot be read", process.stderr)
     return entries
 
 
-def _records(stream: IO[bytes]) -> Iterator[bytes]:
+def _read_records(stream: IO[bytes]) -> Iterator[bytes]:
     rest = b""
     while chunk := stream.read(1 << 16):
         *whole, rest = (rest + chunk).split(b"\0")
         yield from whole
 
 
-def _tree_entry(record: bytes) -> TreeEntry:
+def _parse_tree_entry(record: bytes) -> TreeEntry:
     head, path = record.split(b"\t", 1)
     mode, _, oid, size = (*head.split(), b"-")[:4]
     if size == b"BAD":  # ls-tree prints this for a missing object
@@ -165,12 +165,12 @@ def _tree_entry(record: bytes) -> TreeEntry:
     return TreeEntry(path, mode.decode(), oid.decode(), None if size == b"-" else int(size))
 
 
-def _over_budget(what: str) -> SandboxError:
+def _budget_error(what: str) -> SandboxError:
     brief = f"This tree is too large to check out: {what}"
     return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="No file was written.")
 
 
-def blob_at(git: Git, tree: str, path: bytes) -> str | None:
+def find_blob(git: Git, tree: str, path: bytes) -> str | None:
     """Object id of the regular file at `path`; None for anything else. Reads only the trees along the path."""
     records = git.run("ls-tree", "-z", "--full-tree", tree, "--", os.fsdecode(path)).split(b"\0")
     for record in records[:-1]:
@@ -190,16 +190,16 @@ def read_blobs(git: Git, oids: Sequence[str], *, limit: int = 512 * 1024**2) -> 
         spool.seek(0)
         with git.stream("cat-file", "--batch", stdin=spool, deadline_s=600) as process:
             for oid in oids:
-                yield _batch_content(process.stdout, oid, limit)
+                yield _read_batch_content(process.stdout, oid, limit)
 
 
-def _batch_content(stream: IO[bytes], oid: str, limit: int) -> bytes:
+def _read_batch_content(stream: IO[bytes], oid: str, limit: int) -> bytes:
     header = stream.readline(200).split()
     if len(header) != 3 or header[0].decode() != oid or header[1] != b"blob":
-        raise absent(f"Object {oid[:12]} is not a blob of the cache clone")
+        raise missing_object_error(f"Object {oid[:12]} is not a blob of the cache clone")
     size = int(header[2])
     if size > limit:
-        raise _over_budget(f"an object of {size} bytes")
+        raise _budget_error(f"an object of {size} bytes")
     content = stream.read(size + 1)
     if len(content) != size + 1:
         raise SandboxError(ErrorCode.INTERNAL, f"git stopped while object {oid[:12]} was read")
@@ -213,17 +213,17 @@ def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str
     result is compared with the request afterwards. Raises: `internal` if they differ.
     """
     wanted = list(changes)
-    tree = build_unverified(git, base_commit, wanted)
+    tree = build_unverified_tree(git, base_commit, wanted)
     if wanted:
-        require_intended(diff_trees(git, base_commit, tree), wanted, len(tree))
+        require_intended_changes(diff_trees(git, base_commit, tree), wanted, len(tree))
     return tree
 
 
-def build_unverified(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str:
+def build_unverified_tree(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str:
     """Like `build_tree`, for a caller that itself compares the tree with `base_commit` (`require_intended_changes`)."""
     if not changes:
         return tree_of(git, base_commit)
-    return _import(git, base_commit, changes, _SCRATCH).tree
+    return _run_fast_import(git, base_commit, changes, _PLACEHOLDER_TEXT).tree
 
 
 def build_commit(
@@ -234,16 +234,16 @@ def build_commit(
     `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*. Verified like `build_tree`. Raises: `internal`.
     """
     text = _commit_text(message, identity)
-    stored = _import(git, parent, changes, text)
+    stored = _run_fast_import(git, parent, changes, text)
     commit, tree = stored
-    if commit != _id_of(
+    if commit != _hash_object(
         b"commit", f"tree {tree}\nparent {parent}\n".encode() + text.header + b"\n" + text.message, len(tree)
     ):
         raise SandboxError(ErrorCode.INTERNAL, "git stored a different commit than requested", details=commit)
     found = diff_trees(git, parent, commit)
-    require_intended(found, changes, len(tree))
-    git.known.keep_moves(tree_of(git, parent), tree, found)
-    git.known.trees.keep({commit: tree})
+    require_intended_changes(found, changes, len(tree))
+    git.cache.store_difference(tree_of(git, parent), tree, found)
+    git.cache.trees.store({commit: tree})
     return stored
 
 
@@ -253,7 +253,7 @@ class _CommitText:
     message: bytes
 
 
-_SCRATCH = _CommitText(b"committer sandbox <sandbox@localhost> 0 +0000\n", b"")
+_PLACEHOLDER_TEXT = _CommitText(b"committer sandbox <sandbox@localhost> 0 +0000\n", b"")
 
 
 def _commit_text(message: str, identity: Mapping[str, str]) -> _CommitText:
@@ -264,31 +264,31 @@ def _commit_text(message: str, identity: Mapping[str, str]) -> _CommitText:
     return _CommitText((line("AUTHOR") + line("COMMITTER")).encode(), message.encode())
 
 
-def _import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> StoredCommit:
+def _run_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> StoredCommit:
     """Run fast-import. No ref points to the stored objects."""
     ref = f"refs/sandbox/building/{secrets.token_hex(8)}"
     with tempfile.TemporaryFile() as spool:
         spool.writelines(_import_stream(ref, base, changes, text))
         spool.seek(0)
-        env = import_settings(changes)
+        env = fast_import_settings(changes)
         with git.stream("fast-import", "--quiet", "--done", stdin=spool, env=env, deadline_s=600) as process:
             answer = process.read_all(1 << 20)
     if process.code != 0:
-        raise _not_stored(process.code, process.stderr)
+        raise _storage_error(process.code, process.stderr)
     _, _, tree, *_, commit = answer.decode().split()
     contents = [c.content for c in changes if c.content is not None]
-    git.known.sizes.keep({blob_id(content, len(tree)): len(content) for content in contents})
+    git.cache.sizes.store({blob_id(content, len(tree)): len(content) for content in contents})
     return StoredCommit(commit, tree)
 
 
-def _not_stored(code: int, stderr: str) -> SandboxError:
+def _storage_error(code: int, stderr: str) -> SandboxError:
     found = classify("fast-import", code, stderr)
     if found.code is ErrorCode.INTERNAL:
         found.brief = "git could not store the changed files"
     return found
 
 
-def import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
+def fast_import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
     """Configuration that skips a useless sync: fast-import syncs its pack, then unpacks a small pack and deletes it.
 
     The loose files are as durable as those of any git command. A pack that is kept is synced. Pure.
@@ -314,21 +314,21 @@ def _import_stream(ref: str, base: str, changes: Sequence[TreeChange], text: _Co
     yield text.message + b"\nfrom %s\n" % base.encode()
     for change in changes:
         if change.content is None:
-            yield b"D " + _quoted(change.path) + b"\n"
+            yield b"D " + _quote_path(change.path) + b"\n"
     for mark, change in enumerate(changes, 1):
         if change.content is not None:
-            yield b"M %s :%d %s\n" % (change.mode.encode(), mark, _quoted(change.path))
+            yield b"M %s :%d %s\n" % (change.mode.encode(), mark, _quote_path(change.path))
     yield b'ls ""\n\nget-mark :%d\n' % ours
     # Reset the branch before fast-import writes it: then no ref is left to delete, also after a crash.
     yield f"reset {ref}\nfrom {'0' * len(base)}\n\ndone\n".encode()
 
 
-def _quoted(path: bytes) -> bytes:
+def _quote_path(path: bytes) -> bytes:
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+ ")
     return b'"' + b"".join(bytes([b]) if b in plain else b"\\%03o" % b for b in path) + b'"'
 
 
-def require_intended(found: Iterable[RawChange], changes: Iterable[TreeChange], oid_length: int) -> None:
+def require_intended_changes(found: Iterable[RawChange], changes: Iterable[TreeChange], oid_length: int) -> None:
     """Compare the leaves in which a new tree differs from its base with the requested changes.
 
     Raises: `internal` if they differ.
@@ -338,15 +338,15 @@ def require_intended(found: Iterable[RawChange], changes: Iterable[TreeChange], 
         if change.content is not None:
             wanted = (change.mode, blob_id(change.content, oid_length))
             if done.pop(change.path, wanted) != wanted:
-                raise _not_intended(change.path)
+                raise _unintended_error(change.path)
         elif done.pop(change.path, ("000000", None)) != ("000000", None):
-            raise _not_intended(change.path)
+            raise _unintended_error(change.path)
     # Writing a/b where a file a was, or the reverse, removes paths that were not requested.
     if done:
-        raise _not_intended(next(iter(done)))
+        raise _unintended_error(next(iter(done)))
 
 
-def _not_intended(path: bytes) -> SandboxError:
+def _unintended_error(path: bytes) -> SandboxError:
     return SandboxError(ErrorCode.INTERNAL, "git stored a different tree than requested", details=ascii(path))
 
 
@@ -360,7 +360,7 @@ def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
     """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`; `quota_exceeded`."""
     result = git.attempt("update-ref", "--no-deref", full_name, new, old)
     if result.code != 0:
-        _require_room(git, result.stderr)
+        _require_free_space(git, result.stderr)
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"{full_name} was changed by another process",
@@ -369,17 +369,17 @@ def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
         )
 
 
-def _require_room(git: Git, stderr: str) -> None:
+def _require_free_space(git: Git, stderr: str) -> None:
     """git does not say why it could not write a ref. Raises: `quota_exceeded` if no disk space is left."""
     room = os.statvfs(git.git_dir)
     if not room.f_bavail or (room.f_files and not room.f_favail):
-        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, FULL, details=stderr[:1000], hint=FULL_HINT)
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, DISK_FULL, details=stderr[:1000], hint=DISK_FULL_HINT)
 
 
 def count_commits(git: Git, base: str, head: str) -> int:
     """Number of commits on `head` that `base` does not have."""
-    known = git.known.ahead.get((base, head))
+    known = git.cache.commit_counts.get((base, head))
     if known is None:
         known = int(git.run("rev-list", "--count", head, f"^{base}"))
-        git.known.ahead.keep({(base, head): known})
+        git.cache.commit_counts.store({(base, head): known})
     return known

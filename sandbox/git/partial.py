@@ -15,17 +15,17 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import GITLINK
-from sandbox.git.objects import Budget, list_tree
+from sandbox.git.objects import TreeBudget, list_tree
 from sandbox.git.process import Git
-from sandbox.git.transport import PROMISE, Access, fetch_blobs
+from sandbox.git.transport import PROMISOR_CONFIG, RemoteAccess, fetch_blobs
 
-BATCH = 100_000
+BATCH_OBJECTS = 100_000
 """Objects in one request of `materialize`: 4 MB of ids."""
 
-PROMISED = {
-    "GIT_CONFIG_COUNT": str(len(PROMISE)),
-    **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(PROMISE)},
-    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(PROMISE.values())},
+PROMISOR_ENVIRONMENT = {
+    "GIT_CONFIG_COUNT": str(len(PROMISOR_CONFIG)),
+    **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(PROMISOR_CONFIG)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(PROMISOR_CONFIG.values())},
 }
 """Environment of a command that must know that the remote has the missing blobs."""
 
@@ -38,29 +38,29 @@ def is_partial(git: Git) -> bool:
     return (git.git_dir / _MARKER).exists()
 
 
-def promise(git_dir: Path) -> None:
+def mark_partial(git_dir: Path) -> None:
     """Mark a clone as partial, before its first fetch."""
     (git_dir / _MARKER).touch()
 
 
-def filter_ignored(said: str) -> bool:
+def is_filter_ignored(said: str) -> bool:
     """Whether the fetch reported that the server ignored the filter and sent all objects."""
     return any(line.startswith(_IGNORED) for line in said.splitlines())
 
 
-def missing_blobs(git: Git, tree: str, budget: Budget | None = None) -> list[str]:
+def list_missing_blobs(git: Git, tree: str, budget: TreeBudget | None = None) -> list[str]:
     """Blobs of this tree that must be fetched. Raises: `quota_exceeded` for a tree with too many files."""
     leaves = list_tree(git, tree, budget, sizes=False)
-    return _missing(git, list({e.oid: None for e in leaves if e.mode != GITLINK}))
+    return _select_missing(git, list({e.oid: None for e in leaves if e.mode != GITLINK}))
 
 
-def _missing(git: Git, oids: Sequence[str]) -> list[str]:
+def _select_missing(git: Git, oids: Sequence[str]) -> list[str]:
     """Those of `oids` that the clone does not have."""
     out = git.run("cat-file", "--batch-check", stdin="".join(f"{oid}\n" for oid in oids).encode(), deadline_s=600)
     return [line.split()[0] for line in out.decode().splitlines() if line.endswith(" missing")]
 
 
-def absent_objects(git: Git) -> Generator[str, None, None]:
+def list_missing_objects(git: Git) -> Generator[str, None, None]:
     """All objects that are reachable from our refs and missing from the clone."""
     with git.stream("rev-list", "--objects", "--all", "--missing=print", deadline_s=900) as process:
         for line in process.stdout:
@@ -70,30 +70,30 @@ def absent_objects(git: Git) -> Generator[str, None, None]:
         raise SandboxError(ErrorCode.INTERNAL, "The history cannot be read", details=process.stderr[:2000])
 
 
-def complete(git: Git, access: Access, tree: str) -> None:
+def fetch_missing_blobs(git: Git, access: RemoteAccess, tree: str) -> None:
     """Fetch the missing blobs of a tree, so that it can be listed with sizes, read and checked out.
 
     Servers do not send sizes in advance: `max_fetch_bytes` bounds the transfer, `list_tree` bounds the checkout.
     """
-    if is_partial(git) and (oids := missing_blobs(git, tree)):
+    if is_partial(git) and (oids := list_missing_blobs(git, tree)):
         fetch_blobs(git, access, oids)
 
 
-def materialize(git: Git, access: Access) -> int:
+def materialize(git: Git, access: RemoteAccess) -> int:
     """Fetch all missing objects of a partial clone; returns their number. Safe to interrupt: a repeat continues."""
-    oids = list(absent_objects(git)) if is_partial(git) else []
-    for start in range(0, len(oids), BATCH):
-        fetch_blobs(git, access, oids[start : start + BATCH])
-    if not forget_promise(git):
+    oids = list(list_missing_objects(git)) if is_partial(git) else []
+    for start in range(0, len(oids), BATCH_OBJECTS):
+        fetch_blobs(git, access, oids[start : start + BATCH_OBJECTS])
+    if not unmark_if_complete(git):
         raise SandboxError(ErrorCode.NOT_FOUND, "The remote did not send all missing objects", hint="Try again.")
     return len(oids)
 
 
-def forget_promise(git: Git) -> bool:
+def unmark_if_complete(git: Git) -> bool:
     """If no object is missing, make the clone an ordinary one, in which a missing object is an error."""
     if not is_partial(git):
         return True
-    with closing(absent_objects(git)) as absent:
+    with closing(list_missing_objects(git)) as absent:
         if next(absent, None) is not None:
             return False
     for path in (git.git_dir / "objects" / "pack").glob("*.promisor"):

@@ -23,25 +23,25 @@ from pathlib import Path
 from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.executable import trusted_program
+from sandbox.git.executable import require_safe_program
 from sandbox.git.failures import classify
-from sandbox.git.object_cache import Known
-from sandbox.git.shutdown import Ending
+from sandbox.git.object_cache import ObjectCache
+from sandbox.git.shutdown import Shutdown
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
-_MARGIN = 4 * 1024  # dropped after a cut: the cut may have halved a secret; longer than any secret
-CUT = "[cut] "  # marks text without its beginning: half a line of the server could pass for a line of git
+_CUT_MARGIN = 4 * 1024  # dropped after a cut: the cut may have halved a secret; longer than any secret
+CUT_MARK = "[cut] "  # marks text without its beginning: half a line of the server could pass for a line of git
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
 # No core: SIGXFSZ would dump one. If the host's own limit is lower, ours cannot be set and the host's limit stays.
-_LIMITED = (
+_LIMITS_SCRIPT = (
     'lower() { ulimit "$1" "$2" 2>/dev/null || [ "$(ulimit "$1")" != unlimited ]; }; '
     'ulimit -c 0 && lower -f "$0" && lower -d "$1" && shift && exec "$@"'
 )
-_OVERWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that a later line replaces; linear time
+_REPLACED_PROGRESS = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that a later line replaces; linear time
 
 _ENVIRONMENT = {
     "PATH": SAFE_PATH,
@@ -62,7 +62,7 @@ _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_PROTOCOL_FROM_USER": "0",
 }
-_BELT = (
+_HARDENING = (
     "core.hooksPath=/dev/null",
     # git 2.54 also reads hooks from the configuration, which hooksPath does not cover; these are the events of the
     # commands we run. Our configuration has none: this is defence in depth. Older gits ignore the keys.
@@ -103,7 +103,7 @@ _BELT = (
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class ResourceLimits:
     """Limits on what git and its children use because of a remote. The kernel enforces them against any server.
 
     `file_bytes`: size of one file, so of the one pack that a fetch writes; reached: SIGXFSZ, `quota_exceeded`.
@@ -116,11 +116,11 @@ class Ceiling:
     def wrap(self, argv: Sequence[str]) -> list[str]:
         """argv with the limits applied: `ulimit` counts files in blocks of 512 bytes, data in KiB (POSIX, dash(1))."""
         limits = (str(-(-self.file_bytes // 512)), str(-(-self.memory_bytes // 1024)))
-        return ["/bin/sh", "-c", _LIMITED, *limits, *argv]
+        return ["/bin/sh", "-c", _LIMITS_SCRIPT, *limits, *argv]
 
 
 @dataclass(frozen=True)
-class Grant:
+class NetworkAccess:
     """What a network command gets in addition: one protocol, and the means to authenticate for one URL.
 
     `progress` is called with git's lines of progress, which include remote text, from another thread.
@@ -133,19 +133,19 @@ class Grant:
     fds: tuple[int, ...] = ()
     progress: Callable[[str], None] | None = None
     redact: Callable[[str], str] = str
-    ceiling: Ceiling | None = None
-    ending: Ending = field(default_factory=Ending, compare=False)
+    limits: ResourceLimits | None = None
+    shutdown: Shutdown = field(default_factory=Shutdown, compare=False)
 
 
 @dataclass(frozen=True)
-class Result:
+class GitResult:
     """Exit code and output of a git command that may fail."""
 
     code: int
     stdout: bytes
     stderr: str
 
-    def required(self, name: str) -> Result:
+    def raise_for_status(self, name: str) -> GitResult:
         """Return self. Raises: the classified error if git exited non-zero."""
         if self.code != 0:
             raise classify(name, self.code, self.stderr)
@@ -158,34 +158,37 @@ class Git:
 
     git_dir: Path
     executable: str = ""  # argument of `git_executable`
-    known: Known = field(default_factory=Known, compare=False, repr=False)
-    directory: str = "/"  # working directory: git discovers no repository there. Never a worktree
+    cache: ObjectCache = field(default_factory=ObjectCache, compare=False, repr=False)
+    working_directory: str = "/"  # working directory: git discovers no repository there. Never a worktree
 
     def run(
         self,
         *args: str,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        grant: Grant | None = None,
+        network: NetworkAccess | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
     ) -> bytes:
         """Run to the end and return stdout. Raises: the classified error if git exits non-zero."""
-        result = self.attempt(*args, stdin=stdin, env=env, grant=grant, deadline_s=deadline_s)
-        return result.required(args[0]).stdout
+        result = self.attempt(*args, stdin=stdin, env=env, network=network, deadline_s=deadline_s)
+        return result.raise_for_status(args[0]).stdout
 
     def attempt(
         self,
         *args: str,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        grant: Grant | None = None,
+        network: NetworkAccess | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
         output_limit: int = OUTPUT_LIMIT,
-    ) -> Result:
+    ) -> GitResult:
         """Like `run`, for commands with a meaningful exit code."""
-        with spooled(stdin) as spool, self.stream(*args, stdin=spool, env=env, grant=grant, deadline_s=deadline_s) as p:
+        with (
+            spool_input(stdin) as spool,
+            self.stream(*args, stdin=spool, env=env, network=network, deadline_s=deadline_s) as p,
+        ):
             stdout = p.read_all(output_limit)
-        return Result(p.code, stdout, p.stderr)
+        return GitResult(p.code, stdout, p.stderr)
 
     @contextmanager
     def stream(
@@ -193,50 +196,50 @@ class Git:
         *args: str,
         stdin: IO[bytes] | None = None,
         env: Mapping[str, str] | None = None,
-        grant: Grant | None = None,
+        network: NetworkAccess | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
-    ) -> Iterator[Process]:
+    ) -> Iterator[GitProcess]:
         """Run with stdout as a stream. On exit the whole process group has ended and `code` is set."""
-        argv = command_line(self.git_dir, args, env or {}, grant, self.executable)
-        popen = _start(argv, stdin, grant.fds if grant else (), self.directory)
-        process = Process(popen, args[0], deadline_s, grant)
+        argv = build_command_line(self.git_dir, args, env or {}, network, self.executable)
+        popen = _start_process(argv, stdin, network.fds if network else (), self.working_directory)
+        process = GitProcess(popen, args[0], deadline_s, network)
         try:
-            with process.stopped_at_the_end():
+            with process.stop_on_shutdown():
                 yield process
                 process.finish()
         except SandboxError:  # a reader's error about a stream that the deadline cut
-            process.require_in_time()
+            process.raise_if_stopped()
             raise
         finally:
             process.close()
 
 
-def command_line(
-    git_dir: Path, args: Sequence[str], env: Mapping[str, str], grant: Grant | None, executable: str = ""
+def build_command_line(
+    git_dir: Path, args: Sequence[str], env: Mapping[str, str], network: NetworkAccess | None, executable: str = ""
 ) -> list[str]:
     """Build the full argv. Pure, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
-    config = list(_BELT)
-    if grant is not None:
-        variables |= {"GIT_ALLOW_PROTOCOL": grant.protocol, **grant.env}
-        config += [f"protocol.{grant.protocol}.allow=always", *grant.config]
+    config = list(_HARDENING)
+    if network is not None:
+        variables |= {"GIT_ALLOW_PROTOCOL": network.protocol, **network.env}
+        config += [f"protocol.{network.protocol}.allow=always", *network.config]
     words = (word for item in config for word in ("-c", item))
     command = [git_executable(executable), *words, f"--git-dir={git_dir}", *args]
-    if grant is not None and grant.ceiling is not None:
-        command = grant.ceiling.wrap(command)
+    if network is not None and network.limits is not None:
+        command = network.limits.wrap(command)
     argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), *command]
     if any("\0" in part for part in argv):
         raise SandboxError(ErrorCode.INVALID_INPUT, "A value given to git contains a NUL byte")
     return argv
 
 
-class Process:
+class GitProcess:
     """A running git with a deadline. A thread collects its stderr, bounded."""
 
-    def __init__(self, popen: Any, name: str, deadline_s: float, grant: Grant | None = None) -> None:
+    def __init__(self, popen: Any, name: str, deadline_s: float, network: NetworkAccess | None = None) -> None:
         self._popen = popen
-        self._grant = grant or Grant("none")
-        self._lines = Lines()
+        self._network = network or NetworkAccess("none")
+        self._lines = LineSplitter()
         self._name = name
         self._deadline_s = deadline_s
         self._expired = False
@@ -253,10 +256,10 @@ class Process:
     @property
     def stderr(self) -> str:
         """git's stderr so far. It is evidence and is never shown to an agent unclassified."""
-        text = self._grant.redact(bytes(self._errors).decode("utf-8", errors="replace"))
+        text = self._network.redact(bytes(self._errors).decode("utf-8", errors="replace"))
         if not self._cut:
-            return _OVERWRITTEN.sub("", text)
-        return f"{CUT}{_OVERWRITTEN.sub('', text[_MARGIN:])}"
+            return _REPLACED_PROGRESS.sub("", text)
+        return f"{CUT_MARK}{_REPLACED_PROGRESS.sub('', text[_CUT_MARGIN:])}"
 
     def read_all(self, limit: int) -> bytes:
         """Read all of stdout. Raises: `quota_exceeded` past `limit` bytes."""
@@ -272,15 +275,15 @@ class Process:
         self.code = self._popen.wait()
         self._timer.cancel()
         self._reader.join(timeout=5)
-        self.require_in_time()
+        self.raise_if_stopped()
 
-    def stopped_at_the_end(self) -> AbstractContextManager[None]:
+    def stop_on_shutdown(self) -> AbstractContextManager[None]:
         """While the process runs: kill it on shutdown."""
-        return self._grant.ending.stopping(self._kill)
+        return self._network.shutdown.stop_on_shutdown(self._kill)
 
-    def require_in_time(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raises: `timeout` if the deadline or the shutdown ended the process."""
-        if self._grant.ending.came:
+        if self._network.shutdown.is_set:
             raise SandboxError(
                 ErrorCode.TIMEOUT,
                 f"git {self._name} was stopped because this server is shutting down",
@@ -317,23 +320,23 @@ class Process:
                 self._errors += chunk
                 self._cut = self._cut or len(self._errors) > _STDERR_LIMIT
                 del self._errors[:-_STDERR_LIMIT]  # the reason comes last
-                self._report(chunk)
+                self._report_progress(chunk)
             self._popen.stderr.close()
 
-    def _report(self, chunk: bytes) -> None:
-        lines = self._lines.of(chunk)
-        if self._grant.progress is not None and lines:
-            self._grant.progress(self._grant.redact(lines[-1]))
+    def _report_progress(self, chunk: bytes) -> None:
+        lines = self._lines.split(chunk)
+        if self._network.progress is not None and lines:
+            self._network.progress(self._network.redact(lines[-1]))
 
 
-class Lines:
+class LineSplitter:
     """Splits a stream of chunks into whole lines: a chunk may end inside a secret that must not be shown."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._too_long = False
 
-    def of(self, chunk: bytes) -> list[str]:
+    def split(self, chunk: bytes) -> list[str]:
         """The lines that end in this chunk. Blank lines and lines over the limit are dropped."""
         *ended, rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
         if self._too_long and ended:
@@ -344,7 +347,7 @@ class Lines:
         return [text for text in texts if text]
 
 
-def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...], directory: str) -> Any:
+def _start_process(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...], directory: str) -> Any:
     from sandbox.git.gitpython import GitPython  # noqa: PLC0415 - at the first git command: ADR 0003
 
     handle: Any = GitPython(working_dir=directory).execute(
@@ -361,7 +364,7 @@ def _start(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...], direc
 
 
 @contextmanager
-def spooled(data: bytes) -> Iterator[IO[bytes] | None]:
+def spool_input(data: bytes) -> Iterator[IO[bytes] | None]:
     """Provide input as a file, so that a full pipe cannot cause a deadlock. None for no input."""
     if not data:
         yield None
@@ -379,7 +382,7 @@ def git_executable(configured: str = "") -> str:
     Raises: `internal` if there is none; `invalid_input` if another user could replace the configured git.
     """
     if configured:
-        return trusted_program(Path(configured))
+        return require_safe_program(Path(configured))
     found = shutil.which("git", path=SAFE_PATH)
     if found is None:
         raise SandboxError(ErrorCode.INTERNAL, "git is not installed", hint="Install git 2.39 or newer.")

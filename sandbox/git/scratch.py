@@ -12,7 +12,7 @@ from sandbox.git.process import Git
 
 
 @contextmanager
-def scratch(git: Git) -> Iterator[Git]:
+def scratch_repository(git: Git) -> Iterator[Git]:
     """A bare repository that reads every object of `git` and stores new objects in itself. It is deleted on exit."""
     with tempfile.TemporaryDirectory(prefix="sandbox-scratch-") as name:
         root = Path(name)

@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Ending:
+class Shutdown:
     """A shutdown flag with callbacks that stop the running commands. Once set, new commands are stopped at once."""
 
     def __init__(self) -> None:
-        self.came = False
+        self.is_set = False
         self._lock = threading.Lock()
-        self._stops: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     @contextmanager
-    def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
+    def stop_on_shutdown(self, stop: Callable[[], None]) -> Iterator[None]:
         """Register `stop` while a command runs."""
         with self._lock:
-            self._stops.append(stop)
-            if self.came:
+            self._callbacks.append(stop)
+            if self.is_set:
                 stop()
         try:
             yield
         finally:
             with self._lock:
-                self._stops.remove(stop)
+                self._callbacks.remove(stop)
 
-    def come(self) -> None:
+    def set(self) -> None:
         """Stop all commands, now and in future."""
         with self._lock:
-            self.came = True
-            for stop in self._stops:
+            self.is_set = True
+            for stop in self._callbacks:
                 stop()

@@ -14,7 +14,7 @@ from sandbox.errors import SandboxError
 from sandbox.retries import MAX_PAUSE_S
 
 _RECEIVED = re.compile(r"<= Recv header: (.*)$", re.MULTILINE)
-_ENOUGH = re.compile(r"HTTP/\S+ (429|503)\b")
+_THROTTLE_STATUS = re.compile(r"HTTP/\S+ (429|503)\b")
 _SECONDS = re.compile(r"\d{1,9}")
 
 
@@ -34,14 +34,14 @@ def retry_after(trace: str, now: datetime) -> float | None:
     wait_s, enough = None, False
     for line in _RECEIVED.findall(trace):
         if line.startswith("HTTP/"):
-            wait_s, enough = None, _ENOUGH.match(line) is not None
+            wait_s, enough = None, _THROTTLE_STATUS.match(line) is not None
         name, _, value = line.partition(":")
         if enough and name.strip().lower() == "retry-after":
-            wait_s = _seconds(value.strip(), now)
+            wait_s = _parse_seconds(value.strip(), now)
     return wait_s
 
 
-def _seconds(value: str, now: datetime) -> float | None:
+def _parse_seconds(value: str, now: datetime) -> float | None:
     if _SECONDS.fullmatch(value):
         return float(value)
     try:

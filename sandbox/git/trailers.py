@@ -18,14 +18,14 @@ def add_trailers(message: str, trailers: Sequence[str]) -> str:
 
     `message` and the result end in one newline.
     """
-    block = _block(message)
+    block = _trailer_block(message)
     new = [trailer for trailer in trailers if trailer not in block]
     if not new:
         return message
     return message + ("" if block else "\n") + "".join(f"{trailer}\n" for trailer in new)
 
 
-def _block(message: str) -> list[str]:
+def _trailer_block(message: str) -> list[str]:
     """Lines of the trailer block; empty if the message has none."""
     first, separator, rest = message.rstrip("\n").rpartition("\n\n")
     lines = rest.split("\n") if separator and first.strip() else []

@@ -19,15 +19,15 @@ from typing import NamedTuple
 
 import tenacity
 
-from sandbox.credentials import Credential, without_secret
+from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, is_transient
-from sandbox.git.local_remotes import require_repository
-from sandbox.git.objects import check_ref_name, is_object_id
-from sandbox.git.process import Ceiling, Git, Grant, Result
-from sandbox.git.shutdown import Ending
+from sandbox.git.local_remotes import require_local_repository
+from sandbox.git.objects import is_object_id, require_ref_name
+from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
+from sandbox.git.shutdown import Shutdown
 from sandbox.git.throttle import Throttled, retry_after
-from sandbox.git.unfinished_packs import sweep
+from sandbox.git.unfinished_packs import remove_unfinished_packs
 from sandbox.remotes import Remote
 from sandbox.retries import build_retrying
 
@@ -35,14 +35,17 @@ _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
 MAX_FETCH_BYTES = 8 * 1024**3
-MEMORY_BYTES = 4 * 1024**3
+MAX_MEMORY_BYTES = 4 * 1024**3
 MAX_REFS = 250_000
 _ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
-_BRANCHES = "+refs/heads/*:refs/remotes/origin/*"
-_TAGS = "+refs/tags/*:refs/tags/*"
-PROMISER = "sandbox"
-PROMISE = {f"remote.{PROMISER}.promisor": "true", f"remote.{PROMISER}.partialCloneFilter": "blob:none"}
+_BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
+_TAG_REFSPEC = "+refs/tags/*:refs/tags/*"
+PROMISOR_REMOTE = "sandbox"
+PROMISOR_CONFIG = {
+    f"remote.{PROMISOR_REMOTE}.promisor": "true",
+    f"remote.{PROMISOR_REMOTE}.partialCloneFilter": "blob:none",
+}
 _QUIET = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance", "--force")
 _ONE_PACK = {"fetch.unpackLimit": "1"}  # never loose files: then the limit on one file limits the whole fetch
 _ASKPASS = """#!/bin/sh
@@ -58,7 +61,7 @@ esac
 
 
 @dataclass(frozen=True)
-class Access:
+class RemoteAccess:
     """All that a network command may use: the remote, its credential, our known_hosts, and the SSH agent if any."""
 
     remote: Remote
@@ -69,7 +72,7 @@ class Access:
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the git that the operator configured
     max_fetch_bytes: int = MAX_FETCH_BYTES
-    ending: Ending = field(default_factory=Ending, compare=False)
+    shutdown: Shutdown = field(default_factory=Shutdown, compare=False)
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,19 @@ class RemoteHead:
 
 
 @contextmanager
-def granted(access: Access) -> Iterator[Grant]:
+def network_access(access: RemoteAccess) -> Iterator[NetworkAccess]:
     """Network access for a few commands. On exit everything that carried the secret is deleted."""
     protocol = access.remote.protocol
     if protocol == "file":
-        yield Grant("file", ending=access.ending)
+        yield NetworkAccess("file", shutdown=access.shutdown)
     elif protocol == "ssh":
-        yield Grant("ssh", env=_ssh_environment(access), ending=access.ending)
+        yield NetworkAccess("ssh", env=_ssh_environment(access), shutdown=access.shutdown)
     else:
         with _askpass(access) as grant:
-            yield replace(grant, redact=lambda text: without_secret(text, access.credential), ending=access.ending)
+            yield replace(grant, redact=lambda text: remove_secret(text, access.credential), shutdown=access.shutdown)
 
 
-def _ssh_environment(access: Access) -> dict[str, str]:
+def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
     command = ["ssh", "-F", "/dev/null", "-a", "-x", "-T"]
     options = {
         "BatchMode": "yes",
@@ -117,13 +120,13 @@ def _ssh_environment(access: Access) -> dict[str, str]:
 
 
 @contextmanager
-def _askpass(access: Access) -> Iterator[Grant]:
+def _askpass(access: RemoteAccess) -> Iterator[NetworkAccess]:
     credential, remote = access.credential, access.remote
     config: tuple[str, ...] = ()
     if credential is not None and credential.ca_file is not None:
         config = (f"http.sslCAInfo={credential.ca_file}",)
     if credential is None or not credential.secret.get_secret_value():
-        yield Grant(remote.protocol, config=config)
+        yield NetworkAccess(remote.protocol, config=config)
         return
     authority = remote.url.split("/")[2]  # as in git's prompt, with the brackets of an IPv6 address
     secret = os.memfd_create("sandbox-credential", os.MFD_CLOEXEC)
@@ -135,15 +138,15 @@ def _askpass(access: Access) -> Iterator[Grant]:
             script.write_text(_ASKPASS)
             script.chmod(0o700)
             env = {"GIT_ASKPASS": str(script), "SANDBOX_SECRET_FD": str(secret)}
-            yield Grant(remote.protocol, env=env, config=config, fds=(secret,))
+            yield NetworkAccess(remote.protocol, env=env, config=config, fds=(secret,))
     finally:
         os.close(secret)
 
 
-def _read_remote(access: Access, once: Callable[[Grant], Result]) -> Result:
+def _read_remote(access: RemoteAccess, once: Callable[[NetworkAccess], GitResult]) -> GitResult:
     """Run a command that only reads. While the network fails, repeat it with growing and jittered pauses."""
     attempts = build_retrying(is_transient, _retry_after_s, _log_retry)
-    with granted(access) as plain:
+    with network_access(access) as plain:
         try:
             return attempts(once, replace(plain, progress=access.progress))
         except SandboxError as error:
@@ -162,14 +165,16 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
     _log.warning("attempt %d failed, trying again: %s", state.attempt_number, error)
 
 
-def remote_head(git: Git, access: Access) -> RemoteHead:
+def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
     """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
 
     The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
     `quota_exceeded` for too many refs.
     """
     branch, commit, refs = "", "", 0
-    for value, name in _listed(git, access, "--symref", "--", access.remote.url, "HEAD", "refs/heads/*", "refs/tags/*"):
+    for value, name in _list_refs(
+        git, access, "--symref", "--", access.remote.url, "HEAD", "refs/heads/*", "refs/tags/*"
+    ):
         if name == "HEAD" and value.startswith("ref: refs/heads/"):
             branch = value.removeprefix("ref: refs/heads/")
         elif name == "HEAD" and is_object_id(value):
@@ -182,24 +187,26 @@ def remote_head(git: Git, access: Access) -> RemoteHead:
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
         )
-    return RemoteHead(check_ref_name(branch) if branch else "", commit)
+    return RemoteHead(require_ref_name(branch) if branch else "", commit)
 
 
-def _listed(git: Git, access: Access, *question: str) -> list[tuple[str, str]]:
+def _list_refs(git: Git, access: RemoteAccess, *question: str) -> list[tuple[str, str]]:
     """Value and name of each line of `ls-remote`. Reads the server's `Retry-After`: this is the first request."""
-    require_repository(access.remote)
-    ceiling = Ceiling(_TRACE_BYTES, MEMORY_BYTES)
+    require_local_repository(access.remote)
+    ceiling = ResourceLimits(_TRACE_BYTES, MAX_MEMORY_BYTES)
     deadline_s = min(120.0, access.timeout_s)
 
-    def once(plain: Grant) -> Result:
-        with _headers() as trace:
+    def once(plain: NetworkAccess) -> GitResult:
+        with _trace_headers() as trace:
             env = {**plain.env, **trace.env}
-            grant = replace(plain, ceiling=ceiling, fds=(*plain.fds, trace.fd), env=env)
-            result = git.attempt("ls-remote", *question, grant=grant, deadline_s=deadline_s, output_limit=_ANSWER_BYTES)
+            grant = replace(plain, limits=ceiling, fds=(*plain.fds, trace.fd), env=env)
+            result = git.attempt(
+                "ls-remote", *question, network=grant, deadline_s=deadline_s, output_limit=_ANSWER_BYTES
+            )
             wait_s = retry_after(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
         if result.code != 0 and wait_s is not None:
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
-        return result.required("ls-remote")
+        return result.raise_for_status("ls-remote")
 
     lines = _read_remote(access, once).stdout.decode("utf-8", errors="replace").splitlines()
     return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
@@ -213,7 +220,7 @@ class _HeaderTrace(NamedTuple):
 
 
 @contextmanager
-def _headers() -> Iterator[_HeaderTrace]:
+def _trace_headers() -> Iterator[_HeaderTrace]:
     """Let git trace HTTP headers, which it shows nowhere else, to anonymous memory that is freed after the command.
 
     git redacts our credentials in it. Only one number is read from it.
@@ -226,46 +233,52 @@ def _headers() -> Iterator[_HeaderTrace]:
         os.close(fd)
 
 
-def fetch(git: Git, access: Access, *, promised: bool = False) -> str:
+def fetch(git: Git, access: RemoteAccess, *, partial: bool = False) -> str:
     """Fetch all branches and tags into the cache and prune those that the remote deleted; returns git's stderr.
 
     `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`.
     """
-    return _fetch(git, access, ("--prune",), (_BRANCHES, _TAGS), promised=promised)
+    return _fetch(git, access, ("--prune",), (_BRANCH_REFSPEC, _TAG_REFSPEC), partial=partial)
 
 
-def fetch_blobs(git: Git, access: Access, oids: Sequence[str]) -> None:
+def fetch_blobs(git: Git, access: RemoteAccess, oids: Sequence[str]) -> None:
     """Fetch exactly these objects, in one pack. Raises: `not_found`, `quota_exceeded`, network errors."""
     wanted = "".join(f"{oid}\n" for oid in oids).encode()
-    _fetch(git, access, ("--stdin",), (), promised=True, stdin=wanted)
+    _fetch(git, access, ("--stdin",), (), partial=True, stdin=wanted)
 
 
 def _fetch(
-    git: Git, access: Access, options: Sequence[str], refspecs: Sequence[str], *, promised: bool, stdin: bytes = b""
+    git: Git,
+    access: RemoteAccess,
+    options: Sequence[str],
+    refspecs: Sequence[str],
+    *,
+    partial: bool,
+    stdin: bytes = b"",
 ) -> str:
     talk = "--progress" if access.progress else "--quiet"
     config = {**_ONE_PACK, "fetch.negotiationAlgorithm": "noop"} if stdin else _ONE_PACK
     source = access.remote.url
-    if promised:
-        source, options = PROMISER, (*options, "--filter=blob:none")
-        config = {**config, **PROMISE, f"remote.{PROMISER}.url": access.remote.url}
+    if partial:
+        source, options = PROMISOR_REMOTE, (*options, "--filter=blob:none")
+        config = {**config, **PROMISOR_CONFIG, f"remote.{PROMISOR_REMOTE}.url": access.remote.url}
 
-    def once(plain: Grant) -> Result:
-        ceiling = Ceiling(access.max_fetch_bytes, MEMORY_BYTES)
-        grant = replace(plain, ceiling=ceiling, config=(*plain.config, *(f"{k}={v}" for k, v in config.items())))
-        with sweep(git.git_dir, access.max_fetch_bytes):
+    def once(plain: NetworkAccess) -> GitResult:
+        ceiling = ResourceLimits(access.max_fetch_bytes, MAX_MEMORY_BYTES)
+        grant = replace(plain, limits=ceiling, config=(*plain.config, *(f"{k}={v}" for k, v in config.items())))
+        with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
             return git.attempt(
                 "fetch", talk, *_QUIET, *options, "--", source, *refspecs,
-                stdin=stdin, grant=grant, deadline_s=access.timeout_s,
-            ).required("fetch")  # fmt: skip
+                stdin=stdin, network=grant, deadline_s=access.timeout_s,
+            ).raise_for_status("fetch")  # fmt: skip
 
     return _read_remote(access, once).stderr
 
 
-def remote_branch(git: Git, access: Access, branch: str) -> str | None:
+def find_remote_branch(git: Git, access: RemoteAccess, branch: str) -> str | None:
     """The commit that a branch of the remote points to now, or None."""
-    ref = f"refs/heads/{check_ref_name(branch)}"
-    for oid, name in _listed(git, access, "--", access.remote.url, ref):
+    ref = f"refs/heads/{require_ref_name(branch)}"
+    for oid, name in _list_refs(git, access, "--", access.remote.url, ref):
         if name == ref and is_object_id(oid):
             return oid
     return None

@@ -13,57 +13,59 @@ from sandbox.git.process import Git
 ARGUMENT_BYTES = 64 * 1024
 """Bytes of names in one command line. The kernel's limit is at least twice that."""
 
-_KEPT_BELOW = 16  # most leaves below one path that are cached
+_MAX_CACHED_LEAVES = 16  # most leaves below one path that are cached
 
 
-def look_up(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
+def find_leaves(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
     """Leaves of a tree, or of a commit's tree, at these paths and below those that are directories.
 
     The size of a blob is None if the blob is missing. Earlier answers are cached.
     Raises: `not_found` or another classified error for a tree that cannot be read.
     """
     wanted = set(paths)
-    known = {path: kept for path in wanted if (kept := git.known.leaves.get((treeish, path))) is not None}
+    known = {path: kept for path in wanted if (kept := git.cache.leaves.get((treeish, path))) is not None}
     found = {entry.path: entry for kept in known.values() for entry in kept}
     asked = wanted - known.keys()
-    below = _ask(git, treeish, asked)
+    below = _list_leaves(git, treeish, asked)
     if is_object_id(treeish):
-        git.known.leaves.keep({(treeish, p): tuple(kept) for p, kept in below.items() if len(kept) <= _KEPT_BELOW})
+        git.cache.leaves.store(
+            {(treeish, p): tuple(kept) for p, kept in below.items() if len(kept) <= _MAX_CACHED_LEAVES}
+        )
     return found | {entry.path: entry for kept in below.values() for entry in kept}
 
 
-def _ask(git: Git, treeish: str, paths: Collection[bytes]) -> dict[bytes, list[TreeEntry]]:
+def _list_leaves(git: Git, treeish: str, paths: Collection[bytes]) -> dict[bytes, list[TreeEntry]]:
     """For each requested path the leaves at and below it."""
     found: dict[bytes, list[TreeEntry]] = {path: [] for path in paths}
-    for part in _argument_lists(sorted(paths)):
+    for part in _split_arguments(sorted(paths)):
         out = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", treeish, "--", *part)
-        for entry in map(_entry, out.split(b"\0")[:-1]):
-            for path in _upwards(entry.path):
+        for entry in map(_parse_entry, out.split(b"\0")[:-1]):
+            for path in _path_and_parents(entry.path):
                 if path in found:
                     found[path].append(entry)
     return found
 
 
-def _upwards(path: bytes) -> Iterator[bytes]:
+def _path_and_parents(path: bytes) -> Iterator[bytes]:
     """The path and each directory above it."""
     while path:
         yield path
         path = posixpath.dirname(path)
 
 
-def files_at(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
+def find_files(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
     """Files and links at exactly these paths."""
     wanted = set(paths)
-    return {p: e for p, e in look_up(git, treeish, wanted).items() if p in wanted and e.mode != GITLINK}
+    return {p: e for p, e in find_leaves(git, treeish, wanted).items() if p in wanted and e.mode != GITLINK}
 
 
-def _entry(record: bytes) -> TreeEntry:
+def _parse_entry(record: bytes) -> TreeEntry:
     head, path = record.split(b"\t", 1)
     mode, _, oid, size = head.decode().split()
     return TreeEntry(path, mode, oid, int(size) if size.isdigit() else None)  # '-': a submodule; BAD: missing
 
 
-def _argument_lists(paths: Iterable[bytes]) -> Iterator[list[str]]:
+def _split_arguments(paths: Iterable[bytes]) -> Iterator[list[str]]:
     part: list[str] = []
     size = 0
     for path in paths:

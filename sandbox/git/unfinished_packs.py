@@ -13,11 +13,11 @@ from typing import NamedTuple
 from sandbox.errors import ErrorCode, SandboxError
 
 _UNFINISHED = "tmp_*"
-_OLD_S = 60.0
+_MIN_AGE_S = 60.0
 
 
 @contextmanager
-def sweep(git_dir: Path, limit_bytes: int) -> Iterator[None]:
+def remove_unfinished_packs(git_dir: Path, limit_bytes: int) -> Iterator[None]:
     """Remove old unfinished packs of a killed controller, and if the block fails, those that appeared during it.
 
     Only packs that no process has open are removed: an import of another task may be writing its own pack. The minimum
@@ -26,17 +26,17 @@ def sweep(git_dir: Path, limit_bytes: int) -> Iterator[None]:
     """
     packs = git_dir / "objects" / "pack"
     before = set(packs.glob(_UNFINISHED))
-    _remove(path for path in before if time.time() - _state(path).mtime_s > _OLD_S)
+    _remove_unused(path for path in before if time.time() - _stat_pack(path).mtime_s > _MIN_AGE_S)
     try:
         yield
     except BaseException as error:
-        largest = _remove(set(packs.glob(_UNFINISHED)) - before)
+        largest = _remove_unused(set(packs.glob(_UNFINISHED)) - before)
         if isinstance(error, SandboxError) and largest >= limit_bytes:
-            raise _too_large(limit_bytes, error) from error
+            raise _too_large_error(limit_bytes, error) from error
         raise
 
 
-def _too_large(limit_bytes: int, error: SandboxError) -> SandboxError:
+def _too_large_error(limit_bytes: int, error: SandboxError) -> SandboxError:
     return SandboxError(
         ErrorCode.QUOTA_EXCEEDED,
         f"The remote sent more than {limit_bytes} bytes, the limit of one fetch",
@@ -45,12 +45,12 @@ def _too_large(limit_bytes: int, error: SandboxError) -> SandboxError:
     )
 
 
-def _remove(paths: Iterable[Path]) -> int:
+def _remove_unused(paths: Iterable[Path]) -> int:
     """Returns the size of the largest pack that was removed."""
     largest = 0
     for path in paths:
-        if abandoned(path):
-            largest = max(largest, _state(path).size)
+        if is_not_open(path):
+            largest = max(largest, _stat_pack(path).size)
             path.unlink(missing_ok=True)
     return largest
 
@@ -60,7 +60,7 @@ class _PackState(NamedTuple):
     mtime_s: float
 
 
-def _state(path: Path) -> _PackState:
+def _stat_pack(path: Path) -> _PackState:
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def _state(path: Path) -> _PackState:
     return _PackState(found.st_size, found.st_mtime)
 
 
-def abandoned(path: Path) -> bool:
+def is_not_open(path: Path) -> bool:
     """Whether no process has this file open: only then the kernel leases it for writing (fcntl(2), F_SETLEASE)."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

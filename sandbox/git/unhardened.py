@@ -24,7 +24,7 @@ _IDENTITY = {
 
 
 @dataclass(frozen=True)
-class Done:
+class UnhardenedResult:
     """How a command ended. `code` is -9 if it was killed at the deadline."""
 
     code: int
@@ -37,10 +37,10 @@ class Done:
         return self.stdout.decode(errors="replace").strip()
 
 
-def run_plain(
+def run_unhardened(
     argv: Sequence[str], *, cwd: Path, home: Path, env: Mapping[str, str] | None = None, stdin: bytes = b"",
     seconds: float = 150.0,
-) -> Done:  # fmt: skip
+) -> UnhardenedResult:  # fmt: skip
     """Run a command with `home` as its HOME, for at most `seconds`."""
     environ = {"PATH": SAFE_PATH, "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C", **_IDENTITY}
     with subprocess.Popen(  # noqa: S603 - a control is meant to run what it finds, in its scratch directory
@@ -60,4 +60,4 @@ def run_plain(
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return Done(code, out, err)
+    return UnhardenedResult(code, out, err)

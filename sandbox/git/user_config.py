@@ -14,13 +14,13 @@ from sandbox.errors import SandboxError
 from sandbox.git.process import SAFE_PATH, git_executable
 
 DEADLINE_S = 10.0
-_PASSED_ON = ("HOME", "XDG_CONFIG_HOME")
-_WHICH_FILES = (*_PASSED_ON, "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+_INHERITED_VARIABLES = ("HOME", "XDG_CONFIG_HOME")
+_WHICH_FILES = (*_INHERITED_VARIABLES, "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 _IDENTITY = r"^(user|author|committer)\.(name|email)$"
 
 
 @dataclass(frozen=True)
-class Named:
+class PersonIdentity:
     """A name and an e-mail address as configured; empty: not configured."""
 
     name: str
@@ -28,40 +28,42 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorIdentity:
     """The author and committer that plain git would use."""
 
-    author: Named
-    committer: Named
+    author: PersonIdentity
+    committer: PersonIdentity
 
 
 def trusts_every_directory(environ: Mapping[str, str], executable: str = "") -> bool:
     """Whether the system's or the user's configuration has `safe.directory = *`. False if git fails."""
-    answer = _ask(("--get-all", "safe.directory"), environ, _PASSED_ON, executable)
+    answer = _read_config(("--get-all", "safe.directory"), environ, _INHERITED_VARIABLES, executable)
     trusted = False
     for value in answer.split(b"\0")[:-1]:
         trusted = value == b"*" or (trusted and value != b"")  # an empty value resets the list
     return trusted
 
 
-def operator_identity(environ: Mapping[str, str], executable: str = "") -> Operator:
+def find_operator_identity(environ: Mapping[str, str], executable: str = "") -> OperatorIdentity:
     """The identity from the environment, then the user's and the system's configuration. Never from the host name."""
     values: dict[str, str] = {}
-    for record in _ask(("--get-regexp", _IDENTITY), environ, _WHICH_FILES, executable).split(b"\0")[:-1]:
+    for record in _read_config(("--get-regexp", _IDENTITY), environ, _WHICH_FILES, executable).split(b"\0")[:-1]:
         key, _, value = record.decode("utf-8", errors="replace").partition("\n")
         values[key] = value
 
-    def read_identity(role: str) -> Named:
+    def read_identity(role: str) -> PersonIdentity:
         name, email = environ.get(f"GIT_{role.upper()}_NAME"), environ.get(f"GIT_{role.upper()}_EMAIL")
-        return Named(
+        return PersonIdentity(
             name or values.get(f"{role}.name") or values.get("user.name", ""),
             email or values.get(f"{role}.email") or values.get("user.email") or environ.get("EMAIL", ""),
         )
 
-    return Operator(read_identity("author"), read_identity("committer"))
+    return OperatorIdentity(read_identity("author"), read_identity("committer"))
 
 
-def _ask(question: Sequence[str], environ: Mapping[str, str], passed_on: Sequence[str], executable: str) -> bytes:
+def _read_config(
+    question: Sequence[str], environ: Mapping[str, str], passed_on: Sequence[str], executable: str
+) -> bytes:
     """Output of `git config --null`; empty if git fails."""
     environment = {name: environ[name] for name in passed_on if environ.get(name)} | {"PATH": SAFE_PATH}
     try:

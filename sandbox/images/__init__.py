@@ -1,25 +1,25 @@
 """The images of checks: list and build them, find the image of a profile, and extract the guests' PID 1."""
 
 from sandbox.images.build import build
-from sandbox.images.catalogue import Recipe, catalogue, tag_of
+from sandbox.images.catalogue import Recipe, read_catalogue, tag_of
 from sandbox.images.inventory import list_images
-from sandbox.images.lookup import Site
-from sandbox.images.resolve import resolve, wheelhouse_of
-from sandbox.images.supervisor import Courier, supervisor
-from sandbox.images.unused import Unused, find_unused, remove_unused
+from sandbox.images.lookup import ImageBuildContext
+from sandbox.images.resolve import read_wheelhouse_digest, resolve_image
+from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
+from sandbox.images.unused import UnusedImage, find_unused_images, remove_unused_image
 
 __all__ = [
-    "Courier",
+    "ImageBuildContext",
     "Recipe",
-    "Site",
-    "Unused",
+    "SupervisorExtractor",
+    "UnusedImage",
     "build",
-    "catalogue",
-    "find_unused",
+    "ensure_supervisor",
+    "find_unused_images",
     "list_images",
-    "remove_unused",
-    "resolve",
-    "supervisor",
+    "read_catalogue",
+    "read_wheelhouse_digest",
+    "remove_unused_image",
+    "resolve_image",
     "tag_of",
-    "wheelhouse_of",
 ]

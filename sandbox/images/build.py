@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.config import ImageSettings
-from sandbox.engine.images import BUILD_DEADLINE_S, Build, Image, Progress
+from sandbox.engine.images import BUILD_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.catalogue import Recipe, catalogue, check_name, lineage, recipe_digests, tag_of
+from sandbox.images.catalogue import Recipe, lineage, read_catalogue, recipe_digests, require_image_name, tag_of
 from sandbox.images.debian import ensure_base
-from sandbox.images.inventory import describe
+from sandbox.images.inventory import describe_image
 from sandbox.images.lookup import (
     FOLDER_LABEL,
     NAME_LABEL,
     PARENT_LABEL,
     RECIPE_LABEL,
     WHEELHOUSE_LABEL,
-    Site,
-    Step,
-    find_line,
+    ImageBuildContext,
+    RecipeImage,
+    find_lineage_images,
+    find_use_tags,
     is_outdated,
-    note_use,
-    used_tags,
+    record_use,
     variant_digest,
 )
 from sandbox.models import ImageInfo
@@ -40,7 +40,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 
 @dataclass(frozen=True)
-class _Order:
+class _BuildOrder:
     """One image to build: a recipe, its name, and optional extra wheels. `digest`: of the recipe with these wheels.
 
     `current`: the engine's image of this recipe, if any.
@@ -67,7 +67,7 @@ class _Order:
 
 
 def build(
-    site: Site,
+    site: ImageBuildContext,
     name: str,
     progress: Progress,
     *,
@@ -81,32 +81,32 @@ def build(
     a Python image with more wheels. Safe in several processes at once: one builds, the others wait.
     Raises: `not_found`, `invalid_input`, `image_missing`, `network_error`, `timeout`, `internal`.
     """
-    recipes = catalogue(site.home)
+    recipes = read_catalogue(site.home)
     line = lineage(recipes, name)
     content = _read_variant(line[-1], recipes, wheelhouse, name_as)
     with site.home.locked("images", _LOCK_TIMEOUT_S):
         made: dict[str, Image] = {}
-        image = _make_line(site, line if content is None else line[:-1], made, progress, name if no_cache else "")
+        image = _build_lineage(site, line if content is None else line[:-1], made, progress, name if no_cache else "")
         if content is not None:
             order = _order_variant(site, line, name_as or "", content)
-            image = _make(site, order, image, progress, no_cache=no_cache)
+            image = _build_if_outdated(site, order, image, progress, no_cache=no_cache)
         if name not in WITHOUT_CHECKS:
-            _make_line(site, lineage(recipes, SUPERVISOR), made, progress)  # checks in the image will need PID 1
+            _build_lineage(site, lineage(recipes, SUPERVISOR), made, progress)  # checks in the image will need PID 1
     tag = tag_of(name_as) if name_as else tag_of(name, recipe_digests(line, site.settings.base)[-1])
-    return describe(name_as or name, tag, image)
+    return describe_image(name_as or name, tag, image)
 
 
-def _make_line(
-    site: Site, line: tuple[Recipe, ...], made: dict[str, Image], progress: Progress, rebuild: str = ""
+def _build_lineage(
+    site: ImageBuildContext, line: tuple[Recipe, ...], made: dict[str, Image], progress: Progress, rebuild: str = ""
 ) -> Image:
     """Build the images of a lineage in order and return the last. `made`: images already built or found current."""
     image = ensure_base(site.engine, site.settings, site.environ, progress)
-    for step in find_line(site, line):
+    for step in find_lineage_images(site, line):
         name = step.recipe.name
         if name not in made:
-            order = _Order(step.recipe, name, step.digest, step.image)
-            made[name] = _make(site, order, image, progress, no_cache=name == rebuild)
-            note_use(site.engine, Step(step.recipe, step.digest, made[name]))
+            order = _BuildOrder(step.recipe, name, step.digest, step.image)
+            made[name] = _build_if_outdated(site, order, image, progress, no_cache=name == rebuild)
+            record_use(site.engine, RecipeImage(step.recipe, step.digest, made[name]))
         image = made[name]
     return image
 
@@ -123,15 +123,15 @@ def _read_variant(
             hint="Give both --wheelhouse and a new name, for an image with 'wheelhouse = true' in its recipe.toml: "
             "sandbox images build python --wheelhouse requirements.txt --as python-acme",
         )
-    check_name(name_as)
+    require_image_name(name_as)
     return _read_wheelhouse(wheelhouse)
 
 
-def _order_variant(site: Site, line: tuple[Recipe, ...], name: str, wheelhouse: bytes) -> _Order:
+def _order_variant(site: ImageBuildContext, line: tuple[Recipe, ...], name: str, wheelhouse: bytes) -> _BuildOrder:
     digest = variant_digest(site, line, hashlib.sha256(wheelhouse).hexdigest())
     current = site.engine.inspect_image(tag_of(name))
     same = current is not None and current.labels.get(RECIPE_LABEL) == digest
-    return _Order(line[-1], name, digest, current if same else None, wheelhouse)
+    return _BuildOrder(line[-1], name, digest, current if same else None, wheelhouse)
 
 
 def _read_wheelhouse(path: Path) -> bytes:
@@ -150,7 +150,9 @@ def _read_wheelhouse(path: Path) -> bytes:
     return content
 
 
-def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_cache: bool = False) -> Image:
+def _build_if_outdated(
+    site: ImageBuildContext, order: _BuildOrder, parent: Image, progress: Progress, *, no_cache: bool = False
+) -> Image:
     """Return the current image of an order if its parent is unchanged, else build a new one."""
     current = order.current
     if current is not None and not is_outdated(current, parent) and not no_cache:
@@ -158,7 +160,7 @@ def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_ca
         if not order.is_variant:
             site.engine.tag_image(current.digest, tag_of(order.name))
         return current
-    wanted = Build(
+    wanted = ImageBuild(
         folder=order.recipe.folder,
         tag=order.tag,
         args=build_args(order.recipe, parent.digest, site.environ),
@@ -169,23 +171,23 @@ def _make(site: Site, order: _Order, parent: Image, progress: Progress, *, no_ca
             PARENT_LABEL: parent.digest,
             WHEELHOUSE_LABEL: order.wheelhouse_sha256,
         },
-        extra_files=_generate(order, site.settings),
+        extra_files=_generate_files(order, site.settings),
         network=site.settings.build_network,
         no_cache=no_cache,
     )
     progress(f"building {order.tag}")
     image = site.engine.build_image(wanted, progress)
-    _move_names(site, order, image)
+    _move_tags(site, order, image)
     return image
 
 
-def _move_names(site: Site, order: _Order, image: Image) -> None:
+def _move_tags(site: ImageBuildContext, order: _BuildOrder, image: Image) -> None:
     """Move `latest` (a name for people only) to the new image, and remove the old image's use tags, which keep it."""
     if order.is_variant:
         return
     site.engine.tag_image(image.digest, tag_of(order.name))
     if order.current is not None and order.current.digest != image.digest:
-        for reference in used_tags(order.current, order.tag):
+        for reference in find_use_tags(order.current, order.tag):
             with suppress(SandboxError):  # a container uses it
                 site.engine.untag_image(reference)
 
@@ -196,7 +198,7 @@ def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -
     return {"BASE": parent_digest, **{key: environ[key] for key in passed_on if environ.get(key)}}
 
 
-def _generate(order: _Order, settings: ImageSettings) -> dict[str, bytes]:
+def _generate_files(order: _BuildOrder, settings: ImageSettings) -> dict[str, bytes]:
     """Return generated files for a Dockerfile that uses them; they are not part of the recipe."""
     if b".generated" not in (order.recipe.folder / "Dockerfile").read_bytes():
         return {}

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sandbox.config import resources
-from sandbox.document_errors import mistakes
-from sandbox.engine.images import context_files, is_executable
+from sandbox.config import find_resources
+from sandbox.document_errors import describe_errors
+from sandbox.engine.images import is_executable, list_context_files
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.home import Home
 
-PREFIX = "space-sandbox/"
+TAG_PREFIX = "space-sandbox/"
 TAG_DIGITS = 12
 """How many digits of a recipe's digest are in a tag; a label has the whole digest."""
-LATEST = "latest"
-NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+LATEST_TAG = "latest"
+IMAGE_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _RecipeFile(BaseModel):
     wheelhouse: bool = False
 
 
-def catalogue(home: Home) -> dict[str, Recipe]:
+def read_catalogue(home: Home) -> dict[str, Recipe]:
     """Read every folder with a Dockerfile under the shipped `images/` and `$SANDBOX_HOME/images/`, by name.
 
     The operator's folder replaces a shipped one of the same name. A damaged recipe is listed with its problem.
@@ -73,7 +73,7 @@ def catalogue(home: Home) -> dict[str, Recipe]:
     return found
 
 
-def catalogue_line(home: Home, name: str) -> tuple[Recipe, ...]:
+def read_lineage(home: Home, name: str) -> tuple[Recipe, ...]:
     """Return the same as `lineage`, but read only the recipes of this lineage. Raises: as `lineage`."""
     recipes: dict[str, Recipe] = {}
     wanted = name
@@ -85,12 +85,14 @@ def catalogue_line(home: Home, name: str) -> tuple[Recipe, ...]:
 
 
 def _roots(home: Home) -> tuple[Path, Path]:
-    return resources("images"), home.root / "images"
+    return find_resources("images"), home.root / "images"
 
 
 def has_recipe(home: Home, name: str) -> bool:
     """Whether the catalogue has this name, without reading a recipe."""
-    return NAME.fullmatch(name) is not None and any((root / name / "Dockerfile").is_file() for root in _roots(home))
+    return IMAGE_NAME.fullmatch(name) is not None and any(
+        (root / name / "Dockerfile").is_file() for root in _roots(home)
+    )
 
 
 def _read_or_explain(folder: Path) -> Recipe:
@@ -102,19 +104,21 @@ def _read_or_explain(folder: Path) -> Recipe:
 
 def read_recipe(folder: Path) -> Recipe:
     """Read the recipe of one folder. Raises: `invalid_input` for an invalid name or `recipe.toml`."""
-    name = check_name(folder.name)
+    name = require_image_name(folder.name)
     path = folder / "recipe.toml"
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         read = _RecipeFile.model_validate(tomllib.loads(text))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot use the recipe {path}", details=mistakes(error)) from error
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"Cannot use the recipe {path}", details=describe_errors(error)
+        ) from error
     return Recipe(name, folder, read.parent, read.description, read.wheelhouse)
 
 
-def check_name(name: str) -> str:
+def require_image_name(name: str) -> str:
     """Return the name. Raises: `invalid_input` for a name that cannot be part of a tag."""
-    if not NAME.fullmatch(name):
+    if not IMAGE_NAME.fullmatch(name):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{name!r} cannot be the name of an image",
@@ -125,7 +129,7 @@ def check_name(name: str) -> str:
 
 def tag_of(name: str, recipe_digest: str = "") -> str:
     """Return the tag of a recipe's images in the engine; without a digest the `latest` tag, which each build moves."""
-    return f"{PREFIX}{name}:{recipe_digest[:TAG_DIGITS] or LATEST}"
+    return f"{TAG_PREFIX}{name}:{recipe_digest[:TAG_DIGITS] or LATEST_TAG}"
 
 
 def lineage(recipes: Mapping[str, Recipe], name: str) -> tuple[Recipe, ...]:
@@ -170,16 +174,16 @@ def recipe_digests(line: Sequence[Recipe], debian: str) -> tuple[str, ...]:
     """
     found: list[str] = []
     for recipe in line:
-        found.append(fingerprint(recipe, found[-1] if found else debian))
+        found.append(fingerprint_recipe(recipe, found[-1] if found else debian))
     return tuple(found)
 
 
-def fingerprint(recipe: Recipe, parent: str, wheelhouse_sha256: str = "") -> str:
+def fingerprint_recipe(recipe: Recipe, parent: str, wheelhouse_sha256: str = "") -> str:
     """SHA-256 (hex) over all inputs of a build: the folder's files, the parent, the extra wheels."""
     seen = hashlib.sha256()
     for part in (parent, wheelhouse_sha256):
         seen.update(part.encode() + b"\0")
-    seen.update(_contents(recipe.folder, _stamps(recipe.folder)))
+    seen.update(_hash_contents(recipe.folder, _stamps(recipe.folder)))
     return seen.hexdigest()
 
 
@@ -188,14 +192,14 @@ _Stamp = tuple[str, int, int, int, int, int]
 
 def _stamps(folder: Path) -> tuple[_Stamp, ...]:
     found = []
-    for relative in context_files(folder):
+    for relative in list_context_files(folder):
         seen = (folder / relative).stat()
         found.append((relative, seen.st_mode, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
     return tuple(found)
 
 
 @lru_cache(maxsize=64)
-def _contents(folder: Path, stamps: tuple[_Stamp, ...]) -> bytes:
+def _hash_contents(folder: Path, stamps: tuple[_Stamp, ...]) -> bytes:
     """Return the hashed content of a folder. Cached by its files' stat data: each run of a check needs it."""
     lines = bytearray()
     for relative, *_ in stamps:

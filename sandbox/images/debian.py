@@ -27,7 +27,7 @@ _BOOTSTRAP_DEADLINE_S = 900.0
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 # The published slim images exclude these paths too; the setting stays in the image and keeps its children small.
-_LEFT_OUT = (
+_EXCLUDED_PATHS = (
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/locale/*",
     "--dpkgopt=path-exclude=/usr/share/doc/*",
@@ -35,7 +35,7 @@ _LEFT_OUT = (
 )
 
 
-class Way(StrEnum):
+class BaseImageSource(StrEnum):
     """How a base image is obtained."""
 
     USE = "use"
@@ -44,31 +44,34 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class BaseImageAttempt:
     """One attempt to obtain the base image. `subject`: an image reference or a bootstrap tool."""
 
-    way: Way
+    source: BaseImageSource
     subject: str
 
 
-def plan(configured: str, present: Collection[str], tools: Collection[str]) -> tuple[Step, ...]:
+def plan_attempts(configured: str, present: Collection[str], tools: Collection[str]) -> tuple[BaseImageAttempt, ...]:
     """List the attempts, best first. A configured image is the only one: there is no silent fallback to another.
 
     `present`: those of the configured reference, `BOOTSTRAPPED` and `PUBLISHED` that are local; `tools`: installed
     bootstrap tools.
     """
     if configured:
-        return (Step(Way.USE if configured in present else Way.PULL, configured),)
+        return (BaseImageAttempt(BaseImageSource.USE if configured in present else BaseImageSource.PULL, configured),)
     for known in (BOOTSTRAPPED, PUBLISHED):
         if known in present:
-            return (Step(Way.USE, known),)
-    return (Step(Way.PULL, PUBLISHED), *[Step(Way.BOOTSTRAP, tool) for tool in _TOOLS if tool in tools][:1])
+            return (BaseImageAttempt(BaseImageSource.USE, known),)
+    return (
+        BaseImageAttempt(BaseImageSource.PULL, PUBLISHED),
+        *[BaseImageAttempt(BaseImageSource.BOOTSTRAP, tool) for tool in _TOOLS if tool in tools][:1],
+    )
 
 
-def present_base(engine: ImageStore, settings: ImageSettings) -> Image | None:
+def find_present_base(engine: ImageStore, settings: ImageSettings) -> Image | None:
     """Find the base image if the engine has it already; uses no network."""
-    for step in plan(settings.base, _present(engine, settings), ()):
-        if step.way is Way.USE:
+    for step in plan_attempts(settings.base, _list_present(engine, settings), ()):
+        if step.source is BaseImageSource.USE:
             return engine.inspect_image(step.subject)
     return None
 
@@ -80,11 +83,11 @@ def ensure_base(engine: ImageStore, settings: ImageSettings, environ: Mapping[st
     """
     tools = [tool for tool in _TOOLS if shutil.which(tool, path=_SYSTEM_PATH)]
     tried = []
-    for step in plan(settings.base, _present(engine, settings), tools):
+    for step in plan_attempts(settings.base, _list_present(engine, settings), tools):
         try:
-            return _take(engine, step, settings, environ, progress)
+            return _obtain(engine, step, settings, environ, progress)
         except SandboxError as error:
-            if step.way is Way.BOOTSTRAP or error.code is ErrorCode.ENGINE_UNAVAILABLE:
+            if step.source is BaseImageSource.BOOTSTRAP or error.code is ErrorCode.ENGINE_UNAVAILABLE:
                 raise
             progress(error.brief)
             tried.append(f"{error.brief}: {error.details}" if error.details else error.brief)
@@ -96,17 +99,17 @@ def ensure_base(engine: ImageStore, settings: ImageSettings, environ: Mapping[st
     )
 
 
-def _present(engine: ImageStore, settings: ImageSettings) -> list[str]:
+def _list_present(engine: ImageStore, settings: ImageSettings) -> list[str]:
     wanted = [settings.base] if settings.base else [BOOTSTRAPPED, PUBLISHED]
     return [reference for reference in wanted if engine.inspect_image(reference) is not None]
 
 
-def _take(
-    engine: ImageStore, step: Step, settings: ImageSettings, environ: Mapping[str, str], progress: Progress
+def _obtain(
+    engine: ImageStore, step: BaseImageAttempt, settings: ImageSettings, environ: Mapping[str, str], progress: Progress
 ) -> Image:
-    if step.way is Way.BOOTSTRAP:
+    if step.source is BaseImageSource.BOOTSTRAP:
         return bootstrap(engine, step.subject, settings.mirror, environ, progress)
-    if step.way is Way.PULL:
+    if step.source is BaseImageSource.PULL:
         progress(f"pulling {step.subject}")
         return engine.pull_image(step.subject, _PULL_DEADLINE_S)
     image = engine.inspect_image(step.subject)
@@ -140,7 +143,7 @@ def bootstrap_commands(tool: str, target: Path, mirror: str) -> list[list[str]]:
     mirrors = [mirror] if mirror else []
     options = ["--variant=minbase", "--include=ca-certificates"]
     if tool == "mmdebstrap":
-        return [["mmdebstrap", "--format=tar", *options, *_LEFT_OUT, SUITE, str(target), *mirrors]]
+        return [["mmdebstrap", "--format=tar", *options, *_EXCLUDED_PATHS, SUITE, str(target), *mirrors]]
     root = target.with_name("root")
     # debootstrap mounts /proc in its target: in a separate mount namespace no mount can outlive it.
     return [

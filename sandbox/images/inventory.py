@@ -7,34 +7,44 @@ from itertools import pairwise
 
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.catalogue import LATEST, PREFIX, Recipe, catalogue, lineage, tag_of
-from sandbox.images.debian import present_base
-from sandbox.images.lookup import FOLDER_LABEL, NAME_LABEL, WHEELHOUSE_LABEL, Site, find_line, is_of_recipe, is_outdated
+from sandbox.images.catalogue import LATEST_TAG, TAG_PREFIX, Recipe, lineage, read_catalogue, tag_of
+from sandbox.images.debian import find_present_base
+from sandbox.images.lookup import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    WHEELHOUSE_LABEL,
+    ImageBuildContext,
+    find_lineage_images,
+    is_of_recipe,
+    is_outdated,
+)
 from sandbox.models import ImageInfo
 
 
-def list_images(site: Site, in_use: Collection[str] = ()) -> tuple[ImageInfo, ...]:
+def list_images(site: ImageBuildContext, in_use: Collection[str] = ()) -> tuple[ImageInfo, ...]:
     """List every image of the catalogue, and the variants that were built with it, by name. Uses no network.
 
     Images of other recipes (another version, checkout or home) are not listed, except variants with a name in `in_use`,
     because the operator chose the name. A folder that cannot be built has a `problem`.
     """
-    recipes = catalogue(site.home)
-    base = present_base(site.engine, site.settings)
-    known = [_state(site, recipes, name, base) for name in sorted(recipes)]
-    return tuple(sorted([*known, *_variants(site, recipes, base, in_use)], key=lambda info: info.name))
+    recipes = read_catalogue(site.home)
+    base = find_present_base(site.engine, site.settings)
+    known = [_describe_recipe(site, recipes, name, base) for name in sorted(recipes)]
+    return tuple(sorted([*known, *_list_variants(site, recipes, base, in_use)], key=lambda info: info.name))
 
 
-def _state(site: Site, recipes: Mapping[str, Recipe], name: str, base: Image | None) -> ImageInfo:
+def _describe_recipe(
+    site: ImageBuildContext, recipes: Mapping[str, Recipe], name: str, base: Image | None
+) -> ImageInfo:
     try:
         line = lineage(recipes, name)
-        steps = find_line(site, line)
+        steps = find_lineage_images(site, line)
     except SandboxError as error:
         if error.code is not ErrorCode.INVALID_INPUT:
             raise
         problem = f"{error.brief}: {error.details}".removesuffix(": ")
         return ImageInfo(name=name, tag="", present=False, stale=False, problem=problem)
-    return describe(name, steps[-1].tag, steps[-1].image, stale=_is_stale([base, *(s.image for s in steps)]))
+    return describe_image(name, steps[-1].tag, steps[-1].image, stale=_is_stale([base, *(s.image for s in steps)]))
 
 
 def _is_stale(images: list[Image | None]) -> bool:
@@ -45,33 +55,33 @@ def _is_stale(images: list[Image | None]) -> bool:
     return stale
 
 
-def _variants(
-    site: Site, recipes: Mapping[str, Recipe], base: Image | None, in_use: Collection[str]
+def _list_variants(
+    site: ImageBuildContext, recipes: Mapping[str, Recipe], base: Image | None, in_use: Collection[str]
 ) -> list[ImageInfo]:
     """List the images built with `name_as`. Labels are inherited, so the tag must match the label."""
     found = []
     for tag in site.engine.list_image_tags(label=WHEELHOUSE_LABEL):
-        name = tag.removeprefix(PREFIX).removesuffix(f":{LATEST}")
+        name = tag.removeprefix(TAG_PREFIX).removesuffix(f":{LATEST_TAG}")
         image = site.engine.inspect_image(tag) if tag == tag_of(name) and name not in recipes else None
         if image is None or image.labels.get(NAME_LABEL) != name or image.labels.get(FOLDER_LABEL) == name:
             continue
         stale = _is_stale_variant(site, recipes, image, base)
         if not stale or name in in_use:
             folder = image.labels.get(FOLDER_LABEL, "")
-            found.append(describe(name, tag, image, stale=stale, variant_of=folder))
+            found.append(describe_image(name, tag, image, stale=stale, variant_of=folder))
     return found
 
 
-def _is_stale_variant(site: Site, recipes: Mapping[str, Recipe], image: Image, base: Image | None) -> bool:
+def _is_stale_variant(site: ImageBuildContext, recipes: Mapping[str, Recipe], image: Image, base: Image | None) -> bool:
     try:
         line = lineage(recipes, image.labels.get(FOLDER_LABEL, ""))
     except SandboxError:
         return True
-    below = [base, *(step.image for step in find_line(site, line[:-1]))]
+    below = [base, *(step.image for step in find_lineage_images(site, line[:-1]))]
     return not is_of_recipe(site, line, image) or _is_stale([*below, image])
 
 
-def describe(name: str, tag: str, image: Image | None, *, stale: bool = False, variant_of: str = "") -> ImageInfo:
+def describe_image(name: str, tag: str, image: Image | None, *, stale: bool = False, variant_of: str = "") -> ImageInfo:
     """Convert an image to an `ImageInfo`."""
     info = ImageInfo(name=name, tag=tag, present=image is not None, stale=stale, variant_of=variant_of)
     if image is None:

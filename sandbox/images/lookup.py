@@ -16,7 +16,7 @@ from sandbox.config import ImageSettings
 from sandbox.engine.images import Image
 from sandbox.engine.protocol import ContainerEngine, ImageStore
 from sandbox.errors import SandboxError
-from sandbox.images.catalogue import Recipe, catalogue_line, fingerprint, recipe_digests, tag_of
+from sandbox.images.catalogue import Recipe, fingerprint_recipe, read_lineage, recipe_digests, tag_of
 from sandbox.store.home import Home
 
 RECIPE_LABEL = "space.sandbox.recipe"
@@ -29,7 +29,7 @@ _USED = re.compile(r"-used-(\d{8})$")
 
 
 @dataclass(frozen=True)
-class Site:
+class ImageBuildContext:
     """The context of image builds: engine, home, image settings, and the caller's environment for proxies and index."""
 
     engine: ContainerEngine
@@ -39,7 +39,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecipeImage:
     """One recipe of a lineage with its digest, and its image if the engine has one."""
 
     recipe: Recipe
@@ -52,30 +52,30 @@ class Step:
         return tag_of(self.recipe.name, self.digest)
 
 
-def find(site: Site, name: str) -> Step:
+def find_recipe_image(site: ImageBuildContext, name: str) -> RecipeImage:
     """Find the recipe of a catalogue name and its image. Costs one request to the engine if the image exists.
 
     Raises: `not_found`, `invalid_input` as `lineage`.
     """
-    line = catalogue_line(site.home, name)
+    line = read_lineage(site.home, name)
     digests = recipe_digests(line, site.settings.base)
-    image = image_of(site.engine, line[-1], digests[-1])
+    image = find_image(site.engine, line[-1], digests[-1])
     if image is None:
-        return find_line(site, line)[-1]
-    return Step(line[-1], digests[-1], image)
+        return find_lineage_images(site, line)[-1]
+    return RecipeImage(line[-1], digests[-1], image)
 
 
-def find_line(site: Site, line: tuple[Recipe, ...]) -> tuple[Step, ...]:
+def find_lineage_images(site: ImageBuildContext, line: tuple[Recipe, ...]) -> tuple[RecipeImage, ...]:
     """Find the image of each recipe of a lineage; the recipe on Debian is first."""
-    steps: list[Step] = []
+    steps: list[RecipeImage] = []
     for recipe, digest in zip(line, recipe_digests(line, site.settings.base), strict=True):
         parent = steps[-1].image if steps else None
-        image = image_of(site.engine, recipe, digest) or _find_latest(site.engine, recipe, digest, parent)
-        steps.append(Step(recipe, digest, image))
+        image = find_image(site.engine, recipe, digest) or _find_latest(site.engine, recipe, digest, parent)
+        steps.append(RecipeImage(recipe, digest, image))
     return tuple(steps)
 
 
-def image_of(engine: ImageStore, recipe: Recipe, digest: str) -> Image | None:
+def find_image(engine: ImageStore, recipe: Recipe, digest: str) -> Image | None:
     """Find the image with the tag of this digest, if its labels match: any program may move a tag."""
     image = engine.inspect_image(tag_of(recipe.name, digest))
     if image is None or (image.labels.get(RECIPE_LABEL) != digest and not _has_earlier_label(image, recipe)):
@@ -98,21 +98,21 @@ def _find_latest(engine: ImageStore, recipe: Recipe, digest: str, parent: Image 
 
 def _has_earlier_label(image: Image, recipe: Recipe) -> bool:
     """Versions before docs/adr/0037 used the parent's image, not its recipe, in the digest."""
-    expected = fingerprint(recipe, image.labels.get(PARENT_LABEL, ""))
+    expected = fingerprint_recipe(recipe, image.labels.get(PARENT_LABEL, ""))
     return image.labels.get(NAME_LABEL) == recipe.name and image.labels.get(RECIPE_LABEL) == expected
 
 
-def variant_digest(site: Site, line: tuple[Recipe, ...], wheelhouse_sha256: str) -> str:
+def variant_digest(site: ImageBuildContext, line: tuple[Recipe, ...], wheelhouse_sha256: str) -> str:
     """Return the digest of the last recipe of a lineage with extra wheels."""
     below = recipe_digests(line[:-1], site.settings.base)
-    return fingerprint(line[-1], below[-1] if below else site.settings.base, wheelhouse_sha256)
+    return fingerprint_recipe(line[-1], below[-1] if below else site.settings.base, wheelhouse_sha256)
 
 
-def is_of_recipe(site: Site, line: tuple[Recipe, ...], variant: Image) -> bool:
+def is_of_recipe(site: ImageBuildContext, line: tuple[Recipe, ...], variant: Image) -> bool:
     """Whether a variant was built from this recipe, with any wheels."""
     wheels, built_on = variant.labels.get(WHEELHOUSE_LABEL, ""), variant.labels.get(PARENT_LABEL, "")
     said = variant.labels.get(RECIPE_LABEL)
-    return said in {variant_digest(site, line, wheels), fingerprint(line[-1], built_on, wheels)}
+    return said in {variant_digest(site, line, wheels), fingerprint_recipe(line[-1], built_on, wheels)}
 
 
 def is_outdated(image: Image, parent: Image | None) -> bool:
@@ -120,36 +120,36 @@ def is_outdated(image: Image, parent: Image | None) -> bool:
     return parent is not None and image.labels.get(PARENT_LABEL) != parent.digest
 
 
-def note_use(engine: ImageStore, step: Step) -> None:
+def record_use(engine: ImageStore, step: RecipeImage) -> None:
     """Tag an image that is about to be used with today's date, and remove older date tags. Once a day for each engine.
 
     An engine error is only logged and does not stop the run: the image then counts as unused since its build.
     """
     if step.image is None:
         return
-    today = used_tag(step.tag, datetime.now(UTC).date())
+    today = format_use_tag(step.tag, datetime.now(UTC).date())
     if {step.tag, today} <= set(step.image.tags):
         return
     try:
         for reference in (step.tag, today):
             engine.tag_image(step.image.digest, reference)
-        for reference in used_tags(step.image, step.tag) - {today}:
+        for reference in find_use_tags(step.image, step.tag) - {today}:
             engine.untag_image(reference)
     except SandboxError as error:
         _log.info("the use of %s was not recorded: %s", step.tag, error)
 
 
-def used_tag(tag: str, day: date) -> str:
+def format_use_tag(tag: str, day: date) -> str:
     """Return the tag for the use of an image on a day."""
     return f"{tag}-used-{day:%Y%m%d}"
 
 
-def used_tags(image: Image, tag: str) -> set[str]:
+def find_use_tags(image: Image, tag: str) -> set[str]:
     """Return all use tags of an image."""
     return {each for each in image.tags if _USED.sub("", each) == tag and each != tag}
 
 
-def last_used(image: Image) -> date:
+def find_last_use(image: Image) -> date:
     """Return the day of the last use or of the build; today when neither can be read, so that the image is kept."""
     days = [found[1] for each in image.tags if (found := _USED.search(each))]
     try:

@@ -23,10 +23,10 @@ from sandbox.engine.container import INSTANCE_LABEL, Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import SUPERVISOR
-from sandbox.images.lookup import Site
-from sandbox.images.resolve import resolve
+from sandbox.images.lookup import ImageBuildContext
+from sandbox.images.resolve import resolve_image
 from sandbox.models import Limits, Verdict
-from sandbox.policy.container import ShippedPolicy
+from sandbox.policy.container import EffectiveContainerPolicy
 from sandbox.store.home import write_atomically
 
 MODE = 0o555
@@ -40,7 +40,7 @@ _PT_LOAD, _PT_INTERP = 1, 3
 
 
 @dataclass(frozen=True)
-class Courier:
+class SupervisorExtractor:
     """The guest that prints the binary: its container's name, its user, its runtime, and the instance it belongs to."""
 
     name: str
@@ -49,23 +49,25 @@ class Courier:
     instance: str
 
 
-def supervisor(site: Site, policy: ShippedPolicy, courier: Courier, image: str = SUPERVISOR) -> Path:
+def ensure_supervisor(
+    site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, image: str = SUPERVISOR
+) -> Path:
     """Return the host path of PID 1's binary from the engine's current image `image`. Costs one request to the engine.
 
     The first call for an image runs the extractor; it is safe in several processes at once. Raises: `image_missing`,
     with the command that builds it, `internal` for an image that prints anything else, `invalid_input` for a home on a
     noexec file system, and the errors of the engine adapter.
     """
-    digest = resolve(site, image)
+    digest = resolve_image(site, image)
     path = site.home.supervisors / digest.removeprefix("sha256:") / "init"
-    if not is_usable(path):
+    if not is_usable_binary(path):
         with site.home.locked("supervisor"):
-            if not is_usable(path):
-                _make(site, policy, courier, digest, path)
+            if not is_usable_binary(path):
+                _extract_to(site, policy, extractor, digest, path)
     return path
 
 
-def is_usable(path: Path) -> bool:
+def is_usable_binary(path: Path) -> bool:
     """Whether the file is usable, by one stat: a regular file of plausible size with the published mode and owner."""
     try:
         seen = path.lstat()
@@ -75,11 +77,13 @@ def is_usable(path: Path) -> bool:
     return ours and MIN_BYTES <= seen.st_size <= MAX_BYTES
 
 
-def _make(site: Site, policy: ShippedPolicy, courier: Courier, digest: str, path: Path) -> None:
+def _extract_to(
+    site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, digest: str, path: Path
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     _require_executable(path.parent)
     with _empty_folder(path.parent) as folder:
-        binary = _handed_out(site, policy, _spec(policy, courier, digest, folder))
+        binary = _extract(site, policy, _container_spec(policy, extractor, digest, folder))
     require_static_program(binary)
     write_atomically(path, binary, mode=MODE)
     path.chmod(MODE)  # independent of the umask
@@ -98,9 +102,11 @@ def _empty_folder(beside: Path) -> Iterator[Path]:
 _LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=256)  # gVisor itself has 80 threads
 
 
-def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) -> ContainerSpec:
+def _container_spec(
+    policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, digest: str, folder: Path
+) -> ContainerSpec:
     return ContainerSpec(
-        name=courier.name,
+        name=extractor.name,
         image=digest,
         argv=_ARGV,
         cwd=PurePosixPath(policy.container.mounts.workspace),
@@ -109,15 +115,15 @@ def _spec(policy: ShippedPolicy, courier: Courier, digest: str, folder: Path) ->
         workspace=folder,
         git_mask=None,
         report=None,
-        user=courier.user,
-        runtime=courier.runtime,
-        labels={INSTANCE_LABEL: courier.instance, "space.sandbox.run": courier.name},
+        user=extractor.user,
+        runtime=extractor.runtime,
+        labels={INSTANCE_LABEL: extractor.instance, "space.sandbox.run": extractor.name},
         cpuset="",
         workspace_read_only=True,
     )
 
 
-def _handed_out(site: Site, policy: ShippedPolicy, spec: ContainerSpec) -> bytes:
+def _extract(site: ImageBuildContext, policy: EffectiveContainerPolicy, spec: ContainerSpec) -> bytes:
     """Return the guest's output, at most one byte more than the maximum."""
     binary, errors = bytearray(), bytearray()
     streams = Streams(
@@ -129,8 +135,8 @@ def _handed_out(site: Site, policy: ShippedPolicy, spec: ContainerSpec) -> bytes
         return Verdict.OUTPUT_LIMIT if len(binary) > MAX_BYTES else None
 
     options = create_options(spec, policy)
-    ending = site.engine.run_to_end(spec.name, options, streams, deadline_s=_DEADLINE_S, why_stop=too_much)
-    if ending.stopped is None and (ending.timed_out or ending.exit_code != 0):
+    ending = site.engine.run_to_end(spec.name, options, streams, deadline_s=_DEADLINE_S, stop_condition=too_much)
+    if ending.stop_verdict is None and (ending.timed_out or ending.exit_code != 0):
         why = "did not finish" if ending.timed_out else f"ended with exit code {ending.exit_code}"
         raise _unusable(f"{' '.join(_ARGV)} {why}. {errors.decode('utf-8', 'replace')}")
     return bytes(binary)

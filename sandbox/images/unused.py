@@ -13,14 +13,22 @@ from datetime import UTC, date, datetime, timedelta
 
 from sandbox.engine.images import Image
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.catalogue import LATEST, NAME, PREFIX, TAG_DIGITS, catalogue, has_recipe, lineage
-from sandbox.images.lookup import FOLDER_LABEL, NAME_LABEL, PARENT_LABEL, RECIPE_LABEL, Site, find_line, last_used
+from sandbox.images.catalogue import IMAGE_NAME, LATEST_TAG, TAG_DIGITS, TAG_PREFIX, has_recipe, lineage, read_catalogue
+from sandbox.images.lookup import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    PARENT_LABEL,
+    RECIPE_LABEL,
+    ImageBuildContext,
+    find_last_use,
+    find_lineage_images,
+)
 
-_OUR_VERSION = re.compile(rf"({LATEST}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?")
+_OUR_VERSION = re.compile(rf"({LATEST_TAG}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?")
 
 
 @dataclass(frozen=True)
-class Unused:
+class UnusedImage:
     """An image to remove. `tags`: all its tags; the last one is its name. `since`: the day of its last use or build."""
 
     digest: str
@@ -33,21 +41,21 @@ class Unused:
         return self.tags[-1]
 
 
-def find_unused(site: Site, references: Collection[str], keep_days: float) -> Iterator[Unused]:
+def find_unused_images(site: ImageBuildContext, references: Collection[str], keep_days: float) -> Iterator[UnusedImage]:
     """Find images that no home has used for `keep_days`. `references`: the images of this home's profiles."""
     images = site.engine.list_images_with_label(RECIPE_LABEL)
-    keep = _needed(site, references) | site.engine.find_image_digests_in_use()
+    keep = _find_required(site, references) | site.engine.find_image_digests_in_use()
     before = datetime.now(UTC).date() - timedelta(days=keep_days)
     yield from select_unused(images, keep, before)
 
 
-def _needed(site: Site, references: Collection[str]) -> set[str]:
+def _find_required(site: ImageBuildContext, references: Collection[str]) -> set[str]:
     """Return the digests that this home's recipes and profiles resolve to. A damaged recipe has none."""
-    recipes = catalogue(site.home)
+    recipes = read_catalogue(site.home)
     found: list[Image | None] = []
     for name in recipes:
         try:
-            found += [step.image for step in find_line(site, lineage(recipes, name))]
+            found += [step.image for step in find_lineage_images(site, lineage(recipes, name))]
         except SandboxError as error:
             if error.code is not ErrorCode.INVALID_INPUT:
                 raise
@@ -57,9 +65,9 @@ def _needed(site: Site, references: Collection[str]) -> set[str]:
     return {image.digest for image in found if image is not None}
 
 
-def select_unused(images: Sequence[Image], keep: Collection[str], before: date) -> list[Unused]:
+def select_unused(images: Sequence[Image], keep: Collection[str], before: date) -> list[UnusedImage]:
     """Select the images that no rule keeps, children before their parents. Pure."""
-    candidates = {found.digest: found for image in images if (found := _judge(image)) is not None}
+    candidates = {found.digest: found for image in images if (found := _as_unused(image)) is not None}
     labels = {image.digest: image.labels for image in images}
     kept = {digest for digest in labels if digest not in candidates or candidates[digest].since >= before} | set(keep)
     pending = list(kept)
@@ -71,25 +79,25 @@ def select_unused(images: Sequence[Image], keep: Collection[str], before: date) 
     return sorted((c for c in candidates.values() if c.digest not in kept), key=lambda c: c.name)
 
 
-def _judge(image: Image) -> Unused | None:
+def _as_unused(image: Image) -> UnusedImage | None:
     """Convert an image to an `UnusedImage`; None if not entirely ours: a foreign tag, a variant, a child."""
     name = image.labels.get(NAME_LABEL, "")
-    if not NAME.fullmatch(name) or image.labels.get(FOLDER_LABEL) != name:
+    if not IMAGE_NAME.fullmatch(name) or image.labels.get(FOLDER_LABEL) != name:
         return None
-    ours = {tag for tag in image.tags if _OUR_VERSION.fullmatch(tag.removeprefix(f"{PREFIX}{name}:"))}
+    ours = {tag for tag in image.tags if _OUR_VERSION.fullmatch(tag.removeprefix(f"{TAG_PREFIX}{name}:"))}
     naming = sorted(tag for tag in ours if "-used-" not in tag)
     if not naming or set(image.tags) != ours:
         return None
-    return Unused(image.digest, (*sorted(ours - {naming[0]}), naming[0]), last_used(image))
+    return UnusedImage(image.digest, (*sorted(ours - {naming[0]}), naming[0]), find_last_use(image))
 
 
-def remove_unused(site: Site, unused: Unused) -> bool:
+def remove_unused_image(site: ImageBuildContext, unused: UnusedImage) -> bool:
     """Remove the image, unless it was used or tagged since. Returns whether it was removed.
 
     Raises: `conflict` when a container uses it.
     """
     image = site.engine.inspect_image(unused.digest)
-    if image is None or _judge(image) != unused:
+    if image is None or _as_unused(image) != unused:
         return False
     if unused.digest in site.engine.find_image_digests_in_use():
         raise SandboxError(ErrorCode.CONFLICT, f"The image {unused.name} is in use")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sandbox.models.approvals import Approval
     from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
-    from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, Damage, JournalState
+    from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, JournalDamage, JournalState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
     from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
-    from sandbox.models.leftovers import Leftover, Reconciliation, Tidying
+    from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
     from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
-    from sandbox.models.model import Model, Sparse
+    from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
-    from sandbox.models.repositories import CloneResult, Repository, RepositoryRemoval
+    from sandbox.models.repositories import CloneResult, RemoveResult, Repository
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
         FailedTest,
         Report,
         RunSummary,
-        Stopped,
         StoppedCheck,
+        StopResult,
         TestFailure,
-        Uncommitted,
         UncommittedChange,
+        UncommittedChanges,
         Usage,
         Verdict,
         Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
-    from sandbox.models.snapshots import Cleaned, Restored, Snapshot
+    from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -83,12 +83,11 @@ __all__ = [
     "CiCheck",
     "CiState",
     "CiVerdict",
-    "Cleaned",
+    "CleanResult",
     "CloneResult",
     "CommitResult",
     "Context",
     "CredentialInfo",
-    "Damage",
     "Delivery",
     "Diff",
     "DiffFile",
@@ -99,9 +98,11 @@ __all__ = [
     "GateState",
     "Host",
     "ImageInfo",
+    "JournalDamage",
     "JournalEntry",
     "JournalState",
     "Leftover",
+    "LeftoverAction",
     "Limits",
     "LogLines",
     "LogMatch",
@@ -120,12 +121,12 @@ __all__ = [
     "PushResult",
     "Readme",
     "Reconciliation",
+    "RemoveResult",
     "RepoId",
     "RepoMap",
     "Report",
     "Repository",
-    "RepositoryRemoval",
-    "Restored",
+    "RestoreResult",
     "Risk",
     "RunLog",
     "RunSummary",
@@ -137,9 +138,9 @@ __all__ = [
     "Signals",
     "Snapshot",
     "SnapshotId",
-    "Sparse",
+    "SparseModel",
     "Status",
-    "Stopped",
+    "StopResult",
     "StoppedCheck",
     "StreamName",
     "Suggestion",
@@ -149,9 +150,8 @@ __all__ = [
     "TestFailure",
     "Threat",
     "ThreatState",
-    "Tidying",
-    "Uncommitted",
     "UncommittedChange",
+    "UncommittedChanges",
     "Usage",
     "Verdict",
     "Verification",
@@ -161,7 +161,7 @@ __all__ = [
 _MODULES = {
     "approvals": "Approval",
     "attacks": "AttackOutcome AttackReport AttackResult Threat ThreatState",
-    "audit": "AuditRecord AuditReport BrokenEntry Damage JournalState",
+    "audit": "AuditRecord AuditReport BrokenEntry JournalDamage JournalState",
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
@@ -171,16 +171,16 @@ _MODULES = {
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
     "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
-    "leftovers": "Leftover Reconciliation Tidying",
+    "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogQuery RunLog StreamName",
-    "model": "Model Sparse",
+    "model": "Model SparseModel",
     "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
-    "repositories": "CloneResult Repository RepositoryRemoval",
-    "runs": "Cause CauseKind CheckRun FailedTest Report RunSummary Stopped StoppedCheck TestFailure Uncommitted "
+    "repositories": "CloneResult Repository RemoveResult",
+    "runs": "Cause CauseKind CheckRun FailedTest Report RunSummary StopResult StoppedCheck TestFailure UncommittedChanges "
     "UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
-    "snapshots": "Cleaned Restored Snapshot",
+    "snapshots": "CleanResult RestoreResult Snapshot",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }

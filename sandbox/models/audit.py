@@ -12,7 +12,7 @@ from sandbox.models.journal import JournalEntry
 from sandbox.models.model import Model
 
 
-class Damage(StrEnum):
+class JournalDamage(StrEnum):
     """What happened to a journal, as far as its chain shows.
 
     `truncated`: entries at the end are missing that the home's journal or its head file refers to. `missing`: the whole
@@ -33,7 +33,7 @@ class BrokenEntry(Model):
     `line`: in the file, counted from 1; 0 if there is no such line.
     """
 
-    damage: Damage
+    damage: JournalDamage
     line: int
     seq: int | None
     details: str

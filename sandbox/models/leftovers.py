@@ -7,7 +7,7 @@ from enum import StrEnum
 from sandbox.models.model import Model
 
 
-class Tidying(StrEnum):
+class LeftoverAction(StrEnum):
     """What happened to a leftover. `busy`: it is in use; run `gc` again later."""
 
     REMOVED = "removed"
@@ -23,7 +23,7 @@ class Leftover(Model):
 
     kind: str
     name: str
-    action: Tidying
+    action: LeftoverAction
     note: str = ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from sandbox.models.ids import CheckId
-from sandbox.models.model import Model, Sparse
+from sandbox.models.model import Model, SparseModel
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -42,7 +42,7 @@ class LogQuery(Model):
     timeout_s: float = 10.0
 
 
-class LogMatch(Sparse):
+class LogMatch(SparseModel):
     """One line with a match. `cut`: the line is longer and `text` is the part around the match; absent: it is whole."""
 
     line: int
@@ -50,7 +50,7 @@ class LogMatch(Sparse):
     cut: Literal[True] | None = None
 
 
-class LogLines(Sparse):
+class LogLines(SparseModel):
     """Lines of one stream of a run, numbered as kept; guest text, safe to show.
 
     `content`: lines `start_line` to `end_line`; absent after a search, which returns `matches`. `finished`: False while

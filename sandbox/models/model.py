@@ -22,7 +22,7 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Sparse(Model):
+class SparseModel(Model):
     """A model that omits fields without a value from its JSON; they are never null there."""
 
     @model_serializer(mode="wrap")
@@ -35,11 +35,11 @@ class Sparse(Model):
         plain: Any = {name: value for name, value in schema.items() if name != "serialization"}
         found = handler(plain)
         for field in handler.resolve_ref_schema(found).get("properties", {}).values():
-            _leave_null_out(field)
+            _remove_null(field)
         return found
 
 
-def _leave_null_out(field: dict[str, Any]) -> None:
+def _remove_null(field: dict[str, Any]) -> None:
     options = [option for option in field.pop("anyOf", ()) if option != {"type": "null"}]
     if field.get("default", "") is None:
         del field["default"]

@@ -31,7 +31,7 @@ class CloneResult(Model):
     context: Context
 
 
-class RepositoryRemoval(Model):
+class RemoveResult(Model):
     """The answer of `repo remove`. `lost`: describes the work that existed only here and was deleted."""
 
     repo_id: RepoId

@@ -8,7 +8,7 @@ from enum import StrEnum
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
-from sandbox.models.model import Model, Sparse
+from sandbox.models.model import Model, SparseModel
 from sandbox.models.repositories import Repository
 
 
@@ -58,7 +58,7 @@ class Usage(Model):
     limits: Limits
 
 
-class TestFailure(Sparse):
+class TestFailure(SparseModel):
     """A failing case of a JUnit report. Guest text: shown, never interpreted. `path`, `line`: if it has them."""
 
     __test__ = False  # not a pytest class
@@ -69,7 +69,7 @@ class TestFailure(Sparse):
     line: int | None = None
 
 
-class FailedTest(Sparse):
+class FailedTest(SparseModel):
     """A failing test as part of a run: name, message, and location if the report has it."""
 
     test: str
@@ -129,7 +129,7 @@ class StoppedCheck(Model):
     verdict: Verdict | None
 
 
-class Stopped(Model):
+class StopResult(Model):
     """The answer of `check stop`: the checks that ran or waited in the task and were stopped."""
 
     task_id: TaskId
@@ -157,7 +157,7 @@ class UncommittedChange(Model):
     kind: ChangeKind
 
 
-class Uncommitted(Model):
+class UncommittedChanges(Model):
     """Differences of a working directory from the verified commit: how many paths, and the first of them.
 
     `complete`: False if the whole directory could not be compared, so there may be more.
@@ -181,4 +181,4 @@ class RunSummary(Model):
     runs: tuple[CheckRun, ...]
     verified: bool
     tree: ObjectId
-    uncommitted: Uncommitted | None = None
+    uncommitted: UncommittedChanges | None = None

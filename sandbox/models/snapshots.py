@@ -23,14 +23,14 @@ class Snapshot(Model):
     rejected: tuple[str, ...] = ()
 
 
-class Cleaned(Status):
+class CleanResult(Status):
     """The status after a clean. `tree`: tree of the files. `previous`: its snapshot, None if none was taken."""
 
     tree: ObjectId
     previous: Snapshot | None
 
 
-class Restored(Status):
+class RestoreResult(Status):
     """The status after a restore to `tree`. `previous`: the snapshot of the state before."""
 
     tree: ObjectId

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk
 
@@ -45,17 +45,17 @@ class ApprovalPolicy(BaseModel):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
 
-def load_approval_policy(shipped: Path, operators: Path) -> ApprovalPolicy:
+def load_approval_policy(shipped: Path, operator_file: Path) -> ApprovalPolicy:
     """Load both files, merged by key; the operator's may be missing. Raises: `policy_violation` for an invalid file."""
     merged: dict[str, object] = {}
-    for path in (shipped, operators):
+    for path in (shipped, operator_file):
         for key, value in _read(path, required=path == shipped).items():
             before = merged.get(key)
             merged[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
     try:
         return ApprovalPolicy.model_validate(merged)
     except ValidationError as error:
-        raise _unusable(operators if operators.exists() else shipped, error) from error
+        raise _unusable(operator_file if operator_file.exists() else shipped, error) from error
 
 
 def _read(path: Path, *, required: bool) -> dict[str, object]:
@@ -73,6 +73,6 @@ def _unusable(path: Path, error: Exception) -> SandboxError:
     return SandboxError(
         ErrorCode.POLICY_VIOLATION,
         f"The approval policy {path} cannot be used",
-        details=mistakes(error),
+        details=describe_errors(error),
         hint="docs/agents.md lists its keys.",
     )

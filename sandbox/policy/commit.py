@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.paths import check_path
+from sandbox.policy.paths import parse_repo_path
 
 EVERYTHING = "."
 _BINARY_BYTES = 8000  # git searches this many bytes for NUL to detect a binary file
@@ -29,7 +29,7 @@ class CommitPolicy(BaseModel):
     folders: frozenset[str] = frozenset()
     magic: dict[str, str] = {}
 
-    def suspicion(self, path: str, content: bytes, max_bytes: int) -> str | None:
+    def find_suspicion(self, path: str, content: bytes, max_bytes: int) -> str | None:
         """Return why this new file should not be committed without an explicit option, or None. Pure."""
         *folders, name = path.lower().split("/")
         if len(content) > max_bytes:
@@ -38,9 +38,9 @@ class CommitPolicy(BaseModel):
             return f"inside {found}/"
         if name in self.names or name.endswith(self.suffixes):
             return "named like a build product"
-        return self._product(content)
+        return self._match_magic(content)
 
-    def _product(self, content: bytes) -> str | None:
+    def _match_magic(self, content: bytes) -> str | None:
         if b"\0" not in content[:_BINARY_BYTES]:
             return None
         return next((what for what, start in self.magic.items() if content.startswith(bytes.fromhex(start))), None)
@@ -55,13 +55,13 @@ def load_commit_policy(folder: Path) -> CommitPolicy:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The commit policy in {folder} cannot be used",
-            details=mistakes(error),
+            details=describe_errors(error),
             hint="The file is part of the sandbox: install the sandbox again.",
         ) from error
     return policy
 
 
-class _Without(BaseModel):
+class _Exclusions(BaseModel):
     """Entries of the shipped lists that the operator removes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -72,20 +72,20 @@ class _Without(BaseModel):
     magic: tuple[str, ...] = ()
 
 
-class OwnCommitPolicy(CommitPolicy):
+class OperatorCommitPolicy(CommitPolicy):
     """An operator's file: additional entries, and those to remove in `without`."""
 
-    without: _Without = _Without()
+    without: _Exclusions = _Exclusions()
 
 
-def with_own(shipped: CommitPolicy, path: Path) -> CommitPolicy:
+def merge_operator_commit_policy(shipped: CommitPolicy, path: Path) -> CommitPolicy:
     """Apply an operator's file to the shipped policy. Raises: `invalid_input` when the file is invalid."""
-    own = read_own(path)
+    own = read_operator_commit_policy(path)
     less = own.without
     for field in ("names", "suffixes", "folders", "magic"):
         known = set(getattr(shipped, field))
         if unknown := sorted(set(getattr(less, field)) - known):
-            raise _unusable(path, f"without.{field}: the built-in list has no {', '.join(unknown)[:200]}")
+            raise _invalid_policy_error(path, f"without.{field}: the built-in list has no {', '.join(unknown)[:200]}")
     return CommitPolicy(
         names=(shipped.names - less.names) | {name.lower() for name in own.names},
         suffixes=(*(s for s in shipped.suffixes if s not in less.suffixes), *(s.lower() for s in own.suffixes)),
@@ -94,21 +94,21 @@ def with_own(shipped: CommitPolicy, path: Path) -> CommitPolicy:
     )
 
 
-def read_own(path: Path) -> OwnCommitPolicy:
+def read_operator_commit_policy(path: Path) -> OperatorCommitPolicy:
     """Read an operator's file. Raises: as `merge_operator_commit_policy`."""
     try:
-        own = OwnCommitPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        own = OperatorCommitPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise _unusable(path, mistakes(error)) from error
+        raise _invalid_policy_error(path, describe_errors(error)) from error
     for what, start in own.magic.items():
         if not _HEX.fullmatch(start):
-            raise _unusable(path, f"magic.{what[:100]}: should be bytes in hex")
+            raise _invalid_policy_error(path, f"magic.{what[:100]}: should be bytes in hex")
     if "" in own.suffixes:
-        raise _unusable(path, "suffixes: an empty suffix would match every file")
+        raise _invalid_policy_error(path, "suffixes: an empty suffix would match every file")
     return own
 
 
-def _unusable(path: Path, details: str) -> SandboxError:
+def _invalid_policy_error(path: Path, details: str) -> SandboxError:
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"The commit policy {path} cannot be used",
@@ -125,14 +125,14 @@ def require_sources(
     Raises: `policy_violation`, with the files that look like build products or are too large, `unsafe_path` for an
     invalid `allow`.
     """
-    allowed = [path if path == EVERYTHING else check_path(path.rstrip("/")) for path in allow]
+    allowed = [path if path == EVERYTHING else parse_repo_path(path.rstrip("/")) for path in allow]
     if EVERYTHING in allowed:
         return
     refused = [
         f"{path}: {why}"
         for path, content in added
         if not any(path == entry or path.startswith(f"{entry}/") for entry in allowed)
-        and (why := policy.suspicion(path, content, max_bytes)) is not None
+        and (why := policy.find_suspicion(path, content, max_bytes)) is not None
     ]
     if refused:
         more = [f"... and {len(refused) - _NAMED} more"] if len(refused) > _NAMED else []

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StringConstraints, ValidationError
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 
-FIXED = {
+FIXED_KEYS = {
     "user": "a guest's uid must not own files on any host",
     "mounts": "guests, profiles and verdicts depend on these paths",
     "seccomp": "the filter is fixed; `seccomp_deny` removes calls from it",
@@ -29,7 +29,7 @@ FIXED = {
 }
 """Keys of the shipped file that an operator's file may not have, and why."""
 
-NEVER = {
+FORBIDDEN_KEYS = {
     name: "no guest may ever have it"
     for name in (
         "cap_add", "capabilities", "devices", "gpus", "host", "ipc", "network", "pid", "ports", "privileged",
@@ -46,18 +46,18 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HINT = "docs/configuration.md lists the keys of an operator's container policy."
 
 
-class _Policy(BaseModel):
+class _ContainerPolicyModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class GuestUser(_Policy):
+class GuestUser(_ContainerPolicyModel):
     """The guest's user. With a root controller: a uid that owns no files on the host; else the controller's own."""
 
     uid: PositiveInt = 64000
     gid: PositiveInt = 64000
 
 
-class GuestMount(_Policy):
+class GuestPaths(_ContainerPolicyModel):
     """Guest paths of the worktree, the report directory and the home. Constants: never taken from a repository."""
 
     workspace: Literal["/workspace"] = "/workspace"
@@ -65,7 +65,7 @@ class GuestMount(_Policy):
     home: Literal["/home/sandbox"] = "/home/sandbox"
 
 
-class Ulimits(_Policy):
+class Ulimits(_ContainerPolicyModel):
     """Kernel limits per process that a check cannot change. (Without nproc: it counts per uid, across guests.)"""
 
     core: NonNegativeInt = 0  # no core dumps, neither files nor handlers
@@ -74,7 +74,7 @@ class Ulimits(_Policy):
     rtprio: NonNegativeInt = 0
 
 
-class ContainerPolicy(_Policy):
+class ContainerPolicy(_ContainerPolicyModel):
     """Hardening of every container. Rights that no guest may ever have are not configurable."""
 
     runtimes: tuple[RuntimeName, ...] = Field(default=("runc", "runsc"), min_length=1)
@@ -85,7 +85,7 @@ class ContainerPolicy(_Policy):
     cpu_shares: int = Field(default=512, ge=2, le=1024)
     oom_score_adj: int = Field(default=500, ge=0, le=1000)
     user: GuestUser = GuestUser()
-    mounts: GuestMount = GuestMount()
+    mounts: GuestPaths = GuestPaths()
     ulimits: Ulimits = Ulimits()
     ceiling: Limits = Limits()
     env: dict[str, str] = Field(default_factory=dict)
@@ -96,14 +96,14 @@ class ContainerPolicy(_Policy):
         return limits.model_copy(update=most)
 
 
-class ShippedPolicy(_Policy):
+class EffectiveContainerPolicy(_ContainerPolicyModel):
     """The policy in force, with the text of its seccomp profile, which the engine needs inline."""
 
     container: ContainerPolicy
     seccomp_json: str
 
 
-def load_container_policy(folder: Path) -> ShippedPolicy:
+def load_container_policy(folder: Path) -> EffectiveContainerPolicy:
     """Read `container.toml` and its seccomp profile from one folder.
 
     Raises: `policy_violation` when either is invalid: there is no default.
@@ -116,50 +116,52 @@ def load_container_policy(folder: Path) -> ShippedPolicy:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The container policy in {folder} cannot be used",
-            details=mistakes(error),
+            details=describe_errors(error),
             hint="The files are part of the sandbox: install the sandbox again. docs/hardening.md explains them.",
         ) from error
     if not isinstance(seccomp, dict) or seccomp.get("defaultAction") != "SCMP_ACT_ERRNO":
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION, "The seccomp profile must deny by default", details=str(policy.seccomp)
         )
-    return ShippedPolicy(container=policy, seccomp_json=json.dumps(seccomp, separators=(",", ":")))
+    return EffectiveContainerPolicy(container=policy, seccomp_json=json.dumps(seccomp, separators=(",", ":")))
 
 
-def with_own(shipped: ShippedPolicy, path: Path, protected: Callable[[str], bool]) -> ShippedPolicy:
+def merge_operator_container_policy(
+    shipped: EffectiveContainerPolicy, path: Path, is_protected: Callable[[str], bool]
+) -> EffectiveContainerPolicy:
     """Apply an operator's file to the shipped policy. `is_protected`: environment variables that it may not set.
 
     Raises: `invalid_input` for an invalid file, `policy_violation` for one that would change a fixed rule.
     """
-    own = read_own(path)
+    own = read_operator_container_policy(path)
     env = own.get("env")
     for name in env if isinstance(env, dict) else ():
-        if not _ENV_NAME.fullmatch(name) or protected(name):
-            raise _refused(path, f"env.{name}", "only the sandbox may set this variable")
+        if not _ENV_NAME.fullmatch(name) or is_protected(name):
+            raise _forbidden_key_error(path, f"env.{name}", "only the sandbox may set this variable")
     try:
-        merged = ContainerPolicy.model_validate(_merged(shipped.container.model_dump(), own))
+        merged = ContainerPolicy.model_validate(_merge_tables(shipped.container.model_dump(), own))
     except ValidationError as error:
-        raise _unusable(path, mistakes(error)) from error
-    profile = _without(json.loads(shipped.seccomp_json), merged.seccomp_deny, path)
-    return ShippedPolicy(container=merged, seccomp_json=json.dumps(profile, separators=(",", ":")))
+        raise _invalid_policy_error(path, describe_errors(error)) from error
+    profile = _remove_denied_calls(json.loads(shipped.seccomp_json), merged.seccomp_deny, path)
+    return EffectiveContainerPolicy(container=merged, seccomp_json=json.dumps(profile, separators=(",", ":")))
 
 
-def read_own(path: Path) -> dict[str, Any]:
+def read_operator_container_policy(path: Path) -> dict[str, Any]:
     """Read an operator's file. Raises: as `merge_operator_container_policy`, except for values."""
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _unusable(path, mistakes(error)) from error
+        raise _invalid_policy_error(path, describe_errors(error)) from error
     for key, value in own.items():
         names = [key, *(f"{key}.{inner}" for inner in (value if isinstance(value, dict) else ()))]
         for name in names:
-            why = FIXED.get(name) or NEVER.get(name.lower().replace("-", "_"))
+            why = FIXED_KEYS.get(name) or FORBIDDEN_KEYS.get(name.lower().replace("-", "_"))
             if why is not None:
-                raise _refused(path, name, why)
+                raise _forbidden_key_error(path, name, why)
     return own
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge by key; tables are merged one level deep."""
     found = dict(below)
     for key, value in above.items():
@@ -168,11 +170,11 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def _without(profile: dict[str, Any], denied: tuple[str, ...], path: Path) -> dict[str, Any]:
+def _remove_denied_calls(profile: dict[str, Any], denied: tuple[str, ...], path: Path) -> dict[str, Any]:
     """Return the seccomp filter without the denied calls."""
     allowed = {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
     if unknown := sorted(set(denied) - allowed):
-        raise _unusable(path, f"seccomp_deny: the filter does not allow {', '.join(unknown)[:200]}")
+        raise _invalid_policy_error(path, f"seccomp_deny: the filter does not allow {', '.join(unknown)[:200]}")
     rules = []
     for rule in profile["syscalls"]:
         kept = [name for name in rule["names"] if rule["action"] != "SCMP_ACT_ALLOW" or name not in denied]
@@ -181,13 +183,13 @@ def _without(profile: dict[str, Any], denied: tuple[str, ...], path: Path) -> di
     return {**profile, "syscalls": rules}
 
 
-def _unusable(path: Path, details: str) -> SandboxError:
+def _invalid_policy_error(path: Path, details: str) -> SandboxError:
     return SandboxError(
         ErrorCode.INVALID_INPUT, f"The container policy {path} cannot be used", details=details, hint=_HINT
     )
 
 
-def _refused(path: Path, key: str, why: str) -> SandboxError:
+def _forbidden_key_error(path: Path, key: str, why: str) -> SandboxError:
     return SandboxError(
         ErrorCode.POLICY_VIOLATION,
         f"The container policy {path} may not set '{key}'",

@@ -31,24 +31,24 @@ class Glob:
     text: str
 
     def matches(self, name: str) -> bool:
-        if not self.wild:
+        if not self.has_wildcard:
             return name == self.text
         return self._expression is not None and self._expression.match(name) is not None
 
     @cached_property
-    def wild(self) -> bool:
+    def has_wildcard(self) -> bool:
         return _SPECIAL.search(self.text) is not None
 
     @property
-    def broken(self) -> bool:
+    def cannot_match(self) -> bool:
         """Whether this can never match: a bracket is not closed, or a backslash is at the end."""
-        return self.wild and self._expression is None
+        return self.has_wildcard and self._expression is None
 
     @cached_property
     def _expression(self) -> re.Pattern[str] | None:
         """Pieces between stars have a fixed length, so it is enough to try the first place where a piece matches."""
         try:
-            first, *rest = _pieces(self.text)
+            first, *rest = _translate_pieces(self.text)
         except (ValueError, IndexError):
             return None
         if not rest:
@@ -65,7 +65,7 @@ class Pattern:
     """One line of gitignore(5). `globs` is matched against all components; `_ANY` matches any number of them."""
 
     globs: tuple[Glob, ...]
-    negated: bool
+    is_negated: bool
     directories_only: bool
 
     def covers(self, parts: Sequence[str]) -> bool:
@@ -76,33 +76,33 @@ class Pattern:
 
     def matches(self, parts: Sequence[str]) -> bool:
         """Whether it matches the whole path, for any kind of file."""
-        if self._last_only:
+        if self._is_name_only:
             return self.globs[1].matches(parts[-1])
-        states = self._reached({0})
+        states = self._skip_empty_any({0})
         for name in parts:
-            states = self._reached(
+            states = self._skip_empty_any(
                 {i if self.globs[i] is _ANY else i + 1 for i in states if i < len(self.globs) and self._fits(i, name)}
             )
         return len(self.globs) in states
 
     def cost(self, parts: Sequence[str]) -> int:
         """The cost of a match, in comparisons of a name with a name."""
-        if self._last_only:
+        if self._is_name_only:
             return 1 + (self._weight * len(parts[-1])) // _STEPS
         return len(self.globs) * len(parts) + (self._weight * sum(map(len, parts))) // _STEPS
 
     @cached_property
-    def _last_only(self) -> bool:
+    def _is_name_only(self) -> bool:
         return len(self.globs) == 2 and self.globs[0] is _ANY and self.globs[1] is not _ANY
 
     @cached_property
     def _weight(self) -> int:
-        return sum(len(g.text) for g in self.globs if g.wild)
+        return sum(len(g.text) for g in self.globs if g.has_wildcard)
 
     def _fits(self, index: int, name: str) -> bool:
         return self.globs[index] is _ANY or self.globs[index].matches(name)
 
-    def _reached(self, states: set[int]) -> set[int]:
+    def _skip_empty_any(self, states: set[int]) -> set[int]:
         """Add the states after a `**` that matches no component. Two `**` are never adjacent."""
         return states | {i + 1 for i in states if i < len(self.globs) and self.globs[i] is _ANY}
 
@@ -115,17 +115,17 @@ class PatternSet:
         self._at_top: dict[str, list[Pattern]] = {}  # by the plain first name
         self._others: list[Pattern] = []
         for pattern in patterns:
-            self._where(pattern).append(pattern)
+            self._find_bucket(pattern).append(pattern)
 
-    def _where(self, pattern: Pattern) -> list[Pattern]:
+    def _find_bucket(self, pattern: Pattern) -> list[Pattern]:
         first, *rest = pattern.globs
         if first is not _ANY:
-            return self._others if first.wild else self._at_top.setdefault(first.text, [])
-        if rest and rest[0] is not _ANY and not rest[0].wild:
+            return self._others if first.has_wildcard else self._at_top.setdefault(first.text, [])
+        if rest and rest[0] is not _ANY and not rest[0].has_wildcard:
             return self._anywhere.setdefault(rest[0].text, [])
         return self._others
 
-    def cover(self, parts: Sequence[str]) -> bool:
+    def covers(self, parts: Sequence[str]) -> bool:
         """Whether any pattern matches this file, or a directory above it."""
         asked = [*self._others, *self._at_top.get(parts[0], ())]
         for name in parts:
@@ -158,7 +158,7 @@ def parse_pattern(line: str) -> Pattern | None:
     return Pattern(tuple(globs), negated, directories_only)
 
 
-def _pieces(glob: str) -> list[str]:
+def _translate_pieces(glob: str) -> list[str]:
     """Translate the text between the stars to expressions of fixed length. Raises: ValueError if it cannot match."""
     pieces, position = [""], 0
     while position < len(glob):
@@ -171,7 +171,7 @@ def _pieces(glob: str) -> list[str]:
             bracket = _BRACKET.match(glob, position)
             if bracket is None:
                 raise ValueError("a bracket is not closed")
-            pieces[-1] += _bracket(bracket[1], bracket[2])
+            pieces[-1] += _translate_bracket(bracket[1], bracket[2])
             position = bracket.end() - 1
         else:
             position += char == "\\"
@@ -180,7 +180,7 @@ def _pieces(glob: str) -> list[str]:
     return pieces
 
 
-def _bracket(negation: str, inside: str) -> str:
+def _translate_bracket(negation: str, inside: str) -> str:
     tokens = [(m[1], m[2], m[0]) for m in _IN_BRACKET.finditer(inside)]
     out, index = "", 0
     while index < len(tokens):

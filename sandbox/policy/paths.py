@@ -49,40 +49,40 @@ def path_bytes(text: str) -> bytes:
         for match in _ESCAPE.finditer(text):
             value = int(match[1], 16)
             if value < 0x80 and value != 0x25:
-                raise refusal(text, "escape", "only bytes outside UTF-8 and '%' are written as %XX")
+                raise refused_path_error(text, "escape", "only bytes outside UTF-8 and '%' are written as %XX")
             out += text[position : match.start()].encode("utf-8") + bytes([value])
             position = match.end()
         out += text[position:].encode("utf-8")
     except UnicodeEncodeError as error:
-        raise refusal(ascii(text), "encoding", "a path is text without lone surrogates") from error
+        raise refused_path_error(ascii(text), "encoding", "a path is text without lone surrogates") from error
     return bytes(out)
 
 
-def check_path(text: str) -> RepoPath:
+def parse_repo_path(text: str) -> RepoPath:
     """Validate a path from a caller. Raises: `unsafe_path`, with the name of the rule that refused it."""
     raw = path_bytes(text)
     if not raw:
-        raise refusal(text, "empty", "a path may not be empty")
+        raise refused_path_error(text, "empty", "a path may not be empty")
     if len(raw) > MAX_PATH_BYTES:
-        raise refusal(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
+        raise refused_path_error(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
     if text.startswith(("/", "~")) or re.match(r"^[A-Za-z]:", text):
-        raise refusal(text, "absolute", "a path is relative to the repository")
+        raise refused_path_error(text, "absolute", "a path is relative to the repository")
     for component in raw.split(b"/"):
-        _check_component(text, component)
+        _require_safe_component(text, component)
     return RepoPath(show_path(raw))
 
 
-def _check_component(text: str, component: bytes) -> None:
+def _require_safe_component(text: str, component: bytes) -> None:
     if component in {b"", b".", b".."}:
-        raise refusal(text, "traversal", "a path has no empty, '.' or '..' component")
+        raise refused_path_error(text, "traversal", "a path has no empty, '.' or '..' component")
     if len(component) > MAX_COMPONENT_BYTES:
-        raise refusal(text[:80] + "...", "length", f"a name has at most {MAX_COMPONENT_BYTES} bytes")
+        raise refused_path_error(text[:80] + "...", "length", f"a name has at most {MAX_COMPONENT_BYTES} bytes")
     if any(byte < 0x20 or byte == 0x7F for byte in component):
-        raise refusal(ascii(text), "control", "a path has no control characters")
+        raise refused_path_error(ascii(text), "control", "a path has no control characters")
     if b"\\" in component:
-        raise refusal(text, "backslash", "a path has no backslash")
+        raise refused_path_error(text, "backslash", "a path has no backslash")
     if is_dotgit(component):
-        raise refusal(text, "dotgit", "a path may not name .git, in any spelling")
+        raise refused_path_error(text, "dotgit", "a path may not name .git, in any spelling")
 
 
 @lru_cache(maxsize=4096)  # a walk asks for each directory, and their names repeat
@@ -101,7 +101,7 @@ def fold_name(component: bytes) -> str:
     return name.split(":", 1)[0].rstrip(". ")
 
 
-def folders_above(paths: Iterable[bytes]) -> set[bytes]:
+def parent_folders(paths: Iterable[bytes]) -> set[bytes]:
     """Return every directory above these paths, except the root."""
     found: set[bytes] = set()
     for path in paths:
@@ -110,9 +110,9 @@ def folders_above(paths: Iterable[bytes]) -> set[bytes]:
     return found
 
 
-LISTED = "Use a path as listed."
+LISTED_PATH_HINT = "Use a path as listed."
 
 
-def refusal(path: str, rule: str, why: str, hint: str = LISTED) -> SandboxError:
+def refused_path_error(path: str, rule: str, why: str, hint: str = LISTED_PATH_HINT) -> SandboxError:
     """Build the error for a refused path: `unsafe_path` with the rule's name."""
     return SandboxError(ErrorCode.UNSAFE_PATH, f"Path refused by rule '{rule}': {why}", details=path[:200], hint=hint)

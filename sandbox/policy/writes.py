@@ -17,10 +17,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import Glob, Pattern, PatternSet, parse_pattern
-from sandbox.policy.paths import MAX_COMPONENT_BYTES, RepoPath, check_path, fold_name, path_bytes, refusal
+from sandbox.policy.paths import (
+    MAX_COMPONENT_BYTES,
+    RepoPath,
+    fold_name,
+    parse_repo_path,
+    path_bytes,
+    refused_path_error,
+)
 
 RESERVED_PREFIX = b".sandbox-write-"
 """Prefix of our temporary files; a walk never treats them as files of the guest."""
@@ -29,33 +36,33 @@ _SHORT_NAME = re.compile(r"^[^.]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?$")
 _HINT = "The operator can allow it for this repository: docs/paths.md."
 
 
-def _pattern(glob: str) -> Pattern:
+def _parse_glob(glob: str) -> Pattern:
     pattern = parse_pattern(glob)
-    if pattern is None or pattern.negated or any(g.broken for g in pattern.globs):
+    if pattern is None or pattern.is_negated or any(g.cannot_match for g in pattern.globs):
         raise ValueError(f"'{glob}' is not a glob that can match a path")
     return pattern
 
 
-def _is_glob(text: str) -> str:
-    _pattern(text)
+def _require_path_glob(text: str) -> str:
+    _parse_glob(text)
     return text
 
 
-def _is_name_glob(text: str) -> str:
-    if not text or "/" in text or Glob(text).broken:
+def _require_name_glob(text: str) -> str:
+    if not text or "/" in text or Glob(text).cannot_match:
         raise ValueError(f"'{text}' is not a glob that can match a repository id")
     return text
 
 
-PathGlob = Annotated[str, AfterValidator(_is_glob)]
-NameGlob = Annotated[str, AfterValidator(_is_name_glob)]
+PathGlob = Annotated[str, AfterValidator(_require_path_glob)]
+NameGlob = Annotated[str, AfterValidator(_require_name_glob)]
 
 
-class _Policy(BaseModel):
+class _PathPolicyModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class WriteLimits(_Policy):
+class WriteLimits(_PathPolicyModel):
     """Limits of a written path; reached: `unsafe_path` by rule 'length' or 'depth'. Reads have the kernel's limits."""
 
     path_bytes: int = Field(default=1024, ge=1, le=4095)
@@ -63,7 +70,7 @@ class WriteLimits(_Policy):
     depth: int = Field(default=64, ge=1, le=127)
 
 
-class PathRule(_Policy):
+class PathRule(_PathPolicyModel):
     """A rule for control files of one kind. `deny`: not written. `flag`: written, but reported before a push."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
@@ -73,53 +80,53 @@ class PathRule(_Policy):
 
     def covers(self, path: RepoPath) -> bool:
         """Whether a glob matches the path, or its folded form on some file system."""
-        return self._exact.cover(path.split("/")) or self._folded.cover(_folded_parts(path))
+        return self._exact.covers(path.split("/")) or self._folded.covers(_fold_components(path))
 
     @cached_property
     def _exact(self) -> PatternSet:
-        return PatternSet(map(_pattern, self.paths))
+        return PatternSet(map(_parse_glob, self.paths))
 
     @cached_property
     def _folded(self) -> PatternSet:
-        return PatternSet(_pattern(unicodedata.normalize("NFKC", glob).casefold()) for glob in self.paths)
+        return PatternSet(_parse_glob(unicodedata.normalize("NFKC", glob).casefold()) for glob in self.paths)
 
 
-class RepositoryPaths(_Policy):
+class RepositoryExceptions(_PathPolicyModel):
     """Exceptions for repositories with an id that matches `match`. `deny` overrides `allow`, `allow` the rules."""
 
     match: tuple[NameGlob, ...] = Field(min_length=1)
     allow: tuple[PathGlob, ...] = ()
     deny: tuple[PathGlob, ...] = ()
 
-    def fits(self, repo_id: str) -> bool:
+    def applies_to(self, repo_id: str) -> bool:
         """Whether these exceptions apply to this repository."""
         return any(Glob(glob).matches(repo_id) for glob in self.match)
 
     def allows(self, path: RepoPath) -> bool:
         """Whether exactly this path is allowed, independent of the rules."""
-        return _any_covers([_pattern(glob) for glob in self.allow], path.split("/"))
+        return _any_covers([_parse_glob(glob) for glob in self.allow], path.split("/"))
 
     @cached_property
-    def denied(self) -> PathRule:
+    def deny_rule(self) -> PathRule:
         """The denials as a rule."""
         return PathRule(name="repository", action="deny", why="the operator denies it here", paths=self.deny)
 
 
-class PathPolicy(_Policy):
+class PathPolicy(_PathPolicyModel):
     """The shipped policy, with the operator's file applied."""
 
     limits: WriteLimits = WriteLimits()
     rules: tuple[PathRule, ...] = Field(default=(), alias="rule")
-    repositories: tuple[RepositoryPaths, ...] = Field(default=(), alias="repository")
+    repositories: tuple[RepositoryExceptions, ...] = Field(default=(), alias="repository")
 
     @model_validator(mode="after")
-    def _names_differ(self) -> PathPolicy:
+    def _require_unique_names(self) -> PathPolicy:
         names = [rule.name for rule in self.rules]
         if len(set(names)) != len(names):
             raise ValueError("two rules have the same name")
         return self
 
-    def with_own(self, own: PathPolicy) -> PathPolicy:
+    def merge_operator_policy(self, own: PathPolicy) -> PathPolicy:
         """Apply another policy: its limits where set, its rules by name, and its exceptions."""
         limits = {**self.limits.model_dump(), **own.limits.model_dump(exclude_unset=True)}
         rules = {rule.name: rule for rule in (*self.rules, *own.rules)}
@@ -130,37 +137,41 @@ class PathPolicy(_Policy):
         )
 
 
-def check_writable(text: str, policy: PathPolicy, repo_id: str) -> RepoPath:
+def parse_writable_path(text: str, policy: PathPolicy, repo_id: str) -> RepoPath:
     """Validate a path that an edit of this repository wants to create, change or delete.
 
     Every edit calls this for every path it touches, before it reads or writes any: new, changed and deleted files,
     both sides of a rename. It includes `parse_repo_path`; the policy is `Services.paths`. It does not check the file
     there (links, hard links, special files): `WorktreeFiles.write` does. Raises: `unsafe_path` with the rule's name.
     """
-    path = check_path(text)
+    path = parse_repo_path(text)
     names = path_bytes(path).split(b"/")
-    _check_limits(path, names, policy.limits)
+    _require_within_limits(path, names, policy.limits)
     for name in names:
-        _check_name(path, name)
-    rule = _denying_rule(path, policy, repo_id)
+        _require_allowed_name(path, name)
+    rule = _find_denying_rule(path, policy, repo_id)
     if rule is not None:
-        raise refusal(path, rule.name, rule.why, _HINT)
+        raise refused_path_error(path, rule.name, rule.why, _HINT)
     return path
 
 
-def flags_of(path: RepoPath, policy: PathPolicy, repo_id: str) -> tuple[str, ...]:
+def find_flags(path: RepoPath, policy: PathPolicy, repo_id: str) -> tuple[str, ...]:
     """Return the names of all rules that cover a path, allowed or not: a person sees them before a push."""
-    own = (r.denied for r in policy.repositories if r.fits(repo_id))
+    own = (r.deny_rule for r in policy.repositories if r.applies_to(repo_id))
     return tuple(rule.name for rule in (*policy.rules, *own) if rule.covers(path))
 
 
-def load_path_policy(shipped: Path, own: Path) -> PathPolicy:
+def load_path_policy(shipped: Path, operator_file: Path) -> PathPolicy:
     """Load the shipped `paths.toml`, and apply the operator's if it exists.
 
     Raises: `policy_violation` when the shipped file is invalid, `invalid_input` for the operator's.
     """
     policy = _load(shipped, ErrorCode.POLICY_VIOLATION)
-    return policy.with_own(_load(own, ErrorCode.INVALID_INPUT)) if own.exists() else policy
+    return (
+        policy.merge_operator_policy(_load(operator_file, ErrorCode.INVALID_INPUT))
+        if operator_file.exists()
+        else policy
+    )
 
 
 def _load(path: Path, code: ErrorCode) -> PathPolicy:
@@ -170,32 +181,32 @@ def _load(path: Path, code: ErrorCode) -> PathPolicy:
         raise SandboxError(
             code,
             f"The path policy {path} cannot be used",
-            details=mistakes(error),
+            details=describe_errors(error),
             hint="docs/paths.md lists every key.",
         ) from error
 
 
-def _check_limits(path: RepoPath, names: Sequence[bytes], limits: WriteLimits) -> None:
+def _require_within_limits(path: RepoPath, names: Sequence[bytes], limits: WriteLimits) -> None:
     if len(path_bytes(path)) > limits.path_bytes:
-        raise refusal(path, "length", f"a written path has at most {limits.path_bytes} bytes")
+        raise refused_path_error(path, "length", f"a written path has at most {limits.path_bytes} bytes")
     if any(len(name) > limits.name_bytes for name in names):
-        raise refusal(path, "length", f"a written name has at most {limits.name_bytes} bytes")
+        raise refused_path_error(path, "length", f"a written name has at most {limits.name_bytes} bytes")
     if len(names) > limits.depth:
-        raise refusal(path, "depth", f"a written path has at most {limits.depth} components")
+        raise refused_path_error(path, "depth", f"a written path has at most {limits.depth} components")
 
 
-def _check_name(path: RepoPath, name: bytes) -> None:
+def _require_allowed_name(path: RepoPath, name: bytes) -> None:
     if name.startswith(RESERVED_PREFIX):
-        raise refusal(path, "reserved", "the name is reserved for the sandbox's temporary files")
+        raise refused_path_error(path, "reserved", "the name is reserved for the sandbox's temporary files")
     if _SHORT_NAME.match(fold_name(name)):
-        raise refusal(path, "short-name", "on Windows it may be another file's short name")
+        raise refused_path_error(path, "short-name", "on Windows it may be another file's short name")
 
 
-def _denying_rule(path: RepoPath, policy: PathPolicy, repo_id: str) -> PathRule | None:
-    exceptions = [r for r in policy.repositories if r.fits(repo_id)]
+def _find_denying_rule(path: RepoPath, policy: PathPolicy, repo_id: str) -> PathRule | None:
+    exceptions = [r for r in policy.repositories if r.applies_to(repo_id)]
     for exception in exceptions:
-        if exception.denied.covers(path):
-            return exception.denied
+        if exception.deny_rule.covers(path):
+            return exception.deny_rule
     if any(exception.allows(path) for exception in exceptions):
         return None
     return next((rule for rule in policy.rules if rule.action == "deny" and rule.covers(path)), None)
@@ -205,5 +216,5 @@ def _any_covers(patterns: Sequence[Pattern], parts: Sequence[str]) -> bool:
     return any(pattern.covers(parts) for pattern in patterns)
 
 
-def _folded_parts(path: RepoPath) -> list[str]:
+def _fold_components(path: RepoPath) -> list[str]:
     return [fold_name(name) for name in path_bytes(path).split(b"/")]

@@ -19,53 +19,53 @@ from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
 from sandbox.models import Approval
-from sandbox.store.home import Home, damaged, read_json, write_json
+from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 
-KEPT = timedelta(days=30)
+RETENTION = timedelta(days=30)
 """How long an approval that is over is still listed."""
 
 _ID = re.compile(r"apr-[a-z2-7]{26}")
 _log = logging.getLogger(__name__)
 
 
-def save(home: Home, approval: Approval) -> Approval:
+def save_approval(home: Home, approval: Approval) -> Approval:
     """Write one record to the folder of those that are not over."""
     write_json(home.approval(approval.id), approval.model_dump(mode="json"))
     return approval
 
 
-def find(home: Home, approval_id: str) -> Approval | None:
+def find_approval(home: Home, approval_id: str) -> Approval | None:
     """One record; None for an unknown id."""
     if not _ID.fullmatch(approval_id):
         return None
     return _load(home.approval(approval_id)) or _load(home.old_approval(approval_id))  # records move only this way
 
 
-def live(home: Home, is_over: Callable[[Approval], bool]) -> tuple[Approval, ...]:
+def list_live(home: Home, is_over: Callable[[Approval], bool]) -> tuple[Approval, ...]:
     """Records that are not over, oldest first. Files away the others. The caller holds the lock."""
-    found = unfiled(home)
+    found = list_unfiled(home)
     for approval in filter(is_over, found):
         _file_away(home, approval)
     return tuple(a for a in found if not is_over(a))
 
 
-def unfiled(home: Home) -> list[Approval]:
+def list_unfiled(home: Home) -> list[Approval]:
     """All records that are not filed away, oldest first. Some of them may be over."""
-    return _in_folder(home.approvals)
+    return _read_folder(home.approvals)
 
 
-def list_all(home: Home) -> tuple[Approval, ...]:
+def list_approvals(home: Home) -> tuple[Approval, ...]:
     """All records, oldest first. Damaged ones are skipped, with a warning in our log."""
-    found = {a.id: a for folder in (home.approvals, home.old_approvals) for a in _in_folder(folder)}
-    return tuple(sorted(found.values(), key=_age))
+    found = {a.id: a for folder in (home.approvals, home.old_approvals) for a in _read_folder(folder)}
+    return tuple(sorted(found.values(), key=_age_key))
 
 
-def forget_old(home: Home, now: datetime) -> None:
+def delete_old(home: Home, now: datetime) -> None:
     """Delete records that were filed away a month ago, without reading them."""
     with os.scandir(home.old_approvals) as entries:
         for entry in entries:
             with suppress(OSError):  # removed meanwhile, or not a file of ours
-                if entry.stat(follow_symlinks=False).st_mtime < (now - KEPT).timestamp():
+                if entry.stat(follow_symlinks=False).st_mtime < (now - RETENTION).timestamp():
                     Path(entry).unlink()
 
 
@@ -76,12 +76,12 @@ def _file_away(home: Home, approval: Approval) -> None:
         path.replace(home.old_approval(approval.id))
 
 
-def _in_folder(folder: Path) -> list[Approval]:
+def _read_folder(folder: Path) -> list[Approval]:
     found = map(_load, folder.glob("apr-*.json"))
-    return sorted((a for a in found if a is not None), key=_age)
+    return sorted((a for a in found if a is not None), key=_age_key)
 
 
-def _age(approval: Approval) -> tuple[datetime, str]:
+def _age_key(approval: Approval) -> tuple[datetime, str]:
     return approval.created_at, approval.id
 
 
@@ -91,7 +91,7 @@ def _load(path: Path) -> Approval | None:
         document = read_json(path)
         found = None if document is None else Approval.model_validate(document)
         if found is not None and found.id != path.stem:
-            raise damaged(path, f"it is the record of {found.id}")
+            raise damaged_file_error(path, f"it is the record of {found.id}")
         return found
     except (SandboxError, ValidationError) as error:
         _log.warning("the approval %s cannot be read: %s", path.stem, error)

@@ -15,20 +15,20 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
 from sandbox.models.model import Model
-from sandbox.store.home import Home, damaged, read_json, write_json
+from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 from sandbox.store.runs import RUN_ID_PATTERN, newest_files
 
-KEPT, SPARE = 500, 50
+MAX_RECORDS, PRUNE_SLACK = 500, 50
 """Records that a home keeps, and how many more trigger pruning when a run is started."""
 
 _log = logging.getLogger(__name__)
 
 
-class Failure(Model):
+class RunFailure(Model):
     """The error that ended a run, with the fields of `SandboxError`."""
 
     code: ErrorCode
@@ -39,7 +39,7 @@ class Failure(Model):
     data: dict[str, Any] | None = None
 
 
-class RunRecord(Model):
+class BackgroundRunRecord(Model):
     """A background run on disk. `commit`: the task's last commit at the start. Seconds count from `started_at`."""
 
     run_id: str
@@ -58,46 +58,50 @@ class RunRecord(Model):
     last_lines: tuple[str, ...] = ()
     runs: tuple[CheckRun, ...] = ()
     verification: Verification | None = None
-    failure: Failure | None = None
+    failure: RunFailure | None = None
 
 
-def save_record(home: Home, record: RunRecord) -> None:
+def save_background_run(home: Home, record: BackgroundRunRecord) -> None:
     """Replace the record. Not fsynced: a power failure also ends the run."""
     write_json(home.background_run(record.run_id), record.model_dump(mode="json"), synced=False)
 
 
-def find_record(home: Home, run_id: str) -> RunRecord:
+def find_background_run(home: Home, run_id: str) -> BackgroundRunRecord:
     """Raises: `not_found` with the newest runs, also for an invalid id; `internal` for a damaged record."""
     path = home.background_run(run_id) if re.fullmatch(RUN_ID_PATTERN, run_id) else None
     document = read_json(path) if path is not None else None
     if path is None or document is None:
-        raise _unknown(home, run_id)
+        raise _not_found_error(home, run_id)
     try:
-        return RunRecord.model_validate(document)
+        return BackgroundRunRecord.model_validate(document)
     except ValidationError as error:
-        raise damaged(path, mistakes(error)) from error
+        raise damaged_file_error(path, describe_errors(error)) from error
 
 
-def list_records(home: Home, most: int = KEPT) -> Iterator[RunRecord]:
+def list_background_runs(home: Home, limit: int = MAX_RECORDS) -> Iterator[BackgroundRunRecord]:
     """Records, last written first. Damaged ones are skipped, with a warning."""
-    for path in newest_files(home.background_runs)[:most]:
+    for path in newest_files(home.background_runs)[:limit]:
         try:
             document = read_json(path)
             if document is not None:
-                yield RunRecord.model_validate(document)
+                yield BackgroundRunRecord.model_validate(document)
         except (SandboxError, ValidationError):
             _log.warning("skipped an unreadable record of a background run: %s", path)
 
 
-def prune(home: Home) -> None:
+def prune_background_runs(home: Home) -> None:
     """Remove the oldest records beyond `MAX_RECORDS`. A live run writes its record again, at the latest at its end."""
-    if sum(1 for _ in home.background_runs.iterdir()) > KEPT + SPARE:  # rarely: sorting takes a millisecond
-        for path in newest_files(home.background_runs)[KEPT:]:
+    if (
+        sum(1 for _ in home.background_runs.iterdir()) > MAX_RECORDS + PRUNE_SLACK
+    ):  # rarely: sorting takes a millisecond
+        for path in newest_files(home.background_runs)[MAX_RECORDS:]:
             path.unlink(missing_ok=True)
 
 
-def _unknown(home: Home, run_id: str) -> SandboxError:
-    newest = [f"{r.run_id}  {r.task_id} {' '.join(r.check_ids) or 'verify'} {r.state}" for r in list_records(home, 5)]
+def _not_found_error(home: Home, run_id: str) -> SandboxError:
+    newest = [
+        f"{r.run_id}  {r.task_id} {' '.join(r.check_ids) or 'verify'} {r.state}" for r in list_background_runs(home, 5)
+    ]
     return SandboxError(
         ErrorCode.NOT_FOUND,
         f"There is no background run '{run_id[:100]}'",

@@ -14,7 +14,7 @@ from sandbox.store.home import write_atomically
 
 
 @contextmanager
-def guest_at_work(mark: Path, now_ns: Callable[[], int]) -> Iterator[None]:
+def mark_guest_running(mark: Path, now_ns: Callable[[], int]) -> Iterator[None]:
     """Keep the mark while a guest is running. The caller holds the lock of the task.
 
     After an exception the mark stays: the guest may still run. A mark that already existed stays too: it belongs to

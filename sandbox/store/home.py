@@ -15,36 +15,44 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.store.lockfile import make_claimed
+from sandbox.store.lockfile import create_locked
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
 REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust")
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
-_PREPARED = {"config.toml", "credentials.toml", "images", "known_hosts", "policies", "profiles", "repositories"}
-_PREPARED |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
+_ALLOWED_BEFORE_PREPARE = {
+    "config.toml",
+    "credentials.toml",
+    "images",
+    "known_hosts",
+    "policies",
+    "profiles",
+    "repositories",
+}
+_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
     """`$SANDBOX_HOME`, else the platform's user data directory."""
     if configured := environ.get("SANDBOX_HOME"):
-        return home_at(configured)
+        return resolve_home(configured)
     try:
         return platformdirs.user_data_path("space").absolute()
     except RuntimeError as error:
-        raise _homeless("you") from error
+        raise _no_home_error("you") from error
 
 
-def home_at(named: Path | str) -> Path:
+def resolve_home(text: Path | str) -> Path:
     """The absolute path of a home given by the user. Raises: `invalid_input` for a `~` of an unknown user."""
     try:
-        return Path(named).expanduser().absolute()
+        return Path(text).expanduser().absolute()
     except RuntimeError as error:
-        raise _homeless(str(named)[:200]) from error
+        raise _no_home_error(str(text)[:200]) from error
 
 
-def _homeless(user: str) -> SandboxError:
+def _no_home_error(user: str) -> SandboxError:
     """HOME is not set, or the user does not exist."""
     return SandboxError(
         ErrorCode.INVALID_INPUT,
@@ -74,7 +82,7 @@ class Home:
     @property
     def git_mask(self) -> Path:
         """The constant file that hides `.git` in every guest."""
-        return self.keep("gitmask", GIT_MASK)
+        return self.ensure_file("gitmask", GIT_MASK)
 
     @property
     def supervisors(self) -> Path:
@@ -103,22 +111,22 @@ class Home:
         """An immutable checkout of a tree or a part of it."""
         return self.pristines(repo_id) / name
 
-    def room(self, run_id: str) -> Path:
+    def clean_room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, deleted after the run."""
         return self.repositories / f"rooms/{run_id}"
 
     @property
-    def presence(self) -> Path:
+    def liveness(self) -> Path:
         """A file for each running controller."""
         return self.repositories / "presence"
 
     @property
-    def turns(self) -> Path:
+    def run_queue(self) -> Path:
         """A file for each check that runs or waits in the queue."""
         return self.repositories / "turns"
 
     @property
-    def stops(self) -> Path:
+    def stop_requests(self) -> Path:
         """A file for each request that runs checks of a task, and for each stop request."""
         return self.repositories / "stops"
 
@@ -146,11 +154,11 @@ class Home:
         """Marks that a guest may be running in a task's worktree, and since when."""
         return self.repositories / f"tasks/{task_id}.guest"
 
-    def lock(self, name: str) -> Path:
+    def lock_path(self, name: str) -> Path:
         """The lock file of `locked`."""
         return self.repositories / f"locks/{name}.lock"
 
-    def making_mark(self, task_id: str) -> Path:
+    def creation_mark(self, task_id: str) -> Path:
         """Marks that a task is being created and not yet returned to the caller."""
         return self.repositories / f"tasks/{task_id}.making"
 
@@ -201,14 +209,14 @@ class Home:
     def old_approval(self, approval_id: str) -> Path:
         return self.old_approvals / f"{approval_id}.json"
 
-    def trusted(self, repo_id: str) -> Path:
+    def trust_folder(self, repo_id: str) -> Path:
         """The suggestions of a repository that the operator trusts: one file each, named by hash."""
         return self.repositories / f"trust/{repo_id}"
 
     def prepare(self) -> None:
         """Create the home, private to us. Raises: `invalid_input` if it cannot be used or is another directory."""
         try:
-            self._require_ours()
+            self._require_sandbox_home()
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
@@ -236,12 +244,12 @@ class Home:
                 hint="Set a writable directory with --home or SANDBOX_HOME.",
             ) from error
 
-    def _require_ours(self) -> None:
+    def _require_sandbox_home(self) -> None:
         """Refuse a directory with other contents: making it private would lock other users out of it.
 
         `--home /tmp`, or `--home ""` from an unset variable, is a mistake.
         """
-        foreign = [] if (self.repositories / "locks").is_dir() else _foreign(self.root)
+        foreign = [] if (self.repositories / "locks").is_dir() else _list_foreign_names(self.root)
         if foreign:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
@@ -250,12 +258,14 @@ class Home:
                 hint="Set a new or empty directory with --home or SANDBOX_HOME.",
             )
 
-    def keep(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
+    def ensure_file(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
         """Create a small file in the home if it is missing. `fixed`: also rewrite it if its content differs."""
         path = self.root / name
-        if not _kept(path, content, fixed=fixed):
+        if not _is_current(path, content, fixed=fixed):
             with self.locked("home"):
-                if not _kept(path, content, fixed=fixed):  # another process may have just made it: a guest may use it
+                if not _is_current(
+                    path, content, fixed=fixed
+                ):  # another process may have just made it: a guest may use it
                     write_atomically(path, content, mode=0o444)
         return path
 
@@ -265,7 +275,7 @@ class Home:
 
         Raises: `conflict` if another process or thread holds it for longer than `timeout_s`.
         """
-        lock = FileLock(self.lock(name), timeout=timeout_s, mode=0o600)
+        lock = FileLock(self.lock_path(name), timeout=timeout_s, mode=0o600)
         try:
             lock.acquire()
         except Timeout as error:
@@ -288,7 +298,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: b
 
     Without `synced` a power failure can lose the write; a `kill -9` cannot.
     """
-    fd, beside = make_claimed(path, mode)
+    fd, beside = create_locked(path, mode)
     try:
         with os.fdopen(fd, "wb") as stream:
             stream.write(content)
@@ -313,16 +323,16 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
-def _kept(path: Path, content: bytes, *, fixed: bool) -> bool:
+def _is_current(path: Path, content: bytes, *, fixed: bool) -> bool:
     try:
         return path.read_bytes() == content or not fixed
     except FileNotFoundError:
         return False
 
 
-def _foreign(root: Path) -> list[str]:
+def _list_foreign_names(root: Path) -> list[str]:
     """Names that a new home never contains."""
-    return sorted({entry.name for entry in root.iterdir()} - _PREPARED) if root.exists() else []
+    return sorted({entry.name for entry in root.iterdir()} - _ALLOWED_BEFORE_PREPARE) if root.exists() else []
 
 
 def write_json(path: Path, document: dict[str, Any], *, synced: bool = True) -> None:
@@ -342,9 +352,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise damaged(path, str(error)) from error
+        raise damaged_file_error(path, str(error)) from error
     if version != SCHEMA_VERSION:
-        raise damaged(path, f"schema_version is {version!r}, this program supports {SCHEMA_VERSION}")
+        raise damaged_file_error(path, f"schema_version is {version!r}, this program supports {SCHEMA_VERSION}")
     return dict(document)
 
 
@@ -352,7 +362,7 @@ _MOVE_AWAY = "Move the file away to continue without it. No other file depends o
 _RECORD = "Restore it from a copy. Without it the task or repository is unknown; `gc` saves a task's changes in a ref."
 
 
-def damaged(path: Path, why: str) -> SandboxError:
+def damaged_file_error(path: Path, why: str) -> SandboxError:
     """The error for a state file that is torn, of another version, or of another shape."""
     is_record = path.name == "registry.json" or path.name.startswith("task-")
     return SandboxError(

@@ -20,21 +20,21 @@ from pydantic import ValidationError
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import JournalEntry
 from sandbox.store.home import SCHEMA_VERSION, Home, sync_folder
-from sandbox.store.journal_chain import Head, find_tail, sha256
+from sandbox.store.journal_chain import ChainHead, find_tail, sha256
 
-HOME = "home"
+HOME_JOURNAL = "home"
 """Name of the home's journal, for operations outside tasks."""
 
 RECENT_BYTES = 1024**2
 """About 2,000 entries."""
 
-LOCK_S = 10.0
+LOCK_TIMEOUT_S = 10.0
 """How long an append waits for other processes, which need less than a millisecond each."""
 
 _log = logging.getLogger(__name__)
 
 
-def append(home: Home, name: str, entry: JournalEntry, *, synced: bool = True) -> Head:
+def append_entry(home: Home, name: str, entry: JournalEntry, *, synced: bool = True) -> ChainHead:
     """Append one entry to the journal of a task or of the home. Returns its place in the chain.
 
     With `synced` it survives a power failure. The caller has checked the task id. Raises: `internal` if it cannot be
@@ -65,7 +65,7 @@ def append(home: Home, name: str, entry: JournalEntry, *, synced: bool = True) -
 @contextmanager
 def _locked(fd: int) -> Iterator[None]:
     """Lock the file. The kernel frees the lock at exit. Raises: OSError if another holds it for `LOCK_TIMEOUT_S`."""
-    until = time.monotonic() + LOCK_S
+    until = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,19 +80,19 @@ def _locked(fd: int) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def _write_line(fd: int, entry: JournalEntry) -> Head:
+def _write_line(fd: int, entry: JournalEntry) -> ChainHead:
     tail = find_tail(fd, os.fstat(fd).st_size)
     start = b"\n" if tail.is_torn else b""
     prev = sha256(tail.content + start)
     place = f'{{"schema_version":{SCHEMA_VERSION},"seq":{tail.seq + 1},"prev":"{prev}",'
-    line = place.encode() + _text_of(entry)[1:]
+    line = place.encode() + _serialize_entry(entry)[1:]
     written = os.write(fd, start + line + b"\n")
     if written != len(start) + len(line) + 1:
         raise OSError(f"only {written} of {len(line)} bytes were written")
-    return Head(tail.seq + 1, sha256(line))
+    return ChainHead(tail.seq + 1, sha256(line))
 
 
-def _text_of(entry: JournalEntry) -> bytes:
+def _serialize_entry(entry: JournalEntry) -> bytes:
     """Serialize to ASCII, so that no reader takes a character for the end of a line."""
     text = entry.model_dump_json(exclude_defaults=True, exclude={"seq", "prev"})
     if not text.isascii():
@@ -100,19 +100,19 @@ def _text_of(entry: JournalEntry) -> bytes:
     return text.encode()
 
 
-def read(home: Home, name: str) -> tuple[JournalEntry, ...]:
+def read_entries(home: Home, name: str) -> tuple[JournalEntry, ...]:
     """All entries in the order they were written. Damaged lines are skipped, with a warning in our log."""
     try:
         lines = home.journal(name).read_bytes().split(b"\n")
     except FileNotFoundError:
         return ()
-    found = [entry_of(line) for line in lines if line]
+    found = [parse_entry(line) for line in lines if line]
     if None in found:
         _log.warning("the journal of %s has %d damaged lines", name, found.count(None))
     return tuple(entry for entry in found if entry is not None)
 
 
-def recent(home: Home, task_id: str) -> Iterator[JournalEntry]:
+def read_recent_entries(home: Home, task_id: str) -> Iterator[JournalEntry]:
     """Entries of the last `RECENT_BYTES`, newest first, parsed one at a time. Damaged lines are skipped."""
     try:
         with home.journal(task_id).open("rb") as stream:
@@ -122,11 +122,11 @@ def recent(home: Home, task_id: str) -> Iterator[JournalEntry]:
     except FileNotFoundError:
         return
     for line in reversed(lines[1:] if start else lines):  # the first may be partial
-        if line and (entry := entry_of(line)) is not None:
+        if line and (entry := parse_entry(line)) is not None:
             yield entry
 
 
-def entry_of(line: bytes) -> JournalEntry | None:
+def parse_entry(line: bytes) -> JournalEntry | None:
     """Parse one line; None if it is damaged."""
     try:
         document = json.loads(line)

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sandbox.models import BrokenEntry, Damage
+from sandbox.models import BrokenEntry, JournalDamage
 
 _PLACE = re.compile(rb'\{"schema_version":1,"seq":([1-9][0-9]{0,14}),"prev":"(sha256:[0-9a-f]{64})",')
 _WINDOW = 8192
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainHead:
     """The last entry of a chain: its number, and the sha256 of its line without the line break."""
 
     seq: int
@@ -32,7 +32,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Tail:
+class ChainTail:
     """The end of a file: the number of the last entry of its chain (0: none) and all bytes from that entry on."""
 
     seq: int
@@ -56,7 +56,7 @@ class ChainPlace(NamedTuple):
     prev: str
 
 
-def place_of(line: bytes) -> ChainPlace | None:
+def parse_place(line: bytes) -> ChainPlace | None:
     """`seq` and `prev` of a line of the chain; None for any other line, also for a partial one."""
     found = _PLACE.match(line)
     if found is None:
@@ -68,35 +68,35 @@ def place_of(line: bytes) -> ChainPlace | None:
     return ChainPlace(int(found[1]), found[2].decode())
 
 
-def find_tail(fd: int, size: int) -> Tail:
+def find_tail(fd: int, size: int) -> ChainTail:
     """Read the end of a file, as much as needed. Raises: OSError."""
     window = _WINDOW
     while True:
         start = max(0, size - window)
         content = os.pread(fd, size - start, start)
-        found = _last_of_chain(content, whole=start == 0)
+        found = _find_last_in_chain(content, whole=start == 0)
         if found is not None:
             return found
         if start == 0:
-            return Tail(0, content)
+            return ChainTail(0, content)
         window *= 8
 
 
-def _last_of_chain(content: bytes, *, whole: bool) -> Tail | None:
+def _find_last_in_chain(content: bytes, *, whole: bool) -> ChainTail | None:
     end = len(content)
     while end > 0:
         start = content.rfind(b"\n", 0, end - 1 if content[end - 1 : end] == b"\n" else end) + 1
         if start == 0 and not whole:
             return None  # may be a partial line
-        place = place_of(content[start:end].rstrip(b"\n"))
+        place = parse_place(content[start:end].rstrip(b"\n"))
         if place is not None:
-            return Tail(place.seq, content[start:])
+            return ChainTail(place.seq, content[start:])
         end = start
     return None
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """One line of a journal in `walk_chain`. `seq`: None for a line outside the chain."""
 
     line: int
@@ -110,7 +110,7 @@ class Link:
         return sha256(self.content)
 
 
-def walk(lines: Iterable[bytes]) -> Iterator[Link]:
+def walk_chain(lines: Iterable[bytes]) -> Iterator[ChainLink]:
     """Follow the chain through a file's lines, given with line breaks. A deviation is in the link where it is detected.
 
     After a deviation the walk continues from the actual line, so that one edit gives one deviation.
@@ -118,37 +118,37 @@ def walk(lines: Iterable[bytes]) -> Iterator[Link]:
     between, last = hashlib.sha256(), 0
     for number, raw in enumerate(lines, start=1):
         line = raw.rstrip(b"\n")
-        place = place_of(line)
+        place = parse_place(line)
         if place is None:
-            broken = _unplaced(line, number) if last else None
+            broken = _find_insertion(line, number) if last else None
         else:
-            broken = _misplaced(place, ChainPlace(last + 1, f"sha256:{between.hexdigest()}"), number)
+            broken = _find_break(place, ChainPlace(last + 1, f"sha256:{between.hexdigest()}"), number)
             between, last = hashlib.sha256(), place.seq
         between.update(raw if raw.endswith(b"\n") else raw + b"\n")
-        yield Link(number, line, place.seq if place else None, broken)
+        yield ChainLink(number, line, place.seq if place else None, broken)
 
 
-def _unplaced(line: bytes, number: int) -> BrokenEntry | None:
+def _find_insertion(line: bytes, number: int) -> BrokenEntry | None:
     """An entry without a place in the chain was not written by us. The rest of an interrupted write is no entry."""
     try:
         is_entry = isinstance(json.loads(line), dict)
     except ValueError:
         is_entry = False
     details = f"line {number} is an entry without a place in the chain"
-    return BrokenEntry(damage=Damage.INSERTED, line=number, seq=None, details=details) if is_entry else None
+    return BrokenEntry(damage=JournalDamage.INSERTED, line=number, seq=None, details=details) if is_entry else None
 
 
-def _misplaced(found: ChainPlace, expected: ChainPlace, number: int) -> BrokenEntry | None:
+def _find_break(found: ChainPlace, expected: ChainPlace, number: int) -> BrokenEntry | None:
     (seq, prev), (wanted, digest) = found, expected
     if seq > wanted:
         missing = f"entry {wanted}" if seq == wanted + 1 else f"entries {wanted} to {seq - 1}"
         details = f"line {number} is entry {seq}, and {missing} should be before it"
-        return BrokenEntry(damage=Damage.REMOVED, line=number, seq=wanted, details=details)
+        return BrokenEntry(damage=JournalDamage.REMOVED, line=number, seq=wanted, details=details)
     if seq < wanted:
         details = f"line {number} is entry {seq} again, where entry {wanted} should be"
-        return BrokenEntry(damage=Damage.REORDERED, line=number, seq=seq, details=details)
+        return BrokenEntry(damage=JournalDamage.REORDERED, line=number, seq=seq, details=details)
     if prev != digest:
         before = f"entry {seq - 1}" if seq > 1 else "the text before the chain"
         details = f"entry {seq} in line {number} does not match the bytes before it: {before} was changed"
-        return BrokenEntry(damage=Damage.EDITED, line=number - 1, seq=seq - 1 or None, details=details)
+        return BrokenEntry(damage=JournalDamage.EDITED, line=number - 1, seq=seq - 1 or None, details=details)
     return None

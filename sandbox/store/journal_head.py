@@ -6,12 +6,12 @@ import os
 import re
 
 from sandbox.store.home import Home
-from sandbox.store.journal_chain import Head
+from sandbox.store.journal_chain import ChainHead
 
 _LINE = re.compile(r"([0-9]{15}) (sha256:[0-9a-f]{64})\n")
 
 
-def save_head(home: Home, head: Head) -> None:
+def save_head(home: Home, head: ChainHead) -> None:
     """Raises: OSError."""
     fd = os.open(home.journal_head, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -20,7 +20,7 @@ def save_head(home: Home, head: Head) -> None:
         os.close(fd)
 
 
-def find_head(home: Home) -> Head | None:
+def find_head(home: Home) -> ChainHead | None:
     """None if there is no head yet, or a power failure left the file empty. Raises: ValueError for a damaged file."""
     try:
         text = home.journal_head.read_text(encoding="ascii")
@@ -29,4 +29,4 @@ def find_head(home: Home) -> Head | None:
     found = _LINE.fullmatch(text)
     if found is None and text.strip("\0"):
         raise ValueError("it contains no head")
-    return Head(int(found[1]), found[2]) if found else None
+    return ChainHead(int(found[1]), found[2]) if found else None

@@ -19,7 +19,7 @@ DEADLINE_S = 10.0
 """A locked keyring asks the user on the screen, and the user may be absent."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_PASSED_ON = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+_INHERITED_VARIABLES = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
 _ABSENT = 1  # with an empty stderr
 
 
@@ -30,13 +30,13 @@ class Keyring:
     owner: str
     environ: Mapping[str, str]
 
-    def keep(self, host: str, secret: SecretStr) -> None:
+    def store(self, host: str, secret: SecretStr) -> None:
         """Store or replace the secret of a host pattern, and read it back. Raises: `auth_failed`."""
         label = f"--label=Space Sandbox: {host}"
         done = self._run("store", label, *self._attributes(host), stdin=secret.get_secret_value())
         found = self.find(host) if done.returncode == 0 else None
         if found is None or found.get_secret_value() != secret.get_secret_value():
-            raise _silent(done.stderr)
+            raise _keyring_error(done.stderr)
 
     def find(self, host: str) -> SecretStr | None:
         """The secret of a host pattern, or None. Raises: `auth_failed` if the keyring does not answer."""
@@ -44,14 +44,14 @@ class Keyring:
         if done.returncode == _ABSENT and not done.stderr:
             return None
         if done.returncode != 0:
-            raise _silent(done.stderr)
+            raise _keyring_error(done.stderr)
         return SecretStr(done.stdout)
 
-    def forget(self, host: str) -> None:
+    def remove(self, host: str) -> None:
         """Remove the secret of a host pattern, if there is one. Raises: `auth_failed`."""
         self._run("clear", *self._attributes(host))
         if self.find(host) is not None:
-            raise _silent("the secret is still there")
+            raise _keyring_error("the secret is still there")
 
     def _attributes(self, host: str) -> tuple[str, ...]:
         """The slashes prevent that a pattern is read as an option."""
@@ -60,10 +60,10 @@ class Keyring:
     def _run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         program = shutil.which("secret-tool", path=_PATH)
         if program is None:
-            raise _silent("secret-tool is not installed (Debian: libsecret-tools)")
-        passed_on = {name: self.environ[name] for name in _PASSED_ON if self.environ.get(name)}
+            raise _keyring_error("secret-tool is not installed (Debian: libsecret-tools)")
+        passed_on = {name: self.environ[name] for name in _INHERITED_VARIABLES if self.environ.get(name)}
         if not passed_on:
-            raise _silent("there is no session bus")
+            raise _keyring_error("there is no session bus")
         try:
             return subprocess.run(  # noqa: S603 - fixed words; the host pattern is our own grammar's
                 [program, *words],
@@ -77,10 +77,10 @@ class Keyring:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise _silent(f"no answer within {DEADLINE_S:g} s") from None
+            raise _keyring_error(f"no answer within {DEADLINE_S:g} s") from None
 
 
-def _silent(why: str) -> SandboxError:
+def _keyring_error(why: str) -> SandboxError:
     return SandboxError(
         ErrorCode.AUTH_FAILED,
         "The system keyring cannot read or store the secret",

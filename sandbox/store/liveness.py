@@ -14,16 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.store.lockfile import is_abandoned, make_claimed, remove_abandoned
+from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 
 NONCE_HEX = 12
 _FILE = re.compile(rf"^\d+-([0-9a-f]{{{NONCE_HEX}}})$")
 _OWNED = re.compile(rf"-([0-9a-f]{{{NONCE_HEX}}})[0-9a-f]{{{32 - NONCE_HEX}}}(\.layers)?$")
 _USED_ENGINE = b"engine\n"
-_LEFT = b"left\n"
+_FAILED = b"left\n"
 
 
-class Presence:
+class LiveController:
     """This controller, alive. `nonce`: part of the names of its temporary resources. `has_reconciled`: whether it has
     already removed the leftovers of dead controllers.
     """
@@ -31,10 +31,10 @@ class Presence:
     def __init__(self, folder: Path) -> None:
         """Raises: OSError when the home cannot be written."""
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.has_looked = False
+        self.has_reconciled = False
         self.nonce = secrets.token_hex(NONCE_HEX // 2)
         self._path = folder / f"{os.getpid()}-{self.nonce}"
-        self._fd, beside = make_claimed(self._path)
+        self._fd, beside = create_locked(self._path)
         beside.rename(self._path)
 
     def new_id(self) -> str:
@@ -53,7 +53,7 @@ class Presence:
 
 
 @dataclass(frozen=True)
-class Absent:
+class DeadController:
     """A controller that was killed."""
 
     path: Path
@@ -65,16 +65,16 @@ class Absent:
         return self._note() == _USED_ENGINE
 
     @property
-    def is_left(self) -> bool:
+    def is_marked_failed(self) -> bool:
         """Whether removing its leftovers was tried and failed."""
-        return self._note() == _LEFT
+        return self._note() == _FAILED
 
-    def leave(self) -> None:
+    def mark_failed(self) -> None:
         """Removing its leftovers failed. Only `gc` tries again: else each command would wait for a hanging engine."""
         with suppress(OSError):
-            self.path.write_bytes(_LEFT)
+            self.path.write_bytes(_FAILED)
 
-    def forget(self) -> bool:
+    def remove(self) -> bool:
         """Delete its file: its leftovers are removed. Returns whether the file still existed."""
         return remove_abandoned(self.path)
 
@@ -91,19 +91,19 @@ def owner_of(name: str) -> str | None:
     return found[1] if found else None
 
 
-def absent(folder: Path) -> list[Absent]:
+def list_dead_controllers(folder: Path) -> list[DeadController]:
     """The controllers that were killed."""
-    return [Absent(path, nonce) for path, nonce in _listed(folder) if is_abandoned(path)]
+    return [DeadController(path, nonce) for path, nonce in _list_controllers(folder) if is_abandoned(path)]
 
 
-def alive(folder: Path) -> frozenset[str]:
+def list_live_nonces(folder: Path) -> frozenset[str]:
     """Nonces of the live controllers. List the names to check before this call: else a controller that starts in
     between would seem dead.
     """
-    return frozenset(nonce for path, nonce in _listed(folder) if not is_abandoned(path))
+    return frozenset(nonce for path, nonce in _list_controllers(folder) if not is_abandoned(path))
 
 
-def _listed(folder: Path) -> list[tuple[Path, str]]:
+def _list_controllers(folder: Path) -> list[tuple[Path, str]]:
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     found = ((path, _FILE.match(path.name)) for path in paths)
     return [(path, match[1]) for path, match in found if match]

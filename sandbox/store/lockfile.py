@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def make_claimed(path: Path, mode: int = 0o600) -> tuple[int, Path]:
+def create_locked(path: Path, mode: int = 0o600) -> tuple[int, Path]:
     """Create a locked file beside `path`. Returns its descriptor and its path, `.NAME.<hex>.tmp`.
 
     The caller renames or unlinks it, then closes it. Raises: OSError.
@@ -31,7 +31,7 @@ def make_claimed(path: Path, mode: int = 0o600) -> tuple[int, Path]:
 
 
 @contextmanager
-def taken(path: Path) -> Iterator[bool]:
+def try_lock(path: Path) -> Iterator[bool]:
     """Try to lock an existing file; yields whether we hold the lock. False for a missing file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -39,12 +39,12 @@ def taken(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _lock(fd) and os.fstat(fd).st_nlink > 0
+        yield _try_flock(fd) and os.fstat(fd).st_nlink > 0
     finally:
         os.close(fd)
 
 
-def _lock(fd: int) -> bool:
+def _try_flock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -54,13 +54,13 @@ def _lock(fd: int) -> bool:
 
 def is_abandoned(path: Path) -> bool:
     """Whether the file exists and is not locked."""
-    with taken(path) as ours:
+    with try_lock(path) as ours:
         return ours
 
 
 def remove_abandoned(path: Path) -> bool:
     """Unlink a file that is not locked. Returns whether it was unlinked."""
-    with taken(path) as ours:
+    with try_lock(path) as ours:
         if ours:
             path.unlink(missing_ok=True)
         return ours

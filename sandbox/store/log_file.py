@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Piece:
+class LogPiece:
     """Lines from number `first` on, without LF. `offset`: of the first byte; `end`: after the last byte.
 
     The first line of a piece that was read backwards, or the last line of one read forwards, may be partial.
@@ -45,7 +45,7 @@ class LogFile:
         """Up to `size` bytes at an offset; fewer at the end."""
         return os.pread(self._fd, size, offset)
 
-    def start_of(self, line: int) -> int:
+    def offset_of_line(self, line: int) -> int:
         """Offset of a line's first byte; the log's size if there is no such line."""
         before = line - 1  # LFs
         if before <= 0:
@@ -58,24 +58,24 @@ class LogFile:
             at = content.index(b"\n", at + 1)
         return chunk * _CHUNK + at + 1
 
-    def forward(self, first: int, last: int, most: int) -> Piece:
+    def read_forward(self, first: int, last: int, max_bytes: int) -> LogPiece:
         """Lines `first` to `last`: as many whole lines as fit in `max_bytes`, at least a part of the first."""
-        start, end = self.start_of(first), self.start_of(last + 1)
-        content = self.read(start, min(most, end - start))
+        start, end = self.offset_of_line(first), self.offset_of_line(last + 1)
+        content = self.read(start, min(max_bytes, end - start))
         if start + len(content) < end and (whole := content.rfind(b"\n") + 1):
             content = content[:whole]
-        return Piece(first, _lines(content), start, start + len(content))
+        return LogPiece(first, _split_lines(content), start, start + len(content))
 
-    def backward(self, last: int, most: int) -> Piece:
+    def read_backward(self, last: int, max_bytes: int) -> LogPiece:
         """The lines up to `last`: as many whole lines as fit in `max_bytes`, at least the end of `last`."""
-        end = self.start_of(last + 1)
-        start = max(0, end - most)
+        end = self.offset_of_line(last + 1)
+        start = max(0, end - max_bytes)
         content = self.read(start, end - start)
         if start and self.read(start - 1, 1) != b"\n" and (whole := content.find(b"\n", 0, -1) + 1):
             start, content = start + whole, content[whole:]
-        lines = _lines(content)
-        return Piece(last + 1 - len(lines), lines, start, end)
+        lines = _split_lines(content)
+        return LogPiece(last + 1 - len(lines), lines, start, end)
 
 
-def _lines(content: bytes) -> tuple[bytes, ...]:
+def _split_lines(content: bytes) -> tuple[bytes, ...]:
     return tuple(content.removesuffix(b"\n").split(b"\n")) if content else ()

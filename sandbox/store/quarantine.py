@@ -14,24 +14,24 @@ _SUFFIX = ".json"
 
 
 @dataclass(frozen=True)
-class Quarantine:
+class QuarantineNotes:
     """`folder` is created with the first note: most homes never have one."""
 
     folder: Path
 
-    def admit(self, name: str, container_id: str, reason: str) -> None:
+    def add(self, name: str, container_id: str, reason: str) -> None:
         """Note a container. Raises: OSError if the home cannot be written."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         since = datetime.now(UTC).isoformat()
         write_json(self._note(name), {"name": name, "id": container_id, "reason": reason, "since": since})
 
-    def held(self) -> Mapping[str, str]:
+    def names(self) -> Mapping[str, str]:
         """Ids by name. A note that cannot be read still reserves its name: the name of its file contains it."""
         if not self.folder.is_dir():
             return {}
         return {path.stem: _id(path) for path in sorted(self.folder.glob(f"[!.]*{_SUFFIX}"))}
 
-    def discharge(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Delete the note: the container no longer exists, and its name is free."""
         self._note(name).unlink(missing_ok=True)
 

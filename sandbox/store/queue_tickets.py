@@ -40,14 +40,14 @@ def parse_ticket(name: str) -> Ticket | None:
     return Ticket(state == "r", int(round_), int(number), nonce, owner)
 
 
-def in_line(tickets: Sequence[Ticket]) -> list[Ticket]:
+def waiting_in_order(tickets: Sequence[Ticket]) -> list[Ticket]:
     """The waiting tickets, next first."""
     return sorted((t for t in tickets if not t.running), key=lambda t: (t.round, t.number))
 
 
-def draw(tickets: Sequence[Ticket], owner: str, nonce: str) -> Ticket:
+def draw_ticket(tickets: Sequence[Ticket], owner: str, nonce: str) -> Ticket:
     """A new ticket behind `tickets`, which are all live ones. Pure."""
-    waiting = in_line(tickets)
+    waiting = waiting_in_order(tickets)
     served = max((t.round for t in tickets if t.running), default=0)
     current = max(served, waiting[0].round - 1 if waiting else 0)
     last = max((t.round for t in waiting if t.owner == owner), default=0)
@@ -58,4 +58,4 @@ def draw(tickets: Sequence[Ticket], owner: str, nonce: str) -> Ticket:
 def may_run(ticket: Ticket, tickets: Sequence[Ticket], parallel: int) -> bool:
     """Whether a waiting ticket may run now. Pure."""
     running = sum(t.running for t in tickets)
-    return running < parallel and in_line(tickets)[0].nonce == ticket.nonce
+    return running < parallel and waiting_in_order(tickets)[0].nonce == ticket.nonce

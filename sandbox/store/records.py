@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN, CheckRun, Model, Repository, Task, TaskStatus
-from sandbox.store.home import Home, damaged, read_json, write_json
+from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 
 
 class _Registry(Model):
@@ -23,18 +23,18 @@ class _Registry(Model):
 _RecordT = TypeVar("_RecordT", _Registry, Task)
 
 
-def near(kind: str, wanted: str, known: Iterable[str], hint: str) -> SandboxError:
+def not_found_error(kind: str, requested: str, known: Iterable[str], hint: str) -> SandboxError:
     """`not_found` with the closest known names."""
     names = sorted(known)
-    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(requested, names, n=3, cutoff=0.5)
     shown = close or names[:5]
     details = f"Did you mean: {', '.join(close)}?" if close else f"Known: {', '.join(shown) or 'none'}."
-    return SandboxError(ErrorCode.NOT_FOUND, f"There is no {kind} '{wanted[:100]}'", details=details, hint=hint)
+    return SandboxError(ErrorCode.NOT_FOUND, f"There is no {kind} '{requested[:100]}'", details=details, hint=hint)
 
 
 def list_repositories(home: Home) -> tuple[Repository, ...]:
     """All registered repositories, ordered by id."""
-    registry = _valid(_Registry, read_json(home.registry) or {}, home.registry)
+    registry = _validate(_Registry, read_json(home.registry) or {}, home.registry)
     return tuple(sorted(registry.repositories, key=lambda r: r.id))
 
 
@@ -42,7 +42,9 @@ def find_repository(home: Home, repo_id: str) -> Repository:
     """Raises: `not_found` with near matches."""
     known = {r.id: r for r in list_repositories(home)}
     if repo_id not in known:
-        raise near("repository", repo_id, known, "`sandbox repo list` shows all; `sandbox repo clone URL` adds one.")
+        raise not_found_error(
+            "repository", repo_id, known, "`sandbox repo list` shows all; `sandbox repo clone URL` adds one."
+        )
     return known[repo_id]
 
 
@@ -54,7 +56,7 @@ def save_repository(home: Home, repository: Repository) -> None:
         write_json(home.registry, {"repositories": documents})
 
 
-def drop_repository(home: Home, repo_id: str) -> None:
+def delete_repository(home: Home, repo_id: str) -> None:
     """Remove a registry entry, if there is one. Raises: `conflict` while the repository has open tasks."""
     with home.locked("registry"):
         require_no_open_task(home, repo_id)
@@ -107,7 +109,7 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
     task = _load_task(home.task(task_id)) if re.fullmatch(TASK_ID_PATTERN, task_id) else None
     if task is None:
         known = [p.stem for p in (home.repositories / "tasks").glob("task-*.json")]
-        raise near("task", task_id, known, "`sandbox task list` shows all tasks.")
+        raise not_found_error("task", task_id, known, "`sandbox task list` shows all tasks.")
     if task.status is TaskStatus.CLOSED and not allow_closed:
         raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")
     return task
@@ -124,11 +126,11 @@ def save_run(home: Home, owner_id: str, run: CheckRun) -> None:
 
 def _load_task(path: Path) -> Task | None:
     document = read_json(path)
-    return None if document is None else _valid(Task, document, path)
+    return None if document is None else _validate(Task, document, path)
 
 
-def _valid(model: type[_RecordT], document: Any, path: Path) -> _RecordT:
+def _validate(model: type[_RecordT], document: Any, path: Path) -> _RecordT:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise damaged(path, mistakes(error)) from error
+        raise damaged_file_error(path, describe_errors(error)) from error

@@ -19,16 +19,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.store.lockfile import make_claimed, remove_abandoned
-from sandbox.store.queue_tickets import Ticket, draw, in_line, may_run, parse_ticket
+from sandbox.store.lockfile import create_locked, remove_abandoned
+from sandbox.store.queue_tickets import Ticket, draw_ticket, may_run, parse_ticket, waiting_in_order
 
-LOOK_S, SLOWEST_LOOK_S = 0.02, 2.0
+POLL_S, MAX_POLL_S = 0.02, 2.0
 """Poll interval of the first ticket in the queue (position n: n times as long), and the longest interval."""
 
-ASK_S = 0.25
+GIVE_UP_POLL_S = 0.25
 """Longest interval between two calls of `give_up`."""
 
-ASLEEP_S, AT_WORK_ASLEEP_S = 30.0, 300.0
+WAITING_STALE_S, RUNNING_STALE_S = 30.0, 300.0
 """A waiting ticket that is not refreshed for the first time is skipped until it is. A running ticket that has no
 heartbeat for the second time no longer counts. Both belong to processes that are stopped or hang.
 """
@@ -39,25 +39,25 @@ _LOCK_PAUSES_S = (0.0005, 0.02)
 GiveUp = Callable[[], bool]
 """Called while waiting: whether to leave the queue."""
 
-Queued = Callable[[int], None]
+OnPosition = Callable[[int], None]
 """Called with the position in the queue when it changes: 1 is next; 0: the check may run after a wait."""
 
 
 @dataclass(frozen=True)
-class Turn:
+class QueueSlot:
     """A place in the run queue. `granted`: whether the check may run; False if `give_up` ended the wait."""
 
     granted: bool
-    _held: int
+    _fd: int
 
-    def here(self) -> None:
+    def heartbeat(self) -> None:
         """Heartbeat: call it several times a minute while the check runs. Costs reading the clock and one fstat."""
-        if time.time() - os.fstat(self._held).st_mtime > ASLEEP_S / 8:
-            os.utime(self._held)
+        if time.time() - os.fstat(self._fd).st_mtime > WAITING_STALE_S / 8:
+            os.utime(self._fd)
 
 
 @dataclass(frozen=True)
-class Turns:
+class RunQueue:
     """The run queue of one home. `parallel`: how many checks run at once. One object for all threads of a process."""
 
     folder: Path
@@ -67,29 +67,29 @@ class Turns:
     _positions: dict[str, int] = field(default_factory=dict)  # of the last poll, by nonce
 
     @contextmanager
-    def turn(self, owner: str, give_up: GiveUp, queued: Queued) -> Iterator[Turn]:
+    def wait_for_slot(self, owner: str, give_up: GiveUp, on_position: OnPosition) -> Iterator[QueueSlot]:
         """Wait for a slot for `owner` and hold it during the body, unless `give_up` ends the wait first.
 
         Raises: `conflict` if a stopped process holds the queue's lock.
         """
-        ticket, held = self._enter(owner)
+        ticket, held = self._join(owner)
         try:
-            yield Turn(ticket.running or self._wait(ticket, give_up, queued), held)
+            yield QueueSlot(ticket.running or self._wait(ticket, give_up, on_position), held)
         finally:
             self._leave(ticket, held)
 
-    def tickets(self) -> list[Ticket]:
+    def list_tickets(self) -> list[Ticket]:
         """All live tickets. The files of dead ones are removed."""
-        with self._looking():
-            return self._alive()
+        with self._lock_queue():
+            return self._list_live_tickets()
 
-    def _enter(self, owner: str) -> tuple[Ticket, int]:
-        with self._looking():
-            others = self._alive()
-            ticket = draw(others, owner, secrets.token_hex(8))
-            rivals = [t for t in others if self._looks(t)]
+    def _join(self, owner: str) -> tuple[Ticket, int]:
+        with self._lock_queue():
+            others = self._list_live_tickets()
+            ticket = draw_ticket(others, owner, secrets.token_hex(8))
+            rivals = [t for t in others if self._is_fresh(t)]
             ticket = replace(ticket, running=may_run(ticket, [*rivals, ticket], self.parallel))
-            held, beside = make_claimed(self.folder / ticket.name)
+            held, beside = create_locked(self.folder / ticket.name)
             beside.rename(self.folder / ticket.name)
         with self._changed:
             self._waiting.append(ticket)
@@ -100,25 +100,25 @@ class Turns:
             with suppress(OSError):
                 (self.folder / replace(ticket, running=running).name).unlink()
         os.close(held)
-        self._pass_on(ticket)
+        self._wake_next(ticket)
 
-    def _pass_on(self, ticket: Ticket) -> None:
+    def _wake_next(self, ticket: Ticket) -> None:
         """The ticket no longer waits or runs: wake the first waiting thread of this process."""
         with self._changed:
             self._waiting[:] = [t for t in self._waiting if t.nonce != ticket.nonce]
             self._changed.notify_all()
 
-    def _wait(self, ticket: Ticket, give_up: GiveUp, queued: Queued) -> bool:
+    def _wait(self, ticket: Ticket, give_up: GiveUp, on_position: OnPosition) -> bool:
         reported = 0
         while not give_up():
-            position = self._known_position(ticket) or self._look(ticket)
+            position = self._find_known_position(ticket) or self._poll(ticket)
             if position != reported:
-                queued(position)
+                on_position(position)
                 reported = position
             if position == 0:
-                self._pass_on(ticket)
+                self._wake_next(ticket)
                 return True
-            self._pause(min(SLOWEST_LOOK_S, LOOK_S * position), give_up)
+            self._pause(min(MAX_POLL_S, POLL_S * position), give_up)
         return False
 
     def _pause(self, seconds: float, give_up: GiveUp) -> None:
@@ -126,27 +126,27 @@ class Turns:
         ends_at = time.monotonic() + seconds
         while (left_s := ends_at - time.monotonic()) > 0 and not give_up():
             with self._changed:
-                if self._changed.wait(min(ASK_S, left_s)):
+                if self._changed.wait(min(GIVE_UP_POLL_S, left_s)):
                     return
 
-    def _known_position(self, ticket: Ticket) -> int:
+    def _find_known_position(self, ticket: Ticket) -> int:
         """Position of a ticket behind another ticket of this process, which polls for both; 0: poll yourself."""
         with self._changed:
-            first = in_line(self._waiting)[0]
+            first = waiting_in_order(self._waiting)[0]
             return 0 if first.nonce == ticket.nonce else self._positions.get(ticket.nonce, 0)
 
-    def _look(self, ticket: Ticket) -> int:
+    def _poll(self, ticket: Ticket) -> int:
         """The position in the queue, or 0 after taking a slot. Raises: `internal` if the ticket was deleted."""
-        with self._looking():
-            found = self._alive()
-            positions = {t.nonce: n for n, t in enumerate(in_line(found), 1)}
+        with self._lock_queue():
+            found = self._list_live_tickets()
+            positions = {t.nonce: n for n, t in enumerate(waiting_in_order(found), 1)}
             if ticket.nonce not in positions:
                 raise SandboxError(
                     ErrorCode.INTERNAL,
                     "The check's ticket in the run queue was deleted",
                     hint="Files in `repositories/turns` of the home were deleted by hand: run the check again.",
                 )
-            if may_run(ticket, [t for t in found if self._looks(t)], self.parallel):
+            if may_run(ticket, [t for t in found if self._is_fresh(t)], self.parallel):
                 (self.folder / ticket.name).rename(self.folder / replace(ticket, running=True).name)
                 return 0
         with self._changed:
@@ -154,7 +154,7 @@ class Turns:
             self._positions.update(positions)
         return positions[ticket.nonce]
 
-    def _looks(self, ticket: Ticket) -> bool:
+    def _is_fresh(self, ticket: Ticket) -> bool:
         """Whether a ticket was refreshed recently, by its file's mtime. Refreshes the tickets of this process.
 
         A stopped process would otherwise block all tickets behind it. A wrong clock only changes the order for a while.
@@ -162,25 +162,25 @@ class Turns:
         path = self.folder / ticket.name
         try:
             age_s = time.time() - path.stat().st_mtime
-            if self._is_ours(ticket) and age_s > ASLEEP_S / 8:
+            if self._is_ours(ticket) and age_s > WAITING_STALE_S / 8:
                 os.utime(path)
         except FileNotFoundError:
             return False
-        return self._is_ours(ticket) or age_s < (AT_WORK_ASLEEP_S if ticket.running else ASLEEP_S)
+        return self._is_ours(ticket) or age_s < (RUNNING_STALE_S if ticket.running else WAITING_STALE_S)
 
     def _is_ours(self, ticket: Ticket) -> bool:
         """Whether a thread of this process owns the ticket."""
         with self._changed:
             return any(t.nonce == ticket.nonce for t in self._waiting)
 
-    def _alive(self) -> list[Ticket]:
+    def _list_live_tickets(self) -> list[Ticket]:
         """Tickets with live owners; files of the others are removed. The caller holds the queue's lock."""
         names = [path.name for path in self.folder.iterdir()]
         found = [ticket for name in names if (ticket := parse_ticket(name)) is not None]
         return [ticket for ticket in found if not remove_abandoned(self.folder / ticket.name)]
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _lock_queue(self) -> Iterator[None]:
         """Hold the queue's lock."""
         lock = os.open(self.folder / "line.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -11,23 +11,23 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from sandbox.document_errors import mistakes
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, StreamName
-from sandbox.store.home import Home, damaged, read_json
+from sandbox.store.home import Home, damaged_file_error, read_json
 
 RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
 
-_NAMED = 5
+_MAX_RUNS_SHOWN = 5
 _log = logging.getLogger(__name__)
 
 
-def list_runs(home: Home, owner_id: str, most: int) -> tuple[CheckRun, ...]:
+def list_runs(home: Home, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
     """The `limit` runs that ended last, newest first. A damaged record is skipped, with a warning.
 
     The caller has checked that the task or repository exists.
     """
-    found = [run for path in newest_files(home.logs(owner_id))[:most] if (run := _load(path)) is not None]
+    found = [run for path in newest_files(home.logs(owner_id))[:limit] if (run := _load(path)) is not None]
     return tuple(sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True))
 
 
@@ -35,15 +35,15 @@ def find_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
     """Raises: `not_found` with the newest runs, also for an invalid id; `internal` for a damaged record."""
     known = {path.stem for path in home.logs(owner_id).glob("run-*.json")}
     is_known = is_run_id(run_id) and run_id in known
-    run = find_record(home, owner_id, run_id) if is_known else None
+    run = find_run_record(home, owner_id, run_id) if is_known else None
     if run is None:
-        raise unknown(home, owner_id, run_id)
+        raise run_not_found_error(home, owner_id, run_id)
     return run
 
 
-def unknown(home: Home, owner_id: str, run_id: str) -> SandboxError:
+def run_not_found_error(home: Home, owner_id: str, run_id: str) -> SandboxError:
     """`not_found` with the newest runs of a task or repository."""
-    newest = [f"{run.run_id}  {run.check_id} {run.verdict.value}" for run in list_runs(home, owner_id, _NAMED)]
+    newest = [f"{run.run_id}  {run.check_id} {run.verdict.value}" for run in list_runs(home, owner_id, _MAX_RUNS_SHOWN)]
     return SandboxError(
         ErrorCode.NOT_FOUND,
         f"{owner_id} has no run '{run_id[:100]}'",
@@ -75,14 +75,14 @@ def has_log(home: Home, owner_id: str, run_id: str) -> bool:
     return is_run_id(run_id) and any((folder / f"{run_id}.{kind}").exists() for kind in ("json", "stdout", "stderr"))
 
 
-def find_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
+def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
     """The record of a run that `find_owner` found; None while it runs, or if it was killed."""
     path = home.logs(owner_id) / f"{run_id}.json"
     document = read_json(path)
     try:
         return None if document is None else CheckRun.model_validate(document)
     except ValidationError as error:
-        raise damaged(path, mistakes(error)) from error
+        raise damaged_file_error(path, describe_errors(error)) from error
 
 
 def log_path(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Path:

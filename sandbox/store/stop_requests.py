@@ -16,78 +16,78 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.models import CheckId, Verdict
-from sandbox.store.lockfile import is_abandoned, make_claimed, remove_abandoned
+from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 
-_WISH = ".stop"
+_STOP_SUFFIX = ".stop"
 
 
 @dataclass(frozen=True)
-class Request:
+class ActiveRequest:
     """A request of this process, while it runs checks."""
 
     path: Path
-    _held: int
+    _fd: int
 
-    def wanted(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether another process asked this request to stop."""
-        return _wish_of(self.path).exists()
+        return _stop_path(self.path).exists()
 
-    def began(self, check_id: CheckId) -> None:
+    def note_begin(self, check_id: CheckId) -> None:
         """Note that a check begins, before its guest is created."""
-        self._tell(check_id)
+        self._append_line(check_id)
 
-    def ended(self, check_id: CheckId, verdict: Verdict) -> None:
+    def note_end(self, check_id: CheckId, verdict: Verdict) -> None:
         """Note that a check's result was recorded."""
-        self._tell(f"{check_id} {verdict.value}")
+        self._append_line(f"{check_id} {verdict.value}")
 
-    def _tell(self, line: str) -> None:
+    def _append_line(self, line: str) -> None:
         with suppress(OSError):  # a full disk: a missing note for other processes is no reason to fail
-            os.write(self._held, f"{line}\n".encode())
+            os.write(self._fd, f"{line}\n".encode())
 
 
 @contextmanager
-def requested(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[Request]:
+def register_request(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[ActiveRequest]:
     """Let other processes see and stop this request while it runs checks of a task.
 
     `run_id`: the request's public name, if it has one. Raises: OSError if the home cannot be written.
     """
     path = request_path(folder, task_id, run_id or secrets.token_hex(8))
-    held, beside = make_claimed(path)
+    held, beside = create_locked(path)
     try:
         beside.rename(path)
-        yield Request(path, held)
+        yield ActiveRequest(path, held)
     finally:
-        for ours in (path, beside, _wish_of(path)):
+        for ours in (path, beside, _stop_path(path)):
             with suppress(OSError):
                 ours.unlink()
         os.close(held)
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRequest:
     """A request found in the folder, of any process. Its file stays readable after it was unlinked."""
 
     path: Path
-    _looked: int
+    _fd: int
 
     def ask_to_stop(self) -> None:
         """Create the stop file. Calling it twice is the same as once."""
-        _wish_of(self.path).touch(mode=0o600)
+        _stop_path(self.path).touch(mode=0o600)
 
     def is_over(self) -> bool:
         """Whether the request has ended or its process has died."""
-        return os.fstat(self._looked).st_nlink == 0 or is_abandoned(self.path)
+        return os.fstat(self._fd).st_nlink == 0 or is_abandoned(self.path)
 
-    def checks(self) -> list[tuple[CheckId, Verdict | None]]:
+    def read_checks(self) -> list[tuple[CheckId, Verdict | None]]:
         """The checks that began, with the verdicts of those that ended."""
-        words = [line.split(" ") for line in os.pread(self._looked, 2**20, 0).decode().splitlines()]
+        words = [line.split(" ") for line in os.pread(self._fd, 2**20, 0).decode().splitlines()]
         began = [name for name, *verdict in words if not verdict]
         ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict and verdict[0] in set(Verdict)}
         return [(name, ended.get(name)) for name in began]
 
-    def clear(self) -> bool:
+    def clean_up(self) -> bool:
         """Remove the stop file, and the request file if its process died. Returns whether it had died."""
-        _wish_of(self.path).unlink(missing_ok=True)
+        _stop_path(self.path).unlink(missing_ok=True)
         return remove_abandoned(self.path)
 
 
@@ -99,37 +99,37 @@ def request_path(folder: Path, task_id: str, name: str) -> Path:
 def list_run_ids(folder: Path, task_id: str) -> list[str]:
     """The run ids of a task's background requests, of live and dead processes."""
     found = (path.name.partition(".")[2] for path in folder.glob(f"{task_id}.run-*"))
-    return sorted(name for name in found if not name.endswith(_WISH))
+    return sorted(name for name in found if not name.endswith(_STOP_SUFFIX))
 
 
-def is_at_work(folder: Path, task_id: str, run_id: str) -> bool:
+def is_running(folder: Path, task_id: str, run_id: str) -> bool:
     """Whether the process that runs the request with this run id is alive."""
     path = request_path(folder, task_id, run_id)
     return path.exists() and not is_abandoned(path)
 
 
 @contextmanager
-def seen(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[list[Seen]]:
+def open_requests(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[list[ObservedRequest]]:
     """The requests of a task, or the one with this run id, of live and dead processes. Removes stop files without a
     request.
     """
-    found: list[Seen] = []
+    found: list[ObservedRequest] = []
     wanted = None if run_id is None else request_path(folder, task_id, run_id).name
     try:
         for path in sorted(folder.glob(f"{task_id}.*")):
             if wanted is not None and path.name != wanted:
                 continue
-            if path.suffix == _WISH:
+            if path.suffix == _STOP_SUFFIX:
                 if not path.with_suffix("").exists():
                     path.unlink(missing_ok=True)
                 continue
             with suppress(FileNotFoundError):
-                found.append(Seen(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)))
+                found.append(ObservedRequest(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)))
         yield found
     finally:
         for each in found:
-            os.close(each._looked)
+            os.close(each._fd)
 
 
-def _wish_of(path: Path) -> Path:
-    return path.with_name(path.name + _WISH)
+def _stop_path(path: Path) -> Path:
+    return path.with_name(path.name + _STOP_SUFFIX)

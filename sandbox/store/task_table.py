@@ -13,7 +13,7 @@ from sandbox.store.home import Home, read_json
 
 
 @dataclass(frozen=True)
-class TaskLine:
+class TaskRow:
     """The fields of a `Task` that a table shows."""
 
     id: str
@@ -23,14 +23,14 @@ class TaskLine:
     created_at: datetime
 
 
-def task_lines(home: Home, repo_id: str | None = None) -> tuple[TaskLine, ...]:
+def list_task_rows(home: Home, repo_id: str | None = None) -> tuple[TaskRow, ...]:
     """Tasks, oldest first. A record without a usable row is skipped here; `find_task` reports it."""
-    found = (_line(path) for path in (home.repositories / "tasks").glob("task-*.json"))
+    found = (_parse_row(path) for path in (home.repositories / "tasks").glob("task-*.json"))
     lines = [line for line in found if line is not None and repo_id in {None, line.repo_id}]
     return tuple(sorted(lines, key=lambda line: (line.created_at, line.id)))
 
 
-def _line(path: Path) -> TaskLine | None:
+def _parse_row(path: Path) -> TaskRow | None:
     """Parse only the fields of the row. `find_task` reports damage in other fields."""
     try:
         record = read_json(path) or {}
@@ -39,6 +39,6 @@ def _line(path: Path) -> TaskLine | None:
             return None
         at = datetime.fromisoformat(record["created_at"])
         status = TaskStatus(record["status"])
-        return None if at.tzinfo is None else TaskLine(texts[0], status, texts[1], texts[2], at)
+        return None if at.tzinfo is None else TaskRow(texts[0], status, texts[1], texts[2], at)
     except (SandboxError, KeyError, ValueError, TypeError):
         return None

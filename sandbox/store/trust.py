@@ -12,19 +12,19 @@ from sandbox.store.home import Home, sync_folder, write_json
 
 def is_trusted(home: Home, repo_id: str, sha256: Sha256) -> bool:
     """Whether exactly this content is trusted in this repository. Costs one stat."""
-    return (home.trusted(repo_id) / _name(sha256)).is_file()
+    return (home.trust_folder(repo_id) / _file_name(sha256)).is_file()
 
 
-def trust(home: Home, repo_id: str, sha256: Sha256, by: str) -> None:
+def trust_content(home: Home, repo_id: str, sha256: Sha256, by: str) -> None:
     """Trust this content from now on. Records the time and the user."""
-    folder = home.trusted(repo_id)
+    folder = home.trust_folder(repo_id)
     folder.mkdir(mode=0o700, exist_ok=True)
-    write_json(folder / _name(sha256), {"sha256": sha256, "at": datetime.now(UTC).isoformat(), "by": by})
+    write_json(folder / _file_name(sha256), {"sha256": sha256, "at": datetime.now(UTC).isoformat(), "by": by})
 
 
-def distrust(home: Home, repo_id: str) -> None:
+def revoke_trust(home: Home, repo_id: str) -> None:
     """Revoke trust in all suggestions of a repository. Raises: `internal` if some stay trusted."""
-    folder = home.trusted(repo_id)
+    folder = home.trust_folder(repo_id)
     try:
         with suppress(FileNotFoundError):
             for path in folder.iterdir():
@@ -39,5 +39,5 @@ def distrust(home: Home, repo_id: str) -> None:
         ) from error
 
 
-def _name(sha256: Sha256) -> str:
+def _file_name(sha256: Sha256) -> str:
     return f"{sha256.removeprefix('sha256:')}.json"

@@ -63,12 +63,12 @@ def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
     except (SandboxError, ValidationError) as error:
         _log.warning("a cached verdict cannot be used: %s", str(error)[:200])
         return None
-    if record is None or record.binding != binding or not _answers(record.run, binding):
+    if record is None or record.binding != binding or not _has_binding(record.run, binding):
         return None
     return record.run.model_copy(update={"cached": True})
 
 
-def keep_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
+def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
     """Cache the verdict of a clean room. A run that is not conclusive deletes the cached verdict, which may have passed
     by luck.
 
@@ -76,7 +76,7 @@ def keep_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
     """
     path = home.verdict(binding.key)
     try:
-        if is_decided(run) and _answers(run, binding):
+        if is_conclusive(run) and _has_binding(run, binding):
             path.parent.mkdir(mode=0o700, exist_ok=True)
             write_json(path, _Record(binding=binding, run=run).model_dump(mode="json"))
         else:
@@ -85,7 +85,7 @@ def keep_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
         _log.warning("the verdict of '%s' is not cached: %s", run.check_id, error)
 
 
-def is_decided(run: CheckRun) -> bool:
+def is_conclusive(run: CheckRun) -> bool:
     """Whether the run is conclusive: the command ended by itself with an exit status. Limits, deadlines and kills may
     differ on a host that is less busy. Pure.
     """
@@ -93,6 +93,6 @@ def is_decided(run: CheckRun) -> bool:
     return ended_by_itself and run.verdict in {Verdict.PASSED, Verdict.FAILED}
 
 
-def _answers(run: CheckRun, binding: Binding) -> bool:
+def _has_binding(run: CheckRun, binding: Binding) -> bool:
     actual = (run.tree, run.image_digest, run.check_id, run.runtime, run.clean_room, run.cached)
     return actual == (binding.tree, binding.image_digest, binding.check.id, binding.runtime, True, False)

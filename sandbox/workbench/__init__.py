@@ -19,13 +19,13 @@ from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.verify_options import VerifyOptions
-from sandbox.workbench.controller.arguments import typed
-from sandbox.workbench.controller.lazy import Lazy
-from sandbox.workbench.controller.services import Surface, build_parts
+from sandbox.workbench.controller.arguments import check_argument_types
+from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.workbench.controller.services import Surface, build_services
 
 if TYPE_CHECKING:
     from sandbox import images
-    from sandbox.approvals import Call
+    from sandbox.approvals import AgentCall
     from sandbox.config import Settings
     from sandbox.models import (
         Approval,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Caller,
         Check,
         CheckRun,
-        Cleaned,
+        CleanResult,
         CloneResult,
         CommitResult,
         CredentialInfo,
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
         PullRequestStatus,
         PushResult,
         Reconciliation,
+        RemoveResult,
         RepoMap,
         Repository,
-        RepositoryRemoval,
-        Restored,
+        RestoreResult,
         Risk,
         RunLog,
         RunSummary,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         SearchResult,
         Snapshot,
         Status,
-        Stopped,
+        StopResult,
         StreamName,
         Suggestion,
         Task,
@@ -75,18 +75,18 @@ if TYPE_CHECKING:
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
     from sandbox.store import records, task_table
-    from sandbox.store.task_table import TaskLine
+    from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
-    images = Lazy("sandbox.images")
-    task_table = Lazy("sandbox.store.task_table")
-    records = Lazy("sandbox.store.records")
-    home_operations = Lazy("sandbox.workbench.home_operations")
+    images = LazyModule("sandbox.images")
+    task_table = LazyModule("sandbox.store.task_table")
+    records = LazyModule("sandbox.store.records")
+    home_operations = LazyModule("sandbox.workbench.home_operations")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
 
-@typed
+@check_argument_types
 class Workbench:
     """One controller on one home directory. Each method raises `SandboxError` with a stable code.
 
@@ -119,12 +119,14 @@ class Workbench:
         `invalid_input` for an unusable home; `policy_violation` on a kernel without openat2.
         """
         found = os.environ if environ is None else environ
-        self._parts = build_parts(
+        self._services = build_services(
             home,
             found,
             settings,
             allow_file=allow_file,
-            surface=Surface(progress, actor, after_a_kill=lambda services: use.reconciling.after_a_kill(services)),
+            surface=Surface(
+                progress, actor, on_killed_controller=lambda services: use.reconciling.clean_up_after_kill(services)
+            ),
         )
 
     def __enter__(self) -> Self:
@@ -133,7 +135,7 @@ class Workbench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._parts.close()
+        self._services.close()
 
     def acting(self, client: Caller | None = None, allowed: Permission | None = None) -> Workbench:
         """This controller, for one call of a client: the journal names the client, and how the call was allowed.
@@ -141,30 +143,30 @@ class Workbench:
         Raises: no specific code.
         """
         twin = copy.copy(self)
-        twin._parts = self._parts.acting(client, allowed)
+        twin._services = self._services.for_call(client, allowed)
         return twin
 
     @property
     def caller(self) -> Caller:
         """The caller this controller works for: the user of this process, or the client given to `acting`."""
-        return self._parts.caller
+        return self._services.caller
 
     def end_network(self) -> None:
         """Abort all network git commands of this controller, now and in future; each raises `timeout`.
 
         Call it before shutting down. Raises: no specific code.
         """
-        self._parts.ending.come()
+        self._services.shutdown.set()
 
     @property
     def home(self) -> Path:
         """The directory of this controller's state."""
-        return self._parts.home.root
+        return self._services.home.root
 
     @property
     def settings(self) -> Settings:
         """The configuration of this controller."""
-        return self._parts.settings
+        return self._services.settings
 
     def clone(self, url: str, *, partial: bool = False) -> CloneResult:
         """Clone a remote into the cache, or fetch new commits of it, and describe it.
@@ -173,7 +175,7 @@ class Workbench:
         the URL; `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `unsafe_repository`, `origin_mismatch`;
         `quota_exceeded`; `conflict` while another process holds the repository.
         """
-        return home_operations.clone(self._parts, url, partial=partial)
+        return home_operations.clone(self._services, url, partial=partial)
 
     def locate(self, url: str) -> str:
         """The URL of the repository that contains a directory of this host, searched upwards; any other URL unchanged.
@@ -181,7 +183,7 @@ class Workbench:
         For a path given by a user: `clone`, `fetch` and `run` take exactly the given repository. Raises:
         `invalid_input`.
         """
-        return use.clone.locate(self._parts, url)
+        return use.clone.locate(self._services, url)
 
     def materialize(self, repo_id: str) -> Repository:
         """Fetch everything that a partial clone omitted.
@@ -189,14 +191,14 @@ class Workbench:
         Raises: `not_found`; `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `quota_exceeded`; `conflict`
         while another process holds the repository.
         """
-        return home_operations.materialize(self._parts, repo_id)
+        return home_operations.materialize(self._services, repo_id)
 
     def fetch(self, url: str, ref: str = "HEAD", subpath: str | None = None) -> FetchResult:
         """An immutable checkout of a ref, or of one directory of it, with its description.
 
         Raises: as `clone`; `not_found` for an unknown ref or directory; `unsafe_path` for `subpath`.
         """
-        return home_operations.fetch(self._parts, url, ref, subpath)
+        return home_operations.fetch(self._services, url, ref, subpath)
 
     def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
         """The most relevant symbols of a repository, or of a task's last commit. ctags runs in a container.
@@ -204,52 +206,52 @@ class Workbench:
         Raises: `not_found`; `invalid_input`; `conflict` for a closed task; `unsafe_repository`; `quota_exceeded`;
         `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`.
         """
-        return use.map.map_symbols(self._parts, owner_id, token_budget, include_globs)
+        return use.map.map_symbols(self._services, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
         """All registered repositories. Raises: no specific code."""
-        return records.list_repositories(self._parts.home)
+        return records.list_repositories(self._services.home)
 
     def repository(self, repo_id: str) -> Repository:
         """One repository. Raises: `not_found`."""
-        return records.find_repository(self._parts.home, repo_id)
+        return records.find_repository(self._services.home, repo_id)
 
-    def remove_repository(self, repo_id: str, *, discard: bool = False) -> RepositoryRemoval:
+    def remove_repository(self, repo_id: str, *, discard: bool = False) -> RemoveResult:
         """Remove a repository and its cache clone; with `discard` also work that exists nowhere else.
 
         Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` for unpushed or uncommitted work,
         unless `discard`; `engine_unavailable` when a guest of a task may still run.
         """
-        return home_operations.remove(self._parts, repo_id, discard=discard)
+        return home_operations.remove(self._services, repo_id, discard=discard)
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name; a profile with a mistake in its file has a `problem`. Raises: no specific code."""
-        return tuple(p for _, p in sorted(self._parts.profiles.items()))
+        return tuple(p for _, p in sorted(self._services.profiles.items()))
 
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
-        return use.clone.named_profile(self._parts, name)
+        return use.clone.find_profile(self._services, name)
 
     def suggestion(self, repo_id: str) -> Suggestion:
         """The checks that a repository suggests, and whether they are used.
 
         Raises: `not_found`; `invalid_input` for a suggestion file that cannot be used; `quota_exceeded`.
         """
-        return use.trust.suggestion(self._parts, repo_id)
+        return use.trust.read_suggestion(self._services, repo_id)
 
     def trust(self, repo_id: str, sha256: str, *, by: str) -> Suggestion:
         """Use the suggested checks of the file with this hash.
 
         Raises: `not_found`; `stale_hash` when the file has changed; `invalid_input`; `quota_exceeded`.
         """
-        return home_operations.trust(self._parts, repo_id, sha256, by)
+        return home_operations.trust(self._services, repo_id, sha256, by)
 
     def distrust(self, repo_id: str) -> Suggestion:
         """Stop using the checks that a repository suggests.
 
         Raises: `not_found`; `invalid_input`; `quota_exceeded`.
         """
-        return home_operations.distrust(self._parts, repo_id)
+        return home_operations.distrust(self._services, repo_id)
 
     def create_task(
         self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
@@ -262,35 +264,37 @@ class Workbench:
         `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
-        with use.journaling.recorded(self._parts, None, "create", arguments, names=[from_snapshot or ""]) as done:
+        with use.journaling.record_operation(
+            self._services, None, "create", arguments, names=[from_snapshot or ""]
+        ) as done:
             if from_snapshot is None:
-                return done(use.lifecycle.create(self._parts, repo_id, prompt, base_branch))
+                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
                     "The snapshot already determines the base branch",
                     hint="Give either a base branch or a snapshot.",
                 )
-            return done(use.snapshots.create_from(self._parts, repo_id, from_snapshot, prompt))
+            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, or those of one repository. Raises: `not_found` for the repository."""
         if repo_id is not None:
-            records.find_repository(self._parts.home, repo_id)
-        return records.list_tasks(self._parts.home, repo_id)
+            records.find_repository(self._services.home, repo_id)
+        return records.list_tasks(self._services.home, repo_id)
 
-    def task_lines(self, repo_id: str | None = None) -> tuple[TaskLine, ...]:
+    def task_lines(self, repo_id: str | None = None) -> tuple[TaskRow, ...]:
         """The fields of tasks that a table shows: as `tasks`, several times faster.
 
         Raises: `not_found` for the repository.
         """
         if repo_id is not None:
-            records.find_repository(self._parts.home, repo_id)
-        return task_table.task_lines(self._parts.home, repo_id)
+            records.find_repository(self._services.home, repo_id)
+        return task_table.list_task_rows(self._services.home, repo_id)
 
     def task(self, task_id: str) -> Task:
         """One task, also a closed one. Raises: `not_found`."""
-        return records.find_task(self._parts.home, task_id, allow_closed=True)
+        return records.find_task(self._services.home, task_id, allow_closed=True)
 
     def read_file(
         self,
@@ -306,14 +310,14 @@ class Workbench:
         Raises: `not_found`; `conflict` for a closed task; `unsafe_path`; `invalid_input` for the range;
         `quota_exceeded` for a file that is too large to read.
         """
-        return use.read.read_file(self._parts, task_id, path, start_line, end_line, max_bytes)
+        return use.read.read_file(self._services, task_id, path, start_line, end_line, max_bytes)
 
     def search(self, task_id: str, query: SearchQuery) -> SearchResult:
         """Matching lines of the task's files, or paths for a glob alone. Reaching a limit is not an error.
 
         Raises: `not_found`; `conflict` for a closed task; `invalid_input` for the query; `quota_exceeded`.
         """
-        return use.search.search(self._parts, task_id, query)
+        return use.search.search(self._services, task_id, query)
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; each file it changes needs the hash it was read with, None for a new file.
@@ -323,8 +327,10 @@ class Workbench:
         guest of a killed process may still run.
         """
         arguments = {"patch": patch, "expected_hashes": dict(expected_hashes)}
-        with use.journaling.recorded(self._parts, task_id, "patch", arguments, names=expected_hashes) as done:
-            return done(use.edit.patch(self._parts, task_id, patch, expected_hashes))
+        with use.journaling.record_operation(
+            self._services, task_id, "patch", arguments, names=expected_hashes
+        ) as done:
+            return done(use.edit.patch_files(self._services, task_id, patch, expected_hashes))
 
     def edit_file(
         self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
@@ -335,8 +341,8 @@ class Workbench:
         Raises: as `apply_patch`.
         """
         arguments = {"path": path, "old": old, "new": new, "expected_sha256": expected_sha256}
-        with use.journaling.recorded(self._parts, task_id, "edit", arguments, names=[path]) as done:
-            return done(use.edit.edit_file(self._parts, task_id, path, old, new, expected_sha256))
+        with use.journaling.record_operation(self._services, task_id, "edit", arguments, names=[path]) as done:
+            return done(use.edit.edit_file(self._services, task_id, path, old, new, expected_sha256))
 
     def write_file(
         self,
@@ -352,29 +358,29 @@ class Workbench:
         Raises: as `apply_patch`, except `patch_rejected`.
         """
         arguments = {"path": path, "content": content, "expected_sha256": expected_sha256, "executable": executable}
-        with use.journaling.recorded(self._parts, task_id, "write", arguments, names=[path]) as done:
-            return done(use.edit.write_file(self._parts, task_id, path, content, expected_sha256, executable))
+        with use.journaling.record_operation(self._services, task_id, "write", arguments, names=[path]) as done:
+            return done(use.edit.write_file(self._services, task_id, path, content, expected_sha256, executable))
 
     def base_hash(self, task_id: str, path: str) -> str | None:
         """Hash of a file in the task's last commit, None if the commit does not have it; the worktree is not read.
 
         Raises: `not_found`; `conflict` for a closed task; `unsafe_path`; `quota_exceeded`.
         """
-        return use.edit.base_hash(self._parts, task_id, path)
+        return use.edit.base_hash(self._services, task_id, path)
 
     def status(self, task_id: str) -> Status:
         """The changes of the task since its last commit.
 
         Raises: `not_found`; `conflict` for a closed task; `quota_exceeded`.
         """
-        return use.status.status(self._parts, task_id)
+        return use.status.read_status(self._services, task_id)
 
     def diff(self, task_id: str, against: str = "base") -> Diff:
         """The working state compared with the task's `base` or `head` commit.
 
         Raises: `not_found`; `invalid_input` for `against`; `conflict` for a closed task; `quota_exceeded`.
         """
-        return use.status.diff(self._parts, task_id, against)
+        return use.status.diff_task(self._services, task_id, against)
 
     def checks(self, owner_id: str) -> tuple[Check, ...]:
         """Checks of a task or a repository.
@@ -382,7 +388,7 @@ class Workbench:
         Raises: `not_found`; `conflict` for a closed task; `invalid_input` for a profile with a mistake;
         `quota_exceeded`.
         """
-        return use.profile_checks.list_checks(self._parts, owner_id)
+        return use.profile_checks.list_checks(self._services, owner_id)
 
     def run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
@@ -394,15 +400,17 @@ class Workbench:
         holds it; `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's
         directory; `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
         """
-        with use.stop.stoppable(self._parts, task_id, watch or Watch()) as heard:
+        with use.stop.stoppable(self._services, task_id, watch or Watch()) as heard:
             return self._run_checks(task_id, check_ids, heard, runtime)
 
     def _run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch, runtime: str | None, run_id: str | None = None
     ) -> tuple[CheckRun, ...]:
         arguments = {"ids": list(check_ids)}
-        with use.journaling.recorded(self._parts, task_id, "check", arguments, names=check_ids) as done:
-            return done(use.task_checks.run_checks(self._parts.under(runtime), task_id, check_ids, watch, run_id))
+        with use.journaling.record_operation(self._services, task_id, "check", arguments, names=check_ids) as done:
+            return done(
+                use.task_checks.run_checks(self._services.with_runtime(runtime), task_id, check_ids, watch, run_id)
+            )
 
     def start_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
@@ -415,7 +423,7 @@ class Workbench:
         """
         question = use.background.Question("check", task_id, tuple(check_ids), {"runtime": runtime})
         return use.background.start(
-            self._parts,
+            self._services,
             question,
             watch or Watch(),
             lambda heard, run_id: self._run_checks(task_id, check_ids, heard, runtime, run_id),
@@ -431,7 +439,7 @@ class Workbench:
         how = options or VerifyOptions()
         question = use.background.Question("verify", task_id, (), asdict(how))
         return use.background.start(
-            self._parts, question, watch or Watch(), lambda heard, _run_id: self._verify(task_id, heard, how)
+            self._services, question, watch or Watch(), lambda heard, _run_id: self._verify(task_id, heard, how)
         )
 
     def wait_run(
@@ -442,33 +450,35 @@ class Workbench:
         The run may belong to another process or an earlier session. `cancelled`: called four times a second, true ends
         the wait. Raises: `not_found`, also when the process of the run was killed; the error that ended the run.
         """
-        return use.background.wait(self._parts, run_id, wait_s, cancelled)
+        return use.background.wait(self._services, run_id, wait_s, cancelled)
 
     def stop_run(self, run_id: str) -> BackgroundRun:
         """Stop a background run: its checks are recorded as `killed`. A run that has ended does not change.
 
         Raises: `not_found`; as `stop_checks`; the error that ended the run.
         """
-        task_id = use.background.task_of(self._parts, run_id)
-        with use.journaling.recorded(self._parts, task_id, "stop", {"run_id": run_id}, names=[run_id]) as done:
-            return done(use.background.stop(self._parts, run_id))
+        task_id = use.background.find_task_id(self._services, run_id)
+        with use.journaling.record_operation(
+            self._services, task_id, "stop", {"run_id": run_id}, names=[run_id]
+        ) as done:
+            return done(use.background.stop(self._services, run_id))
 
     def wait_for_runs(self) -> None:
         """Wait until all background runs that this workbench started have ended, at their deadlines at the latest.
 
         Raises: no specific code.
         """
-        self._parts.threads.wait_for_all()
+        self._services.background_threads.wait_for_all()
 
-    def stop_checks(self, task_id: str) -> Stopped:
+    def stop_checks(self, task_id: str) -> StopResult:
         """Stop all checks that run or wait in a task, also in clean rooms and in other processes; returns the stopped
         checks.
 
         Raises: `not_found`; `timeout` when a process does not stop its checks; `engine_unavailable` when a guest of a
         dead process may still run; `conflict` while another operation holds the task.
         """
-        with use.journaling.recorded(self._parts, task_id, "stop", {}) as done:
-            return done(use.stop.stop_checks(self._parts, task_id))
+        with use.journaling.record_operation(self._services, task_id, "stop", {}) as done:
+            return done(use.stop.stop_checks(self._services, task_id))
 
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
         """Run all checks over the exact committed tree in clean rooms, or answer from cached verdicts.
@@ -477,12 +487,12 @@ class Workbench:
         `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory;
         `unsafe_repository`; `quota_exceeded`.
         """
-        with use.stop.stoppable(self._parts, task_id, watch or Watch()) as heard:
+        with use.stop.stoppable(self._services, task_id, watch or Watch()) as heard:
             return self._verify(task_id, heard, options or VerifyOptions())
 
     def _verify(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
-        with use.journaling.recorded(self._parts, task_id, "verify", {}) as done:
-            return done(use.verify.verify(self._parts.under(options.runtime), task_id, watch, options))
+        with use.journaling.record_operation(self._services, task_id, "verify", {}) as done:
+            return done(use.verify.verify(self._services.with_runtime(options.runtime), task_id, watch, options))
 
     def run(
         self,
@@ -498,7 +508,7 @@ class Workbench:
         Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile.
         """
         how = options or VerifyOptions()
-        services = self._parts.under(how.runtime)
+        services = self._services.with_runtime(how.runtime)
         return home_operations.run(services, (url, ref), check_ids, profile, watch or Watch(), how)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
@@ -506,7 +516,7 @@ class Workbench:
 
         Raises: `not_found`; `invalid_input` for `most`.
         """
-        return use.history.list_runs(self._parts, owner_id, most)
+        return use.history.list_runs(self._services, owner_id, most)
 
     def run_log(
         self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
@@ -515,18 +525,18 @@ class Workbench:
 
         `owner_id` may be the id of a run. Raises: `not_found`; `invalid_input` for `stream`.
         """
-        return use.history.read_log(self._parts, owner_id, run_id, stream, raw=raw)
+        return use.history.read_log(self._services, owner_id, run_id, stream, raw=raw)
 
     def find_run(self, owner_id: str, run_id: str | None = None) -> str:
         """Id of a run; without `run_id`, of the newest run of a task or a repository. Raises: `not_found`."""
-        return use.history.find_run_id(self._parts, owner_id, run_id)
+        return use.history.find_run_id(self._services, owner_id, run_id)
 
     def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
         """Lines of one stream of a run, by number or by a pattern; by default the last ones. Also while it runs.
 
         Raises: `not_found`; `invalid_input` for the query.
         """
-        return use.log_lines.read_lines(self._parts, run_id, query)
+        return use.log_lines.read_lines(self._services, run_id, query)
 
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
@@ -538,10 +548,10 @@ class Workbench:
         tree, a closed task or while another operation holds it; `engine_unavailable` when a guest of a killed process
         may still run; `quota_exceeded`.
         """
-        with use.journaling.recorded(
-            self._parts, task_id, "commit", {"message": message, "allow": list(allow)}
+        with use.journaling.record_operation(
+            self._services, task_id, "commit", {"message": message, "allow": list(allow)}
         ) as done:
-            return done(use.status.commit(self._parts, task_id, message, allow, expected_tree))
+            return done(use.status.commit_task(self._services, task_id, message, allow, expected_tree))
 
     def snapshot(self, task_id: str, label: str = "") -> Snapshot:
         """Save the working state; if a snapshot of the same state exists, it is returned.
@@ -549,22 +559,24 @@ class Workbench:
         Raises: `not_found`; `invalid_input` for the label; `conflict` for a closed task or while another operation
         holds it; `engine_unavailable` when a guest of a killed process may still run; `quota_exceeded`.
         """
-        with use.journaling.recorded(self._parts, task_id, "snapshot", {"label": label}) as done:
-            return done(use.snapshots.take(self._parts, task_id, label))
+        with use.journaling.record_operation(self._services, task_id, "snapshot", {"label": label}) as done:
+            return done(use.snapshots.take_snapshot(self._services, task_id, label))
 
     def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
         """The task's snapshots, oldest first. Raises: `not_found`."""
-        return use.snapshots.list_all(self._parts, task_id)
+        return use.snapshots.list_snapshots(self._services, task_id)
 
-    def restore(self, task_id: str, snapshot: str) -> Restored:
+    def restore(self, task_id: str, snapshot: str) -> RestoreResult:
         """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the previous state is saved.
 
         Raises: as `snapshot`; `not_found` for the snapshot; `unsafe_path` for a path that cannot be written.
         """
-        with use.journaling.recorded(self._parts, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]) as done:
-            return done(use.snapshots.restore(self._parts, task_id, snapshot))
+        with use.journaling.record_operation(
+            self._services, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]
+        ) as done:
+            return done(use.snapshots.restore_state(self._services, task_id, snapshot))
 
-    def clean_task(self, task_id: str, without: Sequence[str] = (), *, discard: bool = False) -> Cleaned:
+    def clean_task(self, task_id: str, without: Sequence[str] = (), *, discard: bool = False) -> CleanResult:
         """Delete everything that a commit would not include: build output, ignored files. Uncommitted changes are kept.
 
         `without`: new files or folders to delete as well. `discard`: delete all uncommitted changes. Raises:
@@ -573,8 +585,8 @@ class Workbench:
         when the guest cannot be ended.
         """
         arguments = {"without": list(without), "discard": discard}
-        with use.journaling.recorded(self._parts, task_id, "clean", arguments, names=without) as done:
-            return done(use.clean.clean(self._parts, task_id, without, discard=discard))
+        with use.journaling.record_operation(self._services, task_id, "clean", arguments, names=without) as done:
+            return done(use.clean.clean_task(self._services, task_id, without, discard=discard))
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
         """A new task that continues from a snapshot, or from the current working state.
@@ -582,12 +594,14 @@ class Workbench:
         Raises: as `create_task` and `snapshot`; `not_found` for the snapshot.
         """
         arguments = {"snapshot": snapshot, "prompt": prompt}
-        with use.journaling.recorded(self._parts, task_id, "fork", arguments, names=[snapshot or ""]) as done:
-            return done(use.snapshots.fork(self._parts, task_id, snapshot, prompt))
+        with use.journaling.record_operation(
+            self._services, task_id, "fork", arguments, names=[snapshot or ""]
+        ) as done:
+            return done(use.snapshots.fork_task(self._services, task_id, snapshot, prompt))
 
     def log(self, task_id: str) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. Raises: `not_found`."""
-        return use.journaling.log(self._parts, task_id)
+        return use.journaling.read_task_journal(self._services, task_id)
 
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push a different commit.
@@ -597,8 +611,8 @@ class Workbench:
         `remote_not_found`, `network_error`, `timeout`; where the gate needs a verified tree also `engine_unavailable`,
         `image_missing`.
         """
-        with use.journaling.recorded(self._parts, task_id, "push", {}) as done:
-            return done(use.push.push(self._parts, task_id, expected_commit, done.send))
+        with use.journaling.record_operation(self._services, task_id, "push", {}) as done:
+            return done(use.push.push(self._services, task_id, expected_commit, done.note_delivery))
 
     def open_pull_request(
         self, task_id: str, title: str = "", body: str = "", *, draft: bool = True, expected_commit: str | None = None
@@ -610,16 +624,20 @@ class Workbench:
         or a text that is too long; `policy_violation` for a text with a secret.
         """
         arguments = {"title": title, "body": body, "draft": draft}
-        with use.journaling.recorded(self._parts, task_id, "pr-open", arguments) as done:
-            wanted = use.pull_requests.Wanted(title, body, draft)
-            return done(use.pull_requests.open_pull(self._parts, task_id, wanted, expected_commit, done.send))
+        with use.journaling.record_operation(self._services, task_id, "pr-open", arguments) as done:
+            wanted = use.pull_requests.PullRequestOptions(title, body, draft)
+            return done(
+                use.pull_requests.open_pull_request(
+                    self._services, task_id, wanted, expected_commit, done.note_delivery
+                )
+            )
 
     def pull_request_status(self, task_id: str) -> PullRequestStatus:
         """The task's pull request and the verdict of its checks upstream; the task's record is updated.
 
         Raises: `not_found`; `forge_unsupported`, `forge_error`; `auth_failed`, `network_error`, `timeout`.
         """
-        return use.pull_requests.status(self._parts, task_id)
+        return use.pull_requests.find_status(self._services, task_id)
 
     def follow_pull_request(
         self, task_id: str, announce: Callable[[PullRequestStatus], None] | None = None, timeout_s: float = 3600.0
@@ -628,54 +646,56 @@ class Workbench:
 
         Raises: `timeout`; `invalid_input` for `timeout_s`; as `pull_request_status`.
         """
-        follower = use.follow.Follower(announce or use.follow.unheard, timeout_s)
-        return use.follow.follow(self._parts, task_id, follower)
+        follower = use.follow.FollowOptions(announce or use.follow.ignore_status, timeout_s)
+        return use.follow.follow(self._services, task_id, follower)
 
     def approval_decision(self, tool: str, risk: Risk) -> Decision:
         """The decision of the approval policy on an agent's tool. Raises: no specific code."""
-        return self._parts.approval_policy.decide(tool, risk)
+        return self._services.approval_policy.decide(tool, risk)
 
-    def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
+    def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
         """An agent's call with the state it would act on; `arguments` are validated JSON values.
 
         Raises: `not_found` for the task or repository; `invalid_input` for a URL; `quota_exceeded`.
         """
-        return use.requests.call_of(self._parts, tool, arguments)
+        return use.requests.build_call(self._services, tool, arguments)
 
-    def use_approval(self, call: Call) -> bool:
+    def use_approval(self, call: AgentCall) -> bool:
         """Whether a person's approval covers the call; an approval for a single call is used up by this.
 
         Raises: `conflict` while another process holds the approvals.
         """
         return self.take_approval(call) is not None
 
-    def take_approval(self, call: Call) -> Approval | None:
+    def take_approval(self, call: AgentCall) -> Approval | None:
         """As `use_approval`, but returns the approval that covers the call, or None.
 
         Raises: `conflict` while another process holds the approvals.
         """
-        return use.requests.take(self._parts, call)
+        return use.requests.take(self._services, call)
 
-    def request_approval(self, call: Call) -> Approval:
+    def request_approval(self, call: AgentCall) -> Approval:
         """Ask a person about a call; the answer is given with `sandbox approvals approve ID`.
 
         Raises: `approval_denied`; `quota_exceeded` for too many or too long questions; `not_found`; for a push or pull
         request also `nothing_to_commit`, `gate_closed`, `engine_unavailable`, `image_missing`; `conflict` for a closed
         task.
         """
-        with use.journaling.recorded(self._parts, call.task_id, "ask", dict(call.arguments), names=[call.tool]) as done:
-            return done(use.requests.ask(self._parts, call))
+        with use.journaling.record_operation(
+            self._services, call.task_id, "ask", dict(call.arguments), names=[call.tool]
+        ) as done:
+            return done(use.requests.ask(self._services, call))
 
     def approvals(self, *, everything: bool = False) -> tuple[Approval, ...]:
         """Open questions and approvals in force; with `everything` also those that are over.
 
         Raises: no specific code.
         """
-        return use.requests.list_all(self._parts, everything=everything)
+        return use.requests.list_all(self._services, everything=everything)
 
     def approval(self, approval_id: str) -> Approval:
         """One approval. Raises: `not_found`."""
-        return use.requests.find(self._parts, approval_id)
+        return use.requests.find(self._services, approval_id)
 
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
@@ -685,10 +705,12 @@ class Workbench:
         Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input` for a scope that the call does not
         have.
         """
-        found = use.requests.find(self._parts, approval_id)
+        found = use.requests.find(self._services, approval_id)
         operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
-        with use.journaling.recorded(self._parts, found.task_id, operation, arguments, names=[found.tool, by]) as done:
-            return done(use.requests.answer(self._parts, approval_id, approved=approved, by=by, scope=scope))
+        with use.journaling.record_operation(
+            self._services, found.task_id, operation, arguments, names=[found.tool, by]
+        ) as done:
+            return done(use.requests.answer(self._services, approval_id, approved=approved, by=by, scope=scope))
 
     def deny_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
         """Deny all open questions, or those of one tool.
@@ -696,7 +718,7 @@ class Workbench:
         Raises: no specific code; questions that are answered in between are skipped.
         """
         return use.requests.end_all(
-            self._parts,
+            self._services,
             {ApprovalState.PENDING},
             tool,
             lambda approval_id: self.answer_approval(approval_id, approved=False, by=by),
@@ -709,15 +731,15 @@ class Workbench:
         """
         states = {ApprovalState.PENDING, ApprovalState.APPROVED}
         return use.requests.end_all(
-            self._parts, states, tool, lambda approval_id: self.revoke_approval(approval_id, by=by)
+            self._services, states, tool, lambda approval_id: self.revoke_approval(approval_id, by=by)
         )
 
     def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
         """Revoke an approval or a question. Raises: `not_found`; `conflict` if it is already over."""
-        found = use.requests.find(self._parts, approval_id)
+        found = use.requests.find(self._services, approval_id)
         arguments, names = {"id": approval_id, "by": by}, [found.tool, by]
-        with use.journaling.recorded(self._parts, found.task_id, "revoke", arguments, names=names) as done:
-            return done(use.requests.revoke(self._parts, approval_id, by))
+        with use.journaling.record_operation(self._services, found.task_id, "revoke", arguments, names=names) as done:
+            return done(use.requests.revoke(self._services, approval_id, by))
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
         """End a task; its remote branch is kept. Checks that run in it are stopped first.
@@ -727,9 +749,9 @@ class Workbench:
         `stop_checks`; `conflict` while another operation holds the task.
         """
         arguments = {"delete": delete_worktree, "discard": discard}
-        with use.journaling.recorded(self._parts, task_id, "close", arguments) as done:
-            use.stop.stop_checks(self._parts, task_id)
-            return done(use.lifecycle.close(self._parts, task_id, delete=delete_worktree, discard=discard))
+        with use.journaling.record_operation(self._services, task_id, "close", arguments) as done:
+            use.stop.stop_checks(self._services, task_id)
+            return done(use.lifecycle.close_task(self._services, task_id, delete=delete_worktree, discard=discard))
 
     def set_credential(
         self,
@@ -746,22 +768,22 @@ class Workbench:
         file.
         """
         fields = {"username": username, "secret": secret, "ssh_key": ssh_key, "ca_file": ca_file}
-        return home_operations.set_credential(self._parts, host, **fields)
+        return home_operations.set_credential(self._services, host, **fields)
 
     def credentials(self) -> tuple[CredentialInfo, ...]:
         """Stored credentials, without their secrets. Raises: `invalid_input` for an unusable file."""
-        return use.credentials.list_all(self._parts)
+        return use.credentials.list_credentials(self._services)
 
     def remove_credential(self, host: str) -> CredentialInfo:
         """Delete a stored credential.
 
         Raises: `not_found`; `auth_failed` when the keyring refuses; `conflict` while another process holds the file.
         """
-        return home_operations.remove_credential(self._parts, host)
+        return home_operations.remove_credential(self._services, host)
 
     def images(self) -> tuple[ImageInfo, ...]:
         """Our images, and whether the engine has them. Raises: `engine_unavailable`."""
-        return use.doctor.list_images(self._parts)
+        return use.doctor.list_images(self._services)
 
     def build_image(
         self,
@@ -777,7 +799,7 @@ class Workbench:
         Raises: `not_found`; `invalid_input`; `image_missing`, `network_error`, `timeout`; `engine_unavailable`;
         `conflict` while another process builds.
         """
-        site = self._parts.image_site
+        site = self._services.image_build_context
         return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
@@ -785,40 +807,40 @@ class Workbench:
 
         Raises: `conflict` when another reconciliation takes longer than a minute.
         """
-        return home_operations.collect(self._parts, dry_run=dry_run)
+        return home_operations.collect(self._services, dry_run=dry_run)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
         """Permanently delete rescued work and snapshots of tasks without a record, by the refs that `collect` lists.
 
         Raises: `not_found` before any is deleted; `conflict` when another reconciliation takes longer than a minute.
         """
-        return home_operations.forget(self._parts, refs)
+        return home_operations.forget(self._services, refs)
 
     def policy(self, name: str | None = None) -> tuple[PolicyRule, ...]:
         """Every rule in force and its source, or those of one policy.
 
         Policies: container, commit, paths, approvals, and settings. Raises: `not_found`.
         """
-        return use.rules.rules(self._parts, name)
+        return use.rules.list_rules(self._services, name)
 
     def audit_verify(self) -> AuditReport:
         """Verify the hash chains of all journals; the report names the first changed entry of each.
 
         Raises: no specific code.
         """
-        return use.audit.verify(self._parts)
+        return use.audit.verify_journals(self._services)
 
     def audit_export(self, *, since: datetime | None = None, task_id: str | None = None) -> Iterator[AuditRecord]:
         """Every entry of every journal, and every decided approval, by time; from `since` on, or of one task.
 
         Raises: `not_found` for the task.
         """
-        return use.audit.export(self._parts, since, task_id)
+        return use.audit.export_records(self._services, since, task_id)
 
     def record_attacks(self, report: AttackReport) -> None:
         """Write the result of `sandbox.attack.attack` into the home's journal. Raises: no specific code."""
-        home_operations.note_attacks(self._parts, report)
+        home_operations.record_attacks(self._services, report)
 
     def doctor(self) -> tuple[Probe, ...]:
         """Capabilities and problems of this host. Raises: no code, also not the general ones."""
-        return home_operations.doctor(self._parts)
+        return home_operations.doctor(self._services)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxError
 from sandbox.workbench import usecases as use
-from sandbox.workbench.controller.callers import clipped
-from sandbox.workbench.controller.journaling import recorded_at_home
+from sandbox.workbench.controller.callers import clip_text
+from sandbox.workbench.controller.journaling import record_home_operation
 
 if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
     from sandbox.models import (
@@ -19,137 +19,145 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         FetchResult,
         Probe,
         Reconciliation,
+        RemoveResult,
         Repository,
-        RepositoryRemoval,
         RunSummary,
         Suggestion,
     )
     from sandbox.workbench.checks.callbacks import Watch
     from sandbox.workbench.checks.verify_options import VerifyOptions
-    from sandbox.workbench.controller.services import Parts
+    from sandbox.workbench.controller.services import Services
 
 
-def clone(services: Parts, url: str, *, partial: bool) -> CloneResult:
+def clone(services: Services, url: str, *, partial: bool) -> CloneResult:
     """As `repositories.clone.clone`."""
-    remote = _remote(services, url)
-    with recorded_at_home(services, "clone", {"url": remote, "partial": partial}, facts={"remote": remote}) as operation:
+    remote = _safe_url(services, url)
+    with record_home_operation(
+        services, "clone", {"url": remote, "partial": partial}, facts={"remote": remote}
+    ) as operation:
         result = use.clone.clone(services, url, partial=partial)
         operation.note(result.repository.id)
     return result
 
 
-def fetch(services: Parts, url: str, ref: str, subpath: str | None) -> FetchResult:
+def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
     """As `repositories.clone.fetch`."""
-    remote = _remote(services, url)
+    remote = _safe_url(services, url)
     arguments = {"url": remote, "ref": ref, "subpath": subpath}
-    with recorded_at_home(services, "fetch", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
+    with record_home_operation(
+        services, "fetch", arguments, facts={"remote": remote, "ref": clip_text(ref)}
+    ) as operation:
         result = use.clone.fetch(services, url, ref, subpath)
         operation.note(commit=result.commit_sha)
     return result
 
 
-def materialize(services: Parts, repo_id: str) -> Repository:
+def materialize(services: Services, repo_id: str) -> Repository:
     """As `repositories.clone.materialize`."""
-    with recorded_at_home(services, "materialize", {"repo_id": repo_id}, names=[repo_id]):
+    with record_home_operation(services, "materialize", {"repo_id": repo_id}, names=[repo_id]):
         return use.clone.materialize(services, repo_id)
 
 
-def remove(services: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
+def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
     """As `remove_repository.remove`."""
     arguments = {"repo_id": repo_id, "discard": discard}
-    facts = {"discard": _word(discard)}
-    with recorded_at_home(services, "remove", arguments, names=[repo_id], facts=facts) as operation:
+    facts = {"discard": _true_or_false(discard)}
+    with record_home_operation(services, "remove", arguments, names=[repo_id], facts=facts) as operation:
         result = use.remove_repository.remove(services, repo_id, discard=discard)
         operation.note(remote=result.remote_url or "", lost=str(len(result.lost)))
     return result
 
 
-def trust(services: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
+def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
     """As `repositories.trust.trust`."""
     arguments = {"repo_id": repo_id, "sha256": sha256, "by": by}
-    with recorded_at_home(services, "trust", arguments, names=[repo_id, sha256, by]):
+    with record_home_operation(services, "trust", arguments, names=[repo_id, sha256, by]):
         return use.trust.trust(services, repo_id, sha256, by)
 
 
-def distrust(services: Parts, repo_id: str) -> Suggestion:
+def distrust(services: Services, repo_id: str) -> Suggestion:
     """As `repositories.trust.distrust`."""
-    with recorded_at_home(services, "distrust", {"repo_id": repo_id}, names=[repo_id]):
+    with record_home_operation(services, "distrust", {"repo_id": repo_id}, names=[repo_id]):
         return use.trust.distrust(services, repo_id)
 
 
-def set_credential(services: Parts, host: str, **fields: object) -> CredentialInfo:
+def set_credential(services: Services, host: str, **fields: object) -> CredentialInfo:
     """As `credentials.put`. The journal does not even contain a digest of the secret."""
     name = _host_only(host)
-    with recorded_at_home(services, "credential-set", {"host": name}, names=[name]) as operation:
-        result = use.credentials.put(services, host=host, **fields)
+    with record_home_operation(services, "credential-set", {"host": name}, names=[name]) as operation:
+        result = use.credentials.store_credential(services, host=host, **fields)
         operation.note(kind=result.kind, store=result.store)
     return result
 
 
-def remove_credential(services: Parts, host: str) -> CredentialInfo:
+def remove_credential(services: Services, host: str) -> CredentialInfo:
     """As `credentials.remove`."""
     name = _host_only(host)
-    with recorded_at_home(services, "credential-remove", {"host": name}, names=[name]):
-        return use.credentials.remove(services, host)
+    with record_home_operation(services, "credential-remove", {"host": name}, names=[name]):
+        return use.credentials.delete_credential(services, host)
 
 
 def run(
-    services: Parts,
-    place: tuple[str, str],
-    wanted: Sequence[str],
+    services: Services,
+    url_and_ref: tuple[str, str],
+    check_ids: Sequence[str],
     profile_name: str | None,
     watch: Watch,
     options: VerifyOptions,
 ) -> RunSummary:
     """As `verify.run_url`."""
-    (url, ref), remote = place, _remote(services, place[0])
-    arguments = {"url": remote, "ref": ref, "checks": list(wanted), "profile": profile_name}
-    with recorded_at_home(services, "run", arguments, facts={"remote": remote, "ref": clipped(ref)}) as operation:
-        result = use.verify.run_url(services, (url, ref), wanted, profile_name, watch, options)
+    (url, ref), remote = url_and_ref, _safe_url(services, url_and_ref[0])
+    arguments = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
+    with record_home_operation(
+        services, "run", arguments, facts={"remote": remote, "ref": clip_text(ref)}
+    ) as operation:
+        result = use.verify.run_url(services, (url, ref), check_ids, profile_name, watch, options)
         operation.note(*(f"{run.check_id} {run.verdict.value}" for run in result.runs))
-        operation.note(commit=result.commit, tree=result.tree, profile=result.profile, verified=_word(result.verified))
+        operation.note(
+            commit=result.commit, tree=result.tree, profile=result.profile, verified=_true_or_false(result.verified)
+        )
     return result
 
 
-def collect(services: Parts, *, dry_run: bool) -> Reconciliation:
+def collect(services: Services, *, dry_run: bool) -> Reconciliation:
     """As `reconciling.collect`. A dry run has no effect and is not journaled."""
     if dry_run:
         return use.reconciling.collect(services, dry_run=True)
-    with recorded_at_home(services, "gc", {}) as operation:
+    with record_home_operation(services, "gc", {}) as operation:
         result = use.reconciling.collect(services)
-        operation.note(**_leftovers(result))
+        operation.note(**_describe_leftovers(result))
     return result
 
 
-def forget(services: Parts, refs: Sequence[str]) -> Reconciliation:
+def forget(services: Services, refs: Sequence[str]) -> Reconciliation:
     """As `reconciling.forget`."""
-    with recorded_at_home(services, "gc-forget", {"refs": list(refs)}) as operation:
+    with record_home_operation(services, "gc-forget", {"refs": list(refs)}) as operation:
         result = use.reconciling.forget(services, refs)
-        operation.note(**_leftovers(result))
+        operation.note(**_describe_leftovers(result))
     return result
 
 
-def doctor(services: Parts) -> tuple[Probe, ...]:
+def doctor(services: Services) -> tuple[Probe, ...]:
     """As `controller.doctor.doctor`. Never raises, even if the home cannot be written."""
     probes = use.doctor.doctor(services)
     facts = {probe.name: probe.level.value for probe in probes}
-    with suppress(SandboxError, OSError), recorded_at_home(services, "doctor", {}, facts=facts):
+    with suppress(SandboxError, OSError), record_home_operation(services, "doctor", {}, facts=facts):
         pass
     return probes
 
 
-def note_attacks(services: Parts, report: AttackReport) -> None:
+def record_attacks(services: Services, report: AttackReport) -> None:
     """Record the results of the attacks on this host: the counts, and each attack that was not held off."""
-    counts = {"safe": _word(report.safe), "held": str(report.held), "got_through": str(report.got_through)}
+    counts = {"safe": _true_or_false(report.safe), "held": str(report.held), "got_through": str(report.got_through)}
     others = {result.id: result.outcome.value for result in report.results if result.outcome.value != "held"}
-    with recorded_at_home(services, "doctor-attack", {}, facts={**counts, **others}):
+    with record_home_operation(services, "doctor-attack", {}, facts={**counts, **others}):
         pass
 
 
-def _remote(services: Parts, url: str) -> str:
+def _safe_url(services: Services, url: str) -> str:
     """The URL without credentials; empty for a refused URL, which may contain some."""
     try:
-        return clipped(services.remote(url).url)
+        return clip_text(services.parse_remote(url).url)
     except SandboxError:
         return ""
 
@@ -159,11 +167,11 @@ def _host_only(host: str) -> str:
     return host.rpartition("@")[2]
 
 
-def _leftovers(result: Reconciliation) -> dict[str, str]:
+def _describe_leftovers(result: Reconciliation) -> dict[str, str]:
     """The action for each leftover, by number."""
-    done = (f"{left.action.value} {left.kind} {clipped(left.name)}" for left in result.leftovers)
+    done = (f"{left.action.value} {left.kind} {clip_text(left.name)}" for left in result.leftovers)
     return {str(number): text for number, text in enumerate(done, start=1)}
 
 
-def _word(value: bool) -> str:
+def _true_or_false(value: bool) -> str:
     return "true" if value else "false"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import Entry, EntryKind
+from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.stamps import stamp_of
 from sandbox.files.tree import WorktreeFiles, sha256_of
-from sandbox.git.diff import Outline
+from sandbox.git.diff import DiffOutline
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, RawChange, TreeChange, TreeEntry
 from sandbox.git.objects import blob_id
 from sandbox.models import Change, ChangeKind
@@ -33,19 +33,19 @@ class Changes:
     before: Mapping[bytes, TreeEntry] = field(default_factory=dict, compare=False)
     """Leaves of the tree at the changed paths."""
 
-    def outline(self, oid_length: int) -> Outline:
+    def outline(self, oid_length: int) -> DiffOutline:
         """The same changes as the expected difference of two trees."""
-        changes = tuple(_expected(change, self.before.get(change.path), oid_length) for change in self.tree)
+        changes = tuple(_as_raw_change(change, self.before.get(change.path), oid_length) for change in self.tree)
         sizes = {e.oid: e.size for e in self.before.values() if e.size is not None}
         new = {
             c.new_oid: len(t.content)
             for c, t in zip(changes, self.tree, strict=True)
             if c.new_oid and t.content is not None
         }
-        return Outline(changes, {**sizes, **new})
+        return DiffOutline(changes, {**sizes, **new})
 
 
-def _expected(change: TreeChange, before: TreeEntry | None, oid_length: int) -> RawChange:
+def _as_raw_change(change: TreeChange, before: TreeEntry | None, oid_length: int) -> RawChange:
     new_oid = None if change.content is None else blob_id(change.content, oid_length)
     old_mode, old_oid = (before.mode, before.oid) if before else ("000000", None)
     status = "A" if before is None else "D" if new_oid is None else "M"
@@ -68,10 +68,10 @@ class Comparison:
         self._bytes = 0
         self._changes: list[tuple[TreeChange, Change]] = []
         self._rejected: list[bytes] = []
-        self.same: dict[bytes, bytes] = {}
+        self.equal_files: dict[bytes, bytes] = {}
         """Files that are equal to the tree, with their stamp at the time of reading."""
 
-    def look_at(self, entries: Collection[Entry], rules: IgnoreRules) -> set[bytes]:
+    def compare_entries(self, entries: Collection[WalkEntry], rules: IgnoreRules) -> set[bytes]:
         """Compare walked entries with the tree. Returns the paths on disk that can be in a tree."""
         self._rejected += [e.path for e in entries if e.kind is EntryKind.REJECTED and e.path != b".git"]
         nested = {posixpath.dirname(p) for p in self._rejected if is_dotgit(posixpath.basename(p))} - {b""}
@@ -80,20 +80,22 @@ class Comparison:
             tracked = entry.path in self._head
             if entry.kind is EntryKind.REJECTED:
                 continue
-            if not tracked and (inside(entry.path, nested) or rules.ignored(show_path(entry.path), directory=False)):
+            if not tracked and (
+                is_inside(entry.path, nested) or rules.is_ignored(show_path(entry.path), directory=False)
+            ):
                 continue
-            if inside(entry.path, self._gitlinks):
+            if is_inside(entry.path, self._gitlinks):
                 self._rejected.append(entry.path)  # in a submodule: its files belong to another repository
                 continue
             present.add(entry.path)
             self._compare(entry)
         return present
 
-    def take(self, entry: TreeEntry, content: bytes) -> None:
+    def add_file(self, entry: TreeEntry, content: bytes) -> None:
         """Add a file that is present with the content of another tree's blob."""
         self._add(TreeChange(entry.path, entry.mode, content), _kind(self._head.get(entry.path), entry.mode))
 
-    def missing(self, paths: Iterable[bytes]) -> None:
+    def add_deletions(self, paths: Iterable[bytes]) -> None:
         """Add paths of the tree that are not on disk. Submodules are skipped: they are never on disk."""
         for path in paths:
             if self._head[path].mode != GITLINK:
@@ -106,7 +108,7 @@ class Comparison:
         before = {t.path: self._head[t.path] for t, _ in ordered if t.path in self._head}
         return Changes(tuple(t for t, _ in ordered), tuple(c for _, c in ordered), rejected, before)
 
-    def _compare(self, entry: Entry) -> None:
+    def _compare(self, entry: WalkEntry) -> None:
         before = self._head.get(entry.path)
         loaded = self._load(entry)
         if loaded is None:
@@ -114,7 +116,7 @@ class Comparison:
             return
         content, mode, stamp = loaded
         if before and (before.mode, before.oid) == (mode, blob_id(content, self._oid_length)):
-            self.same[entry.path] = stamp
+            self.equal_files[entry.path] = stamp
             return
         self._bytes += len(content)
         if self._bytes > CHANGED_BYTES:
@@ -129,12 +131,12 @@ class Comparison:
         sha256 = None if change.content is None else sha256_of(change.content)
         self._changes.append((change, Change(path=show_path(change.path), kind=kind, sha256=sha256)))
 
-    def _load(self, entry: Entry) -> tuple[bytes, str, bytes] | None:
+    def _load(self, entry: WalkEntry) -> tuple[bytes, str, bytes] | None:
         """Content, git mode and stamp. None for a link that leads out of the tree, or if the file is gone."""
         try:
             if entry.kind is EntryKind.SYMLINK:
-                target, info = self._files.link_with_stat(entry.path)
-                may_be = _stays_inside(entry.path, target) or self._known(entry, target)
+                target, info = self._files.read_link_with_stat(entry.path)
+                may_be = _stays_inside(entry.path, target) or self._is_unchanged_link(entry, target)
                 return (target, SYMLINK, stamp_of(info)) if may_be else None
             content, info = self._files.read_with_stat(RepoPath(show_path(entry.path)), CHANGED_BYTES)
         except SandboxError as error:
@@ -143,12 +145,12 @@ class Comparison:
             raise
         return content, EXECUTABLE if info.st_mode & stat.S_IXUSR else REGULAR, stamp_of(info)
 
-    def _known(self, entry: Entry, target: bytes) -> bool:
+    def _is_unchanged_link(self, entry: WalkEntry, target: bytes) -> bool:
         before = self._head.get(entry.path)
         return before is not None and (before.mode, before.oid) == (SYMLINK, blob_id(target, self._oid_length))
 
 
-def inside(path: bytes, folders: Collection[bytes]) -> bool:
+def is_inside(path: bytes, folders: Collection[bytes]) -> bool:
     """Whether a parent directory is in `folders`. The cost is the depth: the guest controls the number of folders."""
     while folders and (path := posixpath.dirname(path)):
         if path in folders:

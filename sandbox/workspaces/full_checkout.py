@@ -11,94 +11,94 @@ from dataclasses import dataclass
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
 from sandbox.files.names import EntryKind
-from sandbox.files.stamps import Familiar
+from sandbox.files.stamps import KnownFiles
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
-from sandbox.policy.paths import folders_above, show_path
-from sandbox.workspaces.changes import Changes, Comparison, inside
+from sandbox.policy.paths import parent_folders, show_path
+from sandbox.workspaces.changes import Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
-from sandbox.workspaces.layout import Base, Kind, Site
+from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.pristine import file_specs
-from sandbox.workspaces.statcache import Index, index_of, keep
+from sandbox.workspaces.statcache import StatIndex, load_or_build, save_if_worth
 
 
-class Plain:
+class PlainLayout:
     """The layout that works on every host."""
 
-    kind: Kind = "plain"
+    kind: LayoutKind = "plain"
 
-    def lay_out(self, git: Git, tree: str, site: Site) -> None:
+    def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`."""
         check_out(site.root, file_specs(git, list_tree(git, tree)), site.owner)
         try:
             write_mask(site.root, site.mask)
-            _remember(git, tree, site)
+            _save_first_index(git, tree, site)
         except BaseException:
             self.remove(site)
             raise
 
-    def make_ready(self, site: Site) -> None:
+    def ensure_mounted(self, site: WorktreePaths) -> None:
         """See `Layout`."""
 
-    def put_away(self, site: Site) -> None:
+    def unmount(self, site: WorktreePaths) -> None:
         """See `Layout`."""
 
-    def is_ready(self, site: Site) -> bool:
+    def is_mounted(self, site: WorktreePaths) -> bool:
         """See `Layout`."""
         return site.root.is_dir()
 
-    def find_changes(self, git: Git, site: Site, base: Base, head_tree: str) -> Changes:
+    def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
         """See `Layout`. Cost: a stat of every file, and reading the changed ones. Build output is skipped."""
-        horizon = site.memory.horizon() if site.memory else None
-        index = index_of(git, head_tree, site.root, site.memory)
+        horizon = site.stat_cache.trusted_before() if site.stat_cache else None
+        index = load_or_build(git, head_tree, site.root, site.stat_cache)
         gitlinks = base.facts.gitlink_paths()
-        familiar = _familiar(index, gitlinks)
+        familiar = _known_files(index, gitlinks)
         with WorktreeFiles(site.root) as files:
-            entries = list(files.walk(_prune(index.folders, base.rules), familiar=familiar))
-            head = index.entries(leave_out=familiar.whole)
+            entries = list(files.walk(_prune(index.folders, base.rules), known=familiar))
+            head = index.entries(leave_out=familiar.unchanged_folders)
             comparison = Comparison(files, head, gitlinks, len(head_tree))
-            present = comparison.look_at(entries, base.rules)
-        comparison.missing(head.keys() - present - familiar.parts)
+            present = comparison.compare_entries(entries, base.rules)
+        comparison.add_deletions(head.keys() - present - familiar.unchanged_files)
         if horizon:
-            index.learn(comparison.same, horizon)
-            keep(index, site.root, site.memory)
+            index.store_stamps(comparison.equal_files, horizon)
+            save_if_worth(index, site.root, site.stat_cache)
         return comparison.result()
 
-    def pristine(self, site: Site) -> None:
+    def find_pristine(self, site: WorktreePaths) -> None:
         """See `Layout`."""
 
-    def remove(self, site: Site) -> None:
+    def remove(self, site: WorktreePaths) -> None:
         """See `Layout`."""
         if site.root.exists():
             remove_tree(site.root)
-        if site.memory:
-            site.memory.forget()
+        if site.stat_cache:
+            site.stat_cache.forget()
 
 
-def _remember(git: Git, tree: str, site: Site) -> None:
+def _save_first_index(git: Git, tree: str, site: WorktreePaths) -> None:
     """Store the index of a new worktree, while its files are exactly what we wrote."""
-    if site.memory is None:
+    if site.stat_cache is None:
         return
-    horizon = site.memory.horizon()
-    index = Index.of(git, tree)
-    familiar = _familiar(index, ())
+    horizon = site.stat_cache.trusted_before()
+    index = StatIndex.of(git, tree)
+    familiar = _known_files(index, ())
     with WorktreeFiles(site.root) as files:
-        kinds = {entry.path: entry.kind for entry in files.walk(lambda _: False, familiar=familiar)}
+        kinds = {entry.path: entry.kind for entry in files.walk(lambda _: False, known=familiar)}
     readable = {EntryKind.FILE, EntryKind.SYMLINK}
-    index.learn({path: stamp for path, stamp in familiar.changed.items() if kinds[path] in readable}, horizon)
-    keep(index, site.root, site.memory)
+    index.store_stamps({path: stamp for path, stamp in familiar.new_stamps.items() if kinds[path] in readable}, horizon)
+    save_if_worth(index, site.root, site.stat_cache)
 
 
-def _familiar(index: Index, gitlinks: Collection[bytes]) -> Familiar:
+def _known_files(index: StatIndex, gitlinks: Collection[bytes]) -> KnownFiles:
     """The files that the index knows, except those inside submodules: these are always reported."""
     places = set(gitlinks)
-    folders = (folder for folder in index.folders if folder not in places and not inside(folder, places))
-    return Familiar({folder: index.folders[folder].known for folder in folders})
+    folders = (folder for folder in index.folders if folder not in places and not is_inside(folder, places))
+    return KnownFiles({folder: index.folders[folder].known for folder in folders})
 
 
 def _prune(tracked: Collection[bytes], rules: IgnoreRules) -> _Prune:
-    return _Prune(frozenset(tracked) | folders_above(tracked), rules)
+    return _Prune(frozenset(tracked) | parent_folders(tracked), rules)
 
 
 @dataclass(frozen=True)
@@ -109,4 +109,4 @@ class _Prune:
     rules: IgnoreRules
 
     def __call__(self, path: bytes) -> bool:
-        return path not in self.tracked_folders and self.rules.ignored(show_path(path), directory=True)
+        return path not in self.tracked_folders and self.rules.is_ignored(show_path(path), directory=True)

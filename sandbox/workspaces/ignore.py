@@ -20,7 +20,7 @@ BUDGET = 30_000_000
 IGNORE_BYTES = 4 * 1024**2
 """Maximum total size of all `.gitignore` files."""
 
-_COMPILING = 200  # cost of compiling a pattern, in comparisons
+_COMPILE_COST = 200  # cost of compiling a pattern, in comparisons
 
 
 class IgnoreRules:
@@ -30,40 +30,40 @@ class IgnoreRules:
     """
 
     def __init__(self, files: Mapping[str, str], artifacts: Iterable[str] = (), budget: int | None = None) -> None:
-        self._rules = {folder: _rules(text.removeprefix("\ufeff").split("\n")) for folder, text in files.items()}
-        self._artifacts = _rules(artifacts)
+        self._rules = {folder: _parse_rules(text.removeprefix("\ufeff").split("\n")) for folder, text in files.items()}
+        self._artifacts = _parse_rules(artifacts)
         self._folders: dict[str, bool] = {}
         every = (rule for rules in (self._artifacts, *self._rules.values()) for rule in rules)
         self._left = (BUDGET if budget is None else budget) - sum(
-            _COMPILING for rule in every for glob in rule.globs if glob.wild
+            _COMPILE_COST for rule in every for glob in rule.globs if glob.has_wildcard
         )
 
-    def ignored(self, path: str, *, directory: bool) -> bool:
+    def is_ignored(self, path: str, *, directory: bool) -> bool:
         """Whether git would ignore this path, itself or through a parent directory.
 
         Raises: `quota_exceeded` when the budget is spent.
         """
         parts = path.split("/")
-        if any(self._folder("/".join(parts[:depth])) for depth in range(1, len(parts))):
+        if any(self._is_directory_ignored("/".join(parts[:depth])) for depth in range(1, len(parts))):
             return True
-        return self._folder(path) if directory else self._verdict(parts, directory=False)
+        return self._is_directory_ignored(path) if directory else self._is_matched(parts, directory=False)
 
-    def _folder(self, path: str) -> bool:
+    def _is_directory_ignored(self, path: str) -> bool:
         if path not in self._folders:
-            self._folders[path] = self._verdict(path.split("/"), directory=True)
+            self._folders[path] = self._is_matched(path.split("/"), directory=True)
         return self._folders[path]
 
-    def _verdict(self, parts: list[str], *, directory: bool) -> bool:
-        if self._last(self._artifacts, parts, directory):
+    def _is_matched(self, parts: list[str], *, directory: bool) -> bool:
+        if self._last_match(self._artifacts, parts, directory):
             return True
         for depth in range(len(parts) - 1, -1, -1):
             rules = self._rules.get("/".join(parts[:depth]))
-            verdict = self._last(rules, parts[depth:], directory) if rules else None
+            verdict = self._last_match(rules, parts[depth:], directory) if rules else None
             if verdict is not None:
                 return verdict
         return False
 
-    def _last(self, rules: Sequence[Pattern], parts: list[str], directory: bool) -> bool | None:
+    def _last_match(self, rules: Sequence[Pattern], parts: list[str], directory: bool) -> bool | None:
         """The result of the last matching rule of one file; None if no rule matches."""
         for rule in rules:  # stored in reverse order
             if rule.directories_only and not directory:
@@ -76,16 +76,16 @@ class IgnoreRules:
                     hint="Its .gitignore files have too many or too costly rules for this number of untracked files.",
                 )
             if rule.matches(parts):
-                return not rule.negated
+                return not rule.is_negated
         return None
 
 
-def exactly(path: str) -> str:
+def exact_rule(path: str) -> str:
     """The rule that matches one path from the root, and everything below it."""
     return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)
 
 
-def _rules(lines: Iterable[str]) -> tuple[Pattern, ...]:
+def _parse_rules(lines: Iterable[str]) -> tuple[Pattern, ...]:
     """Parse rules, the last line first. Invalid lines are skipped, as in git."""
     found = [rule for line in lines if (rule := parse_pattern(line.removesuffix("\r"))) is not None]
     return tuple(reversed(found))

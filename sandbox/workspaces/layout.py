@@ -14,13 +14,13 @@ from sandbox.git.process import Git
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.ignore import IgnoreRules
-from sandbox.workspaces.statcache import Memory
+from sandbox.workspaces.statcache import StatCacheFiles
 
-Kind = Literal["overlay", "plain"]
+LayoutKind = Literal["overlay", "plain"]
 
 
 @dataclass(frozen=True)
-class Site:
+class WorktreePaths:
     """The directories of one worktree: the root that guests see, the overlay's layers, the pristine checkouts.
 
     `owner`: uid and gid of its files, None for the controller's. `mask`: content of its `.git` file. `memory`: files of
@@ -32,11 +32,11 @@ class Site:
     pristines: Path
     owner: tuple[int, int] | None
     mask: bytes
-    memory: Memory | None = None
+    stat_cache: StatCacheFiles | None = None
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseTree:
     """Facts of the tree that a worktree started from, and the rules for ignored files."""
 
     facts: BaseFacts
@@ -46,28 +46,28 @@ class Base:
 class Layout(Protocol):
     """One kind of layout."""
 
-    kind: Kind
+    kind: LayoutKind
 
-    def lay_out(self, git: Git, tree: str, site: Site) -> None:
+    def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """Create a new worktree with the files of `tree`. On failure all of it is removed.
 
         Raises: `quota_exceeded` for a tree that is too large, before any file is written; `unsafe_repository`.
         """
 
-    def make_ready(self, site: Site) -> None:
+    def ensure_mounted(self, site: WorktreePaths) -> None:
         """Mount the worktree if it is not mounted, e.g. after a reboot. The caller holds a lock of this worktree."""
 
-    def put_away(self, site: Site) -> None:
+    def unmount(self, site: WorktreePaths) -> None:
         """Unmount the worktree. Its content is kept."""
 
-    def is_ready(self, site: Site) -> bool:
+    def is_mounted(self, site: WorktreePaths) -> bool:
         """Whether the files of the worktree are visible in `root`."""
 
-    def find_changes(self, git: Git, site: Site, base: Base, head_tree: str) -> Changes:
+    def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
         """The differences from the tree of the task's head."""
 
-    def pristine(self, site: Site) -> Path | None:
+    def find_pristine(self, site: WorktreePaths) -> Path | None:
         """The immutable checkout of the base tree below the worktree, named by the tree's id; None if there is none."""
 
-    def remove(self, site: Site) -> None:
+    def remove(self, site: WorktreePaths) -> None:
         """Delete the worktree, including hostile leftovers of a guest. Idempotent."""

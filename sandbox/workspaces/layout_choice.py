@@ -6,29 +6,29 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.overlay import why_not_overlay
-from sandbox.workspaces.full_checkout import Plain
-from sandbox.workspaces.layout import Layout, Site
-from sandbox.workspaces.overlay import Overlay
+from sandbox.files.overlay import find_overlay_obstacle
+from sandbox.workspaces.full_checkout import PlainLayout
+from sandbox.workspaces.layout import Layout, WorktreePaths
+from sandbox.workspaces.overlay import OverlayLayout
 
 
-def choose(wanted: Literal["auto", "overlay", "plain"], folder: Path) -> Layout:
+def choose_layout(setting: Literal["auto", "overlay", "plain"], folder: Path) -> Layout:
     """The layout of a new worktree below `folder`. Raises: `policy_violation` if a required overlay is impossible."""
-    if wanted == "plain":
-        return Plain()
-    reason = why_not_overlay(folder)
+    if setting == "plain":
+        return PlainLayout()
+    reason = find_overlay_obstacle(folder)
     if not reason:
-        return Overlay()
-    if wanted == "overlay":
+        return OverlayLayout()
+    if setting == "overlay":
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             "workspaces.worktree is 'overlay', but this host cannot mount overlays",
             details=reason,
             hint="Run the controller as root with its home on ext4 or xfs, or set workspaces.worktree to 'auto'.",
         )
-    return Plain()
+    return PlainLayout()
 
 
-def layout_of(site: Site) -> Layout:
+def layout_of(site: WorktreePaths) -> Layout:
     """The layout of an existing worktree, independent of the current setting."""
-    return Overlay() if site.layers.is_dir() else Plain()
+    return OverlayLayout() if site.layers.is_dir() else PlainLayout()

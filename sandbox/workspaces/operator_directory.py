@@ -21,21 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import SandboxError
-from sandbox.files.names import Entry, EntryKind, Limits
+from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.entries import EXECUTABLE, GITLINK, SYMLINK, TreeEntry
 from sandbox.git.index import IndexEntry, parse_index
 from sandbox.git.objects import blob_id
-from sandbox.models import ChangeKind, Uncommitted, UncommittedChange
-from sandbox.policy.paths import RepoPath, folders_above, show_path
-from sandbox.workspaces.changes import inside
+from sandbox.models import ChangeKind, UncommittedChange, UncommittedChanges
+from sandbox.policy.paths import RepoPath, parent_folders, show_path
+from sandbox.workspaces.changes import is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 
 BUDGET_S = 2.0
-NAMED = 10
+MAX_NAMED = 10
 """Maximum number of paths in a result; all are counted."""
 
-_LIMITS = Limits(entries=200_000)
+_LIMITS = WalkLimits(entries=200_000)
 _IGNORE_BYTES = 256 * 1024
 _MATCHES = 2_000_000  # comparisons of a name with an ignore rule: about a second
 _INDEX_BYTES = 48 * 1024**2
@@ -46,7 +46,7 @@ _NO_MODES = re.compile(rb"^[ \t]*filemode[ \t]*=[ \t]*(false|no|off|0)[ \t\r]*$"
 
 def find_uncommitted(
     root: Path, leaves: Sequence[TreeEntry], ignore: Mapping[str, str] | None, budget_s: float = BUDGET_S
-) -> Uncommitted:
+) -> UncommittedChanges:
     """Compare the directory with the leaves (with sizes) of its checked-out commit, in at most about `budget_s`.
 
     `ignore`: text of the commit's `.gitignore` files by directory. Never raises: if a part cannot be read, the result
@@ -55,21 +55,21 @@ def find_uncommitted(
     deadline = time.monotonic() + budget_s
     try:
         with WorktreeFiles(root.resolve()) as files:
-            search = _Search(files, leaves, _rules(files, ignore), deadline)
+            search = _DirectoryComparison(files, leaves, _load_rules(files, ignore), deadline)
             return search.run()
     except (SandboxError, OSError):
-        return Uncommitted(count=0, changes=(), complete=False)
+        return UncommittedChanges(count=0, changes=(), complete=False)
 
 
-def _rules(files: WorktreeFiles, ignore: Mapping[str, str] | None) -> IgnoreRules | None:
+def _load_rules(files: WorktreeFiles, ignore: Mapping[str, str] | None) -> IgnoreRules | None:
     """The commit's rules, and with lower precedence those of `info/exclude` (gitignore(5)). None: too large."""
-    own = _plain(files, ".git/info/exclude", _SMALL).decode("utf-8", errors="replace")
+    own = _read_small(files, ".git/info/exclude", _SMALL).decode("utf-8", errors="replace")
     if ignore is None or len(own) + sum(map(len, ignore.values())) > _IGNORE_BYTES:
         return None
     return IgnoreRules({**ignore, "": f"{own}\n{ignore.get('', '')}"}, budget=_MATCHES)
 
 
-def _plain(files: WorktreeFiles, path: str, cap: int) -> bytes:
+def _read_small(files: WorktreeFiles, path: str, cap: int) -> bytes:
     """The content of a regular file; empty if there is none."""
     try:
         return files.read(RepoPath(path), cap)
@@ -78,96 +78,96 @@ def _plain(files: WorktreeFiles, path: str, cap: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class _LastSeen:
+class _GitIndex:
     """The entries of git's index. `written_ns`: a file changed at or after this time may have an unchanged stamp."""
 
     entries: Mapping[bytes, IndexEntry]
     written_ns: int
 
     @classmethod
-    def of(cls, files: WorktreeFiles, oid_length: int) -> _LastSeen:
+    def of(cls, files: WorktreeFiles, oid_length: int) -> _GitIndex:
         try:
             content, info = files.read_with_stat(RepoPath(".git/index"), _INDEX_BYTES)
         except SandboxError:
             return cls({}, 0)
         return cls(parse_index(content, oid_length), info.st_mtime_ns)
 
-    def is_as_in(self, leaf: TreeEntry, entry: Entry) -> bool:
+    def proves_equal(self, leaf: TreeEntry, entry: WalkEntry) -> bool:
         """Whether the index proves that this file has the content of this leaf."""
         seen = self.entries.get(entry.path)
         if seen is None or seen.oid != leaf.oid or entry.times_ns[0] >= self.written_ns:
             return False
         return (seen.mtime_ns, seen.ctime_ns) == entry.times_ns and seen.size == entry.size % 2**32
 
-    def skipped(self, path: bytes) -> bool:
+    def is_skipped(self, path: bytes) -> bool:
         seen = self.entries.get(path)
         return seen is not None and seen.skipped
 
 
-class _OutOfTime(Exception):
+class _OutOfTimeError(Exception):
     pass
 
 
-class _Search:
+class _DirectoryComparison:
     def __init__(
         self, files: WorktreeFiles, leaves: Sequence[TreeEntry], rules: IgnoreRules | None, deadline: float
     ) -> None:
         self._files, self._rules, self._deadline = files, rules, deadline
         self._leaves = {leaf.path: leaf for leaf in leaves if leaf.mode != GITLINK}
         self._gitlinks = {leaf.path for leaf in leaves if leaf.mode == GITLINK}
-        self._folders = folders_above(leaf.path for leaf in leaves)
+        self._folders = parent_folders(leaf.path for leaf in leaves)
         self._oid_length = len(leaves[0].oid) if leaves else 40
-        self._with_modes = _NO_MODES.search(_plain(files, ".git/config", _SMALL)) is None
+        self._with_modes = _NO_MODES.search(_read_small(files, ".git/config", _SMALL)) is None
         self._found: dict[bytes, ChangeKind] = {}
         self._unreadable: set[bytes] = set()
         self._complete = True
 
-    def run(self) -> Uncommitted:
-        seen = _LastSeen.of(self._files, self._oid_length)
+    def run(self) -> UncommittedChanges:
+        seen = _GitIndex.of(self._files, self._oid_length)
         try:
             there = self._walk(seen)
             self._note_missing(there, seen)
-        except (_OutOfTime, SandboxError):
+        except (_OutOfTimeError, SandboxError):
             self._complete = False
         ordered = sorted(self._found.items(), key=lambda item: (item[1] is ChangeKind.ADDED, item[0]))
-        named = tuple(UncommittedChange(path=show_path(path), kind=kind) for path, kind in ordered[:NAMED])
-        return Uncommitted(count=len(ordered), changes=named, complete=self._complete)
+        named = tuple(UncommittedChange(path=show_path(path), kind=kind) for path, kind in ordered[:MAX_NAMED])
+        return UncommittedChanges(count=len(ordered), changes=named, complete=self._complete)
 
-    def _walk(self, seen: _LastSeen) -> set[bytes]:
+    def _walk(self, seen: _GitIndex) -> set[bytes]:
         """Compare all entries on disk. Returns the paths of leaves among them."""
         there: set[bytes] = set()
-        unsure: list[tuple[Entry, TreeEntry]] = []
-        for entry in self._files.walk(self._pruned, _LIMITS):
+        unsure: list[tuple[WalkEntry, TreeEntry]] = []
+        for entry in self._files.walk(self._is_pruned, _LIMITS):
             self._require_time()
             leaf = self._leaves.get(entry.path)
             if leaf is None:
                 self._note_untracked(entry)
                 continue
             there.add(entry.path)
-            if not seen.is_as_in(leaf, entry) or self._mode_differs(entry, leaf):
+            if not seen.proves_equal(leaf, entry) or self._mode_differs(entry, leaf):
                 unsure.append((entry, leaf))
         self._read(unsure)
         return there
 
-    def _pruned(self, folder: bytes) -> bool:
+    def _is_pruned(self, folder: bytes) -> bool:
         """Whether the walk skips a directory: submodules, ignored ones, and those already reported as a whole."""
         if folder in self._gitlinks:
             return True
         if folder in self._folders:
             return False
-        return self._top(folder + b"/") in self._found or self._ignored(folder, directory=True)
+        return self._untracked_root(folder + b"/") in self._found or self._is_ignored(folder, directory=True)
 
-    def _ignored(self, path: bytes, *, directory: bool = False) -> bool:
+    def _is_ignored(self, path: bytes, *, directory: bool = False) -> bool:
         """Whether a path is ignored. If there are too many rules, all untracked files count as ignored."""
         if self._rules is not None:
             try:
-                return self._rules.ignored(show_path(path), directory=directory)
+                return self._rules.is_ignored(show_path(path), directory=directory)
             except SandboxError:
                 self._rules = None
         self._complete = False
         return True
 
-    def _note_untracked(self, entry: Entry) -> None:
+    def _note_untracked(self, entry: WalkEntry) -> None:
         """Record as `git status` does: no special files, and a directory without tracked files as one entry."""
         path = entry.path
         if entry.kind is EntryKind.REJECTED:
@@ -176,11 +176,11 @@ class _Search:
                 self._complete = False
             if path == b".git" or posixpath.basename(path) != b".git":
                 return
-        if inside(path, self._gitlinks) or self._ignored(path):
+        if is_inside(path, self._gitlinks) or self._is_ignored(path):
             return
-        self._found[self._top(path)] = ChangeKind.ADDED
+        self._found[self._untracked_root(path)] = ChangeKind.ADDED
 
-    def _top(self, path: bytes) -> bytes:
+    def _untracked_root(self, path: bytes) -> bytes:
         """The highest parent directory without leaves, with a slash at the end; else the path itself."""
         names = path.split(b"/")
         for depth in range(1, len(names)):
@@ -189,14 +189,14 @@ class _Search:
                 return folder + b"/"
         return path
 
-    def _read(self, unsure: Iterable[tuple[Entry, TreeEntry]]) -> None:
+    def _read(self, unsure: Iterable[tuple[WalkEntry, TreeEntry]]) -> None:
         """Compare contents, those that changed last first: the time may not be enough for all."""
         for entry, leaf in sorted(unsure, key=lambda pair: pair[0].times_ns[1], reverse=True):
             self._require_time()
             if kind := self._kind_of_change(entry, leaf):
                 self._found[entry.path] = kind
 
-    def _kind_of_change(self, entry: Entry, leaf: TreeEntry) -> ChangeKind | None:
+    def _kind_of_change(self, entry: WalkEntry, leaf: TreeEntry) -> ChangeKind | None:
         wanted = EntryKind.SYMLINK if leaf.mode == SYMLINK else EntryKind.FILE
         if entry.kind is not wanted:
             return ChangeKind.TYPE_CHANGED
@@ -204,15 +204,15 @@ class _Search:
             return ChangeKind.MODIFIED
         return None
 
-    def _mode_differs(self, entry: Entry, leaf: TreeEntry) -> bool:
+    def _mode_differs(self, entry: WalkEntry, leaf: TreeEntry) -> bool:
         is_file = entry.kind is EntryKind.FILE and leaf.mode != SYMLINK
         return is_file and self._with_modes and entry.executable != (leaf.mode == EXECUTABLE)
 
-    def _same_content(self, entry: Entry, leaf: TreeEntry) -> bool:
+    def _same_content(self, entry: WalkEntry, leaf: TreeEntry) -> bool:
         """Whether the contents are equal. CRLF and LF are equal: git converts them if it is configured to."""
         try:
             if entry.kind is EntryKind.SYMLINK:
-                return blob_id(self._files.link_target(entry.path), self._oid_length) == leaf.oid
+                return blob_id(self._files.read_link(entry.path), self._oid_length) == leaf.oid
             if entry.size < (leaf.size or 0) or entry.size > 2 * (leaf.size or 0):
                 return False
             if entry.size > _READ_BYTES:
@@ -225,11 +225,11 @@ class _Search:
             return True
         return b"\r\n" in content and blob_id(content.replace(b"\r\n", b"\n"), self._oid_length) == leaf.oid
 
-    def _note_missing(self, there: set[bytes], seen: _LastSeen) -> None:
+    def _note_missing(self, there: set[bytes], seen: _GitIndex) -> None:
         for path in self._leaves.keys() - there:
-            if not seen.skipped(path) and not inside(path, self._unreadable):
+            if not seen.is_skipped(path) and not is_inside(path, self._unreadable):
                 self._found[path] = ChangeKind.DELETED
 
     def _require_time(self) -> None:
         if time.monotonic() > self._deadline:
-            raise _OutOfTime
+            raise _OutOfTimeError

@@ -14,40 +14,40 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.git_mask import write_mask
-from sandbox.files.overlay import Layers, Upper, is_mounted, mount_overlay, read_upper, unmount
+from sandbox.files.overlay import OverlayLayers, UpperContents, is_mounted, mount_overlay, read_upper, unmount_overlay
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import GITLINK, RawChange, TreeEntry
 from sandbox.git.objects import is_object_id, read_blobs
 from sandbox.git.process import Git
-from sandbox.git.tree_lookup import look_up
-from sandbox.policy.paths import folders_above, show_path
+from sandbox.git.tree_lookup import find_leaves
+from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
-from sandbox.workspaces.changes import Changes, Comparison, inside
+from sandbox.workspaces.changes import Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
-from sandbox.workspaces.layout import Base, Kind, Site
+from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.pristine import ensure_pristine
 
 _BASE = "base"
 
 
-class Overlay:
+class OverlayLayout:
     """The layout for a controller that has the right to mount."""
 
-    kind: Kind = "overlay"
+    kind: LayoutKind = "overlay"
 
-    def lay_out(self, git: Git, tree: str, site: Site) -> None:
+    def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`. The caller holds the lock of the repository's pristine checkouts."""
         ensure_pristine(git, tree, site.pristines / tree, site.owner)
         try:
             _make_layers(site, tree)
-            self.make_ready(site)
+            self.ensure_mounted(site)
             write_mask(site.root, site.mask)
         except BaseException:
             self.remove(site)
             raise
 
-    def make_ready(self, site: Site) -> None:
+    def ensure_mounted(self, site: WorktreePaths) -> None:
         """See `Layout`."""
         if is_mounted(site.root):
             return
@@ -70,36 +70,36 @@ class Overlay:
                 hint="Run the controller as root, or set workspaces.worktree = 'plain' for new tasks.",
             ) from error
 
-    def put_away(self, site: Site) -> None:
+    def unmount(self, site: WorktreePaths) -> None:
         """See `Layout`."""
-        unmount(site.root)
+        unmount_overlay(site.root)
 
-    def is_ready(self, site: Site) -> bool:
+    def is_mounted(self, site: WorktreePaths) -> bool:
         """See `Layout`."""
         return is_mounted(site.root)
 
-    def find_changes(self, git: Git, site: Site, base: Base, head_tree: str) -> Changes:
+    def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
         """See `Layout`."""
         layers = _layers(site)
         below = layers.lower.name
         view = _View.of(git, layers.upper, (below, head_tree), base.rules)
         with WorktreeFiles(layers.upper) as files:
             comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree))
-            present = comparison.look_at(view.upper.entries, base.rules)
+            present = comparison.compare_entries(view.upper.entries, base.rules)
         through = [e for path, e in view.moved_from.items() if not view.is_hidden(path)]
         for entry, content in zip(through, read_blobs(git, [e.oid for e in through]), strict=True):
-            comparison.take(entry, content)
-        comparison.missing(path for path in view.head.keys() - present if not view.shows_below(path))
+            comparison.add_file(entry, content)
+        comparison.add_deletions(path for path in view.head.keys() - present if not view.shows_below(path))
         return comparison.result()
 
-    def pristine(self, site: Site) -> Path | None:
+    def find_pristine(self, site: WorktreePaths) -> Path | None:
         """See `Layout`."""
         lower = _layers(site).lower
         return lower if lower.is_dir() else None
 
-    def remove(self, site: Site) -> None:
+    def remove(self, site: WorktreePaths) -> None:
         """See `Layout`."""
-        unmount(site.root)
+        unmount_overlay(site.root)
         for folder in (site.root, site.layers):
             if folder.exists():
                 remove_tree(folder)
@@ -113,18 +113,18 @@ class _View:
     and wherever the two trees differ. `moved_from`: leaves of the tree below where they differ.
     """
 
-    upper: Upper
+    upper: UpperContents
     known: Mapping[bytes, TreeEntry]
     head: Mapping[bytes, TreeEntry]
     moved_from: Mapping[bytes, TreeEntry]
 
     @classmethod
     def of(cls, git: Git, folder: Path, trees: tuple[str, str], rules: IgnoreRules) -> _View:
-        upper = read_upper(folder, lambda path: rules.ignored(show_path(path), directory=True))
+        upper = read_upper(folder, lambda path: rules.is_ignored(show_path(path), directory=True))
         below, other = trees
-        moved = _moved(git, below, other)
-        known = look_up(git, below, {*(e.path for e in upper.entries), *upper.hidden, *upper.skipped})
-        _enter_tracked(folder, upper, rules, {*known, *(c.path for c in moved)})
+        moved = _cached_difference(git, below, other)
+        known = find_leaves(git, below, {*(e.path for e in upper.entries), *upper.hidden, *upper.skipped})
+        _read_tracked_directories(folder, upper, rules, {*known, *(c.path for c in moved)})
         head = dict(known)
         for change in moved:
             head.pop(change.path, None)
@@ -137,30 +137,32 @@ class _View:
 
     def is_hidden(self, path: bytes) -> bool:
         """Whether the upper directory replaces or deletes this path of the tree below."""
-        return path in self.upper.hidden or inside(path, self.upper.hidden)
+        return path in self.upper.hidden or is_inside(path, self.upper.hidden)
 
     def shows_below(self, path: bytes) -> bool:
         """Whether the leaf of the tree below is visible at this path."""
         return not self.is_hidden(path) and (path in self.known or path in self.moved_from)
 
 
-def _moved(git: Git, below: str, other: str) -> Sequence[RawChange]:
+def _cached_difference(git: Git, below: str, other: str) -> Sequence[RawChange]:
     """The difference of two trees. It is cached if this controller made the commit."""
     if below == other:
         return ()
-    known = git.known.moves.get((below, other))
+    known = git.cache.differences.get((below, other))
     if known is None:
         known = tuple(diff_trees(git, below, other))
-        git.known.keep_moves(below, other, known)
+        git.cache.store_difference(below, other, known)
     return known
 
 
-def _enter_tracked(folder: Path, upper: Upper, rules: IgnoreRules, tracked: Collection[bytes]) -> None:
+def _read_tracked_directories(
+    folder: Path, upper: UpperContents, rules: IgnoreRules, tracked: Collection[bytes]
+) -> None:
     """Read ignored directories that have tracked files."""
-    folders = folders_above(tracked)
+    folders = parent_folders(tracked)
 
     def skip(path: bytes) -> bool:
-        return path not in folders and rules.ignored(show_path(path), directory=True)
+        return path not in folders and rules.is_ignored(show_path(path), directory=True)
 
     for start in [path for path in upper.skipped if path in folders]:
         more = read_upper(folder, skip, start=start)
@@ -168,7 +170,7 @@ def _enter_tracked(folder: Path, upper: Upper, rules: IgnoreRules, tracked: Coll
         upper.hidden |= more.hidden
 
 
-def _make_layers(site: Site, below: str) -> None:
+def _make_layers(site: WorktreePaths, below: str) -> None:
     site.layers.mkdir(parents=True, mode=0o700)
     (site.layers / "work").mkdir(mode=0o700)
     upper = site.layers / "upper"
@@ -180,8 +182,8 @@ def _make_layers(site: Site, below: str) -> None:
     site.root.mkdir(mode=0o755)
 
 
-def _layers(site: Site) -> Layers:
-    return Layers(
+def _layers(site: WorktreePaths) -> OverlayLayers:
+    return OverlayLayers(
         lower=site.pristines / base_of(site.layers),
         upper=site.layers / "upper",
         work=site.layers / "work",

@@ -43,7 +43,7 @@ def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, own
     return path
 
 
-def collect(folder: Path, in_use: Collection[str], unused_s: float) -> list[str]:
+def remove_unused(folder: Path, in_use: Collection[str], unused_s: float) -> list[str]:
     """Remove checkouts in `folder` that are not in use and were not requested for `unused_s`. Returns their names.
 
     The caller holds the lock under which `in_use` was read.

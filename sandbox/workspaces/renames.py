@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sandbox.git.entries import SYMLINK, TreeChange
 from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
-from sandbox.git.tree_lookup import ARGUMENT_BYTES, files_at
+from sandbox.git.tree_lookup import ARGUMENT_BYTES, find_files
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import show_path
 from sandbox.workspaces.changes import Changes
@@ -20,13 +20,13 @@ _Content = tuple[bool, str]
 """Whether it is a symlink, and the object id."""
 
 
-def with_exact_renames(git: Git, head: str, changes: Changes) -> tuple[Change, ...]:
+def merge_exact_renames(git: Git, head: str, changes: Changes) -> tuple[Change, ...]:
     """The shown changes, with pairs of a deleted and an added file of equal content merged into renames."""
     gone = [c.path for c in changes.tree if c.content is None]
     new = [c for c in changes.tree if c.content]  # an empty file has no origin
     if not gone or not new or sum(len(path) + 1 for path in gone) > ARGUMENT_BYTES:  # mass deletions: not paired
         return changes.shown
-    origins = {path: (e.mode == SYMLINK, e.oid) for path, e in files_at(git, head, gone).items()}
+    origins = {path: (e.mode == SYMLINK, e.oid) for path, e in find_files(git, head, gone).items()}
     return pair_up(changes.shown, new, origins, len(head))
 
 
@@ -44,10 +44,10 @@ def pair_up(
             found = origins.get((change.mode == SYMLINK, blob_id(change.content, oid_length)))
             if found:
                 renamed[path] = found.pop()
-    return tuple(_joined(c, renamed) for c in shown if c.path not in set(renamed.values()))
+    return tuple(_as_rename(c, renamed) for c in shown if c.path not in set(renamed.values()))
 
 
-def _joined(change: Change, renamed: dict[str, str]) -> Change:
+def _as_rename(change: Change, renamed: dict[str, str]) -> Change:
     if change.path not in renamed:
         return change
     return change.model_copy(update={"kind": ChangeKind.RENAMED, "old_path": renamed[change.path]})

@@ -18,7 +18,7 @@ from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, RawChange
 from sandbox.git.objects import blob_id, read_blobs
 from sandbox.git.process import Git
-from sandbox.git.tree_lookup import files_at
+from sandbox.git.tree_lookup import find_files
 from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
 
 FILE_BYTES = 512 * 1024**2
@@ -26,7 +26,7 @@ Owner = tuple[int, int] | None
 
 
 @dataclass(frozen=True)
-class _State:
+class _PathState:
     """One path: its git mode and object id, both empty for no file. `link`: the target of a symlink."""
 
     mode: str = ""
@@ -35,10 +35,10 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _RestoreStep:
     path: RepoPath
-    before: _State
-    after: _State
+    before: _PathState
+    after: _PathState
 
 
 def restore_tree(
@@ -52,44 +52,44 @@ def restore_tree(
     """
     links = {path for path in left_out if _is_link(files, RepoPath(path))}
     steps = plan_steps(diff_trees(git, before, after))
-    steps += _under_links(git, after, links - {step.path for step in steps})
-    done: list[_Step] = []
+    steps += _steps_under_links(git, after, links - {step.path for step in steps})
+    done: list[_RestoreStep] = []
     try:
         contents = read_blobs(git, [s.after.oid for s in steps if s.after.oid])
         for step in steps:
             done += _clear_links(files, step)
-            found = _require_known(files, step, links)
-            done.append(_Step(step.path, found, step.after))
-            _put(files, step.path, step.after, next(contents) if step.after.oid else None, owner)
+            found = _require_expected(files, step, links)
+            done.append(_RestoreStep(step.path, found, step.after))
+            _write_state(files, step.path, step.after, next(contents) if step.after.oid else None, owner)
     except BaseException:
-        _take_back(git, files, done, owner)
+        _revert(git, files, done, owner)
         raise
     return len(steps)
 
 
-def plan_steps(changes: Sequence[RawChange]) -> list[_Step]:
+def plan_steps(changes: Sequence[RawChange]) -> list[_RestoreStep]:
     """Plan the steps, removals first: a directory may replace a file, or the reverse. Submodules have no files on disk,
     but a file may be added or removed in their place. Pure.
 
     Raises: `unsafe_path` for a name that may not exist on disk.
     """
     sides = [(c.path, _side(c.old_mode, c.old_oid), _side(c.new_mode, c.new_oid)) for c in changes]
-    steps = [_Step(_checked(path), before, after) for path, before, after in sides if before != after]
+    steps = [_RestoreStep(_require_safe_path(path), before, after) for path, before, after in sides if before != after]
     return sorted(steps, key=lambda step: bool(step.after.oid))
 
 
-def _side(mode: str, oid: str | None) -> _State:
-    return _State() if oid is None or mode == GITLINK else _State(mode, oid)
+def _side(mode: str, oid: str | None) -> _PathState:
+    return _PathState() if oid is None or mode == GITLINK else _PathState(mode, oid)
 
 
-def _checked(raw: bytes) -> RepoPath:
+def _require_safe_path(raw: bytes) -> RepoPath:
     """Check a path of a tree. Wider than the grammar for callers: a tree may have names with a backslash, for one."""
     if any(name in {b"", b".", b".."} or is_dotgit(name) for name in raw.split(b"/")):
         raise SandboxError(ErrorCode.UNSAFE_PATH, "The tree has a name that is not allowed on disk", details=ascii(raw))
     return RepoPath(show_path(raw))
 
 
-def _clear_links(files: WorktreeFiles, step: _Step) -> Iterator[_Step]:
+def _clear_links(files: WorktreeFiles, step: _RestoreStep) -> Iterator[_RestoreStep]:
     """Remove symlinks where a new path needs directories. They were left out of `before`, or they would be in it."""
     if step.before.oid or not step.after.oid:
         return
@@ -98,9 +98,9 @@ def _clear_links(files: WorktreeFiles, step: _Step) -> Iterator[_Step]:
         folder = RepoPath("/".join(parents[:depth]))
         kind = files.kind(folder)
         if kind is EntryKind.SYMLINK:
-            found = _current(files, folder, step)
+            found = _read_current(files, folder, step)
             files.remove(folder, link=True)
-            yield _Step(folder, found, _State())
+            yield _RestoreStep(folder, found, _PathState())
         elif kind is None:
             return
 
@@ -112,14 +112,16 @@ def _is_link(files: WorktreeFiles, path: RepoPath) -> bool:
         return False
 
 
-def _under_links(git: Git, after: str, links: Iterable[str]) -> list[_Step]:
+def _steps_under_links(git: Git, after: str, links: Iterable[str]) -> list[_RestoreStep]:
     """Steps for files that were replaced by a symlink that cannot be in a tree: the trees do not show this change."""
-    leaves = files_at(git, after, map(path_bytes, links))
-    return [_Step(RepoPath(show_path(path)), _State(), _State(e.mode, e.oid)) for path, e in leaves.items()]
+    leaves = find_files(git, after, map(path_bytes, links))
+    return [
+        _RestoreStep(RepoPath(show_path(path)), _PathState(), _PathState(e.mode, e.oid)) for path, e in leaves.items()
+    ]
 
 
-def _require_known(files: WorktreeFiles, step: _Step, links: Set[str]) -> _State:
-    found = _current(files, step.path, step)
+def _require_expected(files: WorktreeFiles, step: _RestoreStep, links: Set[str]) -> _PathState:
+    found = _read_current(files, step.path, step)
     same = (found.mode, found.oid) == (step.before.mode, step.before.oid)
     already = (found.mode, found.oid) == (step.after.mode, step.after.oid)
     left_out = found.link is not None and (not step.before.oid or step.path in links)
@@ -133,17 +135,17 @@ def _require_known(files: WorktreeFiles, step: _Step, links: Set[str]) -> _State
     return found
 
 
-def _current(files: WorktreeFiles, path: RepoPath, step: _Step) -> _State:
+def _read_current(files: WorktreeFiles, path: RepoPath, step: _RestoreStep) -> _PathState:
     kind = files.kind(path)
     length = len(step.before.oid or step.after.oid)
     if kind is None:
-        return _State()
+        return _PathState()
     if kind is EntryKind.SYMLINK:
-        target = files.link_target(path_bytes(path))
-        return _State(SYMLINK, blob_id(target, length), target)
+        target = files.read_link(path_bytes(path))
+        return _PathState(SYMLINK, blob_id(target, length), target)
     if kind is EntryKind.FILE:
         content, executable = files.read_with_mode(path, FILE_BYTES)
-        return _State(EXECUTABLE if executable else REGULAR, blob_id(content, length))
+        return _PathState(EXECUTABLE if executable else REGULAR, blob_id(content, length))
     raise SandboxError(
         ErrorCode.UNSAFE_PATH,
         f"{path} cannot be replaced: it is a directory or a special file",
@@ -151,31 +153,31 @@ def _current(files: WorktreeFiles, path: RepoPath, step: _Step) -> _State:
     )
 
 
-def _put(files: WorktreeFiles, path: RepoPath, state: _State, content: bytes | None, owner: Owner) -> None:
+def _write_state(files: WorktreeFiles, path: RepoPath, state: _PathState, content: bytes | None, owner: Owner) -> None:
     if content is None:
         if files.kind(path) is not None:
             files.remove(path, link=True)
     elif state.mode == SYMLINK:
         files.write_link(path, content, owner=owner)
     else:
-        files.write(path, content, executable=state.mode == EXECUTABLE, owner=owner, over_link=True)
+        files.write(path, content, executable=state.mode == EXECUTABLE, owner=owner, replace_link=True)
 
 
-def _take_back(git: Git, files: WorktreeFiles, done: Sequence[_Step], owner: Owner) -> None:
+def _revert(git: Git, files: WorktreeFiles, done: Sequence[_RestoreStep], owner: Owner) -> None:
     """Revert steps. Paths that fail (e.g. a full disk) are skipped: a snapshot still has their content."""
-    contents = _as_far_as_read(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
+    contents = _read_until_error(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
     for step in reversed(done):
         content = next(contents, None) if _is_stored(step) else step.before.link
         if content is not None or not step.before.oid:
             with suppress(SandboxError):
-                _put(files, step.path, step.before, content, owner)
+                _write_state(files, step.path, step.before, content, owner)
 
 
-def _is_stored(step: _Step) -> bool:
+def _is_stored(step: _RestoreStep) -> bool:
     """Whether the old content is in git."""
     return bool(step.before.oid) and step.before.link is None
 
 
-def _as_far_as_read(git: Git, oids: Sequence[str]) -> Iterator[bytes]:
+def _read_until_error(git: Git, oids: Sequence[str]) -> Iterator[bytes]:
     with suppress(SandboxError, OSError):
         yield from read_blobs(git, oids)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import SandboxError
-from sandbox.files.stamps import NO_STAMP, Horizon, Known, coarse_now_ns, join_names, keeps_times
+from sandbox.files.stamps import NO_STAMP, KnownDirectory, TrustedBefore, coarse_now_ns, join_names, keeps_times
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree
@@ -36,34 +36,34 @@ _MAGIC = b"sandbox-stat-1\n"
 _HEAD = struct.Struct("<36sIII")  # boot, checksum of the rest, length of an object id, number of directories
 _FOLDER = struct.Struct("<III")  # bytes of the path, bytes of the names, number of names
 _MODES = (REGULAR, EXECUTABLE, SYMLINK, GITLINK)
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SHARE = 50  # the file is rewritten when a fiftieth of it is new
 _READ_BYTES = 100_000  # bytes read in the time of one name
 
 
 @dataclass(frozen=True)
-class Memory:
+class StatCacheFiles:
     """The files of a worktree's stat cache: the index, and the time mark of running guests."""
 
     index: Path
-    guests: Path
+    guest_mark: Path
 
     def forget(self) -> None:
         """Remove both."""
         self.index.unlink(missing_ok=True)
-        self.guests.unlink(missing_ok=True)
+        self.guest_mark.unlink(missing_ok=True)
 
-    def horizon(self) -> Horizon:
+    def trusted_before(self) -> TrustedBefore:
         """The horizon for files read from now on. The clock is read first, so a guest that starts later is newer."""
         now_ns = coarse_now_ns()
-        return Horizon.of(now_ns, guest_since_ns(self.guests))
+        return TrustedBefore.of(now_ns, guest_since_ns(self.guest_mark))
 
 
 @dataclass(frozen=True)
-class Folder:
+class FolderLeaves:
     """The leaves of one directory. `oids`: for each name, in order, the number of its mode and its object id."""
 
-    known: Known
+    known: KnownDirectory
     oids: bytes
 
 
@@ -71,16 +71,16 @@ Leaf = tuple[bytes, bytes]
 """The mode's number and object id; the stamp."""
 
 
-class Index:
+class StatIndex:
     """The leaves of `tree` by directory, some with a stamp. `news`: the amount of changes since it was saved."""
 
-    def __init__(self, tree: str, folders: dict[bytes, Folder], news: int) -> None:
+    def __init__(self, tree: str, folders: dict[bytes, FolderLeaves], news: int) -> None:
         self.tree = tree
         self.folders = folders
-        self.news = news
+        self.unsaved_changes = news
 
     @classmethod
-    def of(cls, git: Git, tree: str) -> Index:
+    def of(cls, git: Git, tree: str) -> StatIndex:
         """Build the index of a tree from git's listing, without stamps."""
         found: dict[bytes, dict[str, Leaf]] = defaultdict(dict)
         entries = list_tree(git, tree, sizes=False)
@@ -102,7 +102,7 @@ class Index:
             for path, leaf in self._leaves(folder)
         }
 
-    def move(self, git: Git, tree: str) -> None:
+    def update_to(self, git: Git, tree: str) -> None:
         """Update the index to another tree, at the cost of the difference. Leaves that differ lose their stamp."""
         moved: dict[bytes, Leaf | None] = {}
         for change in diff_trees(git, self.tree, tree):
@@ -111,15 +111,15 @@ class Index:
         self._put(moved)
         self.tree = tree
 
-    def learn(self, stamps: Mapping[bytes, bytes], horizon: Horizon) -> None:
+    def store_stamps(self, stamps: Mapping[bytes, bytes], horizon: TrustedBefore) -> None:
         """Store the stamps of files that were compared with their leaves. Stamps that prove no equality are skipped."""
-        proven = {path: stamp for path, stamp in stamps.items() if horizon.has_passed(stamp)}
+        proven = {path: stamp for path, stamp in stamps.items() if horizon.is_evidence(stamp)}
         self._put({path: (b"", stamp) for path, stamp in proven.items()})
-        self.news += sum(_size(stamp) // _READ_BYTES for stamp in proven.values())
+        self.unsaved_changes += sum(_size(stamp) // _READ_BYTES for stamp in proven.values())
 
-    def is_worth_keeping(self) -> bool:
+    def is_worth_saving(self) -> bool:
         """Whether saving it costs less than it saves next time."""
-        return self.news > self.count() // _SHARE
+        return self.unsaved_changes > self.count() // _SHARE
 
     @property
     def _width(self) -> int:
@@ -138,12 +138,12 @@ class Index:
             folder, name = posixpath.split(path)
             by_folder[folder][os.fsdecode(name)] = leaf
         for folder, leaves in by_folder.items():
-            merged = _merged(self._by_name(folder), leaves)
+            merged = _merge_leaves(self._by_name(folder), leaves)
             if merged:
                 self.folders[folder] = _folder(merged)
             else:
                 self.folders.pop(folder, None)
-        self.news += len(changes)
+        self.unsaved_changes += len(changes)
 
     def _by_name(self, folder: bytes) -> dict[str, Leaf]:
         if folder not in self.folders:
@@ -153,7 +153,7 @@ class Index:
         return {name: (leaf, stamp) for (name, stamp), leaf in zip(stamps.items(), leaves, strict=True)}
 
 
-def _merged(before: Mapping[str, Leaf], changes: Mapping[str, Leaf | None]) -> dict[str, Leaf]:
+def _merge_leaves(before: Mapping[str, Leaf], changes: Mapping[str, Leaf | None]) -> dict[str, Leaf]:
     after = dict(before)
     for name, leaf in changes.items():
         if leaf is None:
@@ -167,32 +167,32 @@ def _leaf(mode: str, oid: str) -> bytes:
     return bytes([_MODES.index(mode)]) + bytes.fromhex(oid)
 
 
-def _folder(leaves: Mapping[str, Leaf]) -> Folder:
+def _folder(leaves: Mapping[str, Leaf]) -> FolderLeaves:
     names = sorted(leaves)
     stamps = b"".join(leaves[name][1] for name in names)
-    return Folder(Known(join_names(names), stamps), b"".join(leaves[name][0] for name in names))
+    return FolderLeaves(KnownDirectory(join_names(names), stamps), b"".join(leaves[name][0] for name in names))
 
 
 def _size(stamp: bytes) -> int:
     return int(struct.unpack_from("=q", stamp, 8)[0])
 
 
-def index_of(git: Git, tree: str, root: Path, memory: Memory | None) -> Index:
+def load_or_build(git: Git, tree: str, root: Path, memory: StatCacheFiles | None) -> StatIndex:
     """The index of a tree for the worktree at `root`: the saved one, updated to it, or a new one without stamps."""
     kept = load(memory.index) if memory and keeps_times(root) else None
     if kept is None or len(kept.tree) != len(tree):
-        return Index.of(git, tree)
+        return StatIndex.of(git, tree)
     if kept.tree != tree:
         try:
-            kept.move(git, tree)
+            kept.update_to(git, tree)
         except (SandboxError, ValueError):  # its tree is no longer in the clone
-            return Index.of(git, tree)
+            return StatIndex.of(git, tree)
     return kept
 
 
-def keep(index: Index, root: Path, memory: Memory | None) -> None:
+def save_if_worth(index: StatIndex, root: Path, memory: StatCacheFiles | None) -> None:
     """Save the index if that is worth it. A failure is only logged."""
-    if memory is None or not index.is_worth_keeping() or not keeps_times(root):
+    if memory is None or not index.is_worth_saving() or not keeps_times(root):
         return
     try:
         save(index, memory.index)
@@ -200,7 +200,7 @@ def keep(index: Index, root: Path, memory: Memory | None) -> None:
         _log.info("the index %s could not be saved: %s", memory.index.name, error)
 
 
-def save(index: Index, path: Path) -> None:
+def save(index: StatIndex, path: Path) -> None:
     """Write an index to a file, atomically."""
     body = bytearray(index.tree.encode())
     for folder, found in index.folders.items():
@@ -211,7 +211,7 @@ def save(index: Index, path: Path) -> None:
     write_atomically(path, _MAGIC + head + body)
 
 
-def load(path: Path) -> Index | None:
+def load(path: Path) -> StatIndex | None:
     """Load an index. None if the file is missing, damaged, or from before the last boot."""
     try:
         content = path.read_bytes()
@@ -219,13 +219,13 @@ def load(path: Path) -> Index | None:
         body = memoryview(content)[len(_MAGIC) + _HEAD.size :]
         if not content.startswith(_MAGIC) or boot != _boot() or checksum != zlib.crc32(body):
             return None
-        return Index(bytes(body[:length]).decode("ascii"), _read_folders(body, length, folders), 0)
+        return StatIndex(bytes(body[:length]).decode("ascii"), _read_folders(body, length, folders), 0)
     except (OSError, struct.error, ValueError):
         return None
 
 
-def _read_folders(body: memoryview, length: int, folders: int) -> dict[bytes, Folder]:
-    found: dict[bytes, Folder] = {}
+def _read_folders(body: memoryview, length: int, folders: int) -> dict[bytes, FolderLeaves]:
+    found: dict[bytes, FolderLeaves] = {}
     at = length
     for _ in range(folders):
         sizes = _FOLDER.unpack_from(body, at)
@@ -234,10 +234,10 @@ def _read_folders(body: memoryview, length: int, folders: int) -> dict[bytes, Fo
         for size in (sizes[0], sizes[1], sizes[2] * (1 + length // 2), sizes[2] * len(NO_STAMP)):
             pieces.append(bytes(body[at : at + size]))
             at += size
-        found[pieces[0]] = Folder(Known(pieces[1], pieces[3]), pieces[2])
+        found[pieces[0]] = FolderLeaves(KnownDirectory(pieces[1], pieces[3]), pieces[2])
     return found
 
 
 def _boot() -> bytes:
     """The kernel's id of this boot. Times from before it may be older than the file's bytes."""
-    return _BOOT.read_bytes().strip()
+    return _BOOT_ID.read_bytes().strip()

@@ -29,7 +29,7 @@ class Arena(Scene):
 
     def surroundings(self) -> dict[str, str]:
         """The product's environment. It finds the installed git by itself; any other is the operator's setting."""
-        environ = super().surroundings()
+        environ = super().build_environment()
         if "DOCKER_HOST" in os.environ:
             environ["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         if self.git_program != GIT:
@@ -42,7 +42,7 @@ class Arena(Scene):
 
     def whole_life(self) -> list[SandboxError]:
         """Every host operation on the task, to its end; refusals are answers, anything untyped is a failure."""
-        raised = super().whole_life()
+        raised = super().run_every_operation()
         assert not [(e.brief, e.details) for e in raised if e.code is ErrorCode.INTERNAL]
         return raised
 

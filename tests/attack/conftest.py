@@ -16,7 +16,7 @@ from devtools import newergit
 from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
-from sandbox.engine.connection import Engine, connect
+from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 from tests.attack.arena import GIT, Arena
 
@@ -102,7 +102,7 @@ def make_arena(
 
     yield make
     for arena in made:
-        arena.wb.__exit__(None, None, None)
+        arena.workbench.__exit__(None, None, None)
         remove_guests_of(arena.home)
         unmount_below(arena.home)
 
@@ -122,7 +122,7 @@ def arena(make_arena: Callable[..., Arena], arena_layout: str) -> Arena:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[DockerEngine]:
     """The real engine with our base image."""
     try:
         found = connect("", os.environ, 60.0)
@@ -136,7 +136,7 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def guests(engine: Engine, make_arena: Callable[..., Arena]) -> Callable[..., Arena]:
+def guests(engine: DockerEngine, make_arena: Callable[..., Arena]) -> Callable[..., Arena]:
     """Make a victim whose profile has one check with this argv. `extra`: more lines of the check."""
 
     def make(*argv: str, extra: str = ROOM_FOR_LIMITS, image: str = "base", **options: Any) -> Arena:

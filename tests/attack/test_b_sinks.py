@@ -76,21 +76,21 @@ def set_off(arena: Arena, name: str, top: Path) -> None:
 @pytest.mark.parametrize("name", SINKS)
 def test_b01_to_b21_sink_in_the_worktree(arena: Arena, name: str, place: str) -> None:
     if place == "pointer":
-        (arena.wt / ".git").unlink()
-        top = arena.wt
+        (arena.worktree / ".git").unlink()
+        top = arena.worktree
     else:
-        top = arena.wt / "sub"
+        top = arena.worktree / "sub"
         top.mkdir()
     plant(arena, name, top)
     if name in NEWEST_ONLY and arena.git_version < CONFIGURED_HOOKS:
         set_off(arena, name, top)
         assert arena.marks() == set()  # nothing to prove with this git; the product's half still runs
     else:
-        arena.fires(name, lambda: set_off(arena, name, top))
-    before = arena.canary()
+        arena.require_mark(name, lambda: set_off(arena, name, top))
+    before = arena.read_canaries()
     arena.whole_life()
     assert arena.marks() == set()
-    assert arena.canary() == before
+    assert arena.read_canaries() == before
 
 
 @pytest.mark.parametrize("name", SINKS)
@@ -100,13 +100,13 @@ def test_b_e12_sink_in_the_remote_itself(arena: Arena, name: str) -> None:
     hostile.mkdir()
     plant(arena, name, hostile)
     if not (name in NEWEST_ONLY and arena.git_version < CONFIGURED_HOOKS):
-        arena.fires(name, lambda: set_off(arena, name, hostile))
-    repository = arena.wb.clone(str(hostile)).repository
-    task = arena.wb.create_task(repository.id)
-    arena.wb.status(task.id)
-    arena.wb.diff(task.id)
+        arena.require_mark(name, lambda: set_off(arena, name, hostile))
+    repository = arena.workbench.clone(str(hostile)).repository
+    task = arena.workbench.create_task(repository.id)
+    arena.workbench.status(task.id)
+    arena.workbench.diff(task.id)
     with pytest.raises(SandboxError) as caught:
-        arena.wb.run(str(hostile), profile="generic")
+        arena.workbench.run(str(hostile), profile="generic")
     assert caught.value.code is ErrorCode.INVALID_INPUT  # nothing to run
     assert arena.marks() == set()
 
@@ -118,17 +118,17 @@ def test_b25_tampered_configuration_of_ours_runs_no_hook(arena: Arena, monkeypat
         stream.write(f'[hook "e"]\n{events}\tcommand = {arena.script("b25")}\n')
     git = Git(arena.cache, arena.git_program if arena.git_program != GIT else "")
     with monkeypatch.context() as patched:
-        patched.setattr(process, "_BELT", tuple(c for c in process._BELT if not c.startswith("hook.")))
+        patched.setattr(process, "_HARDENING", tuple(c for c in process._HARDENING if not c.startswith("hook.")))
         for words in (
             ("update-ref", "refs/sandbox/x", "refs/remotes/origin/main"),
             ("read-tree", "refs/remotes/origin/main"),
         ):
             run = partial(git.run, *words, env={"GIT_INDEX_FILE": str(arena.root / "index")})
             if arena.git_version >= CONFIGURED_HOOKS:
-                arena.fires("b25", run)
-    (arena.wt / "f.txt").write_text("changed\n")
-    arena.wb.commit(arena.task.id, "x")
-    arena.wb.push(arena.task.id)
+                arena.require_mark("b25", run)
+    (arena.worktree / "f.txt").write_text("changed\n")
+    arena.workbench.commit(arena.task.id, "x")
+    arena.workbench.push(arena.task.id)
     assert 'hook "e"' in (arena.cache / "config").read_text(), "void: not in force any more"
     assert arena.marks() == set()
 
@@ -136,7 +136,7 @@ def test_b25_tampered_configuration_of_ours_runs_no_hook(arena: Arena, monkeypat
 @pytest.mark.parametrize("place", ["pointer", "nested", "remote"])
 def test_b27_no_daemon_is_left_behind(arena: Arena, place: str) -> None:
     """Control: one plain `git status` starts a daemon that stays (on Linux since git 2.55)."""
-    top = {"pointer": arena.wt, "nested": arena.wt / "sub", "remote": arena.root / "hostile"}[place]
+    top = {"pointer": arena.worktree, "nested": arena.worktree / "sub", "remote": arena.root / "hostile"}[place]
     top.mkdir(exist_ok=True)
     remove(top / ".git")
     arena.evil_git_dir(top / ".git", "[core]\n\tfsmonitor = true\n")
@@ -151,7 +151,7 @@ def test_b27_no_daemon_is_left_behind(arena: Arena, place: str) -> None:
     wait_until(lambda: left_behind(arena) == [])
     assert arena.whole_life() == []
     if place == "remote":
-        arena.wb.create_task(arena.wb.clone(str(top)).repository.id)
+        arena.workbench.create_task(arena.workbench.clone(str(top)).repository.id)
     assert left_behind(arena) == []
 
 
@@ -174,10 +174,10 @@ def test_b_check_run_snapshot_runs_nothing(guests: Callable[..., Arena]) -> None
     arena.new_task()
     names = [n for n in SINKS if n not in {"b13", "b14", "b18", "b19", "b20"}]  # they contradict the others
     for name in names:
-        (arena.wt / name).mkdir()
-        plant(arena, name, arena.wt / name)
+        (arena.worktree / name).mkdir()
+        plant(arena, name, arena.worktree / name)
     for name in ("b01", "b05"):
-        arena.fires(name, lambda name=name: set_off(arena, name, arena.wt / name))  # type: ignore[misc]  # a default
-    (run,) = arena.wb.run_checks(arena.task.id, ["go"])
+        arena.require_mark(name, lambda name=name: set_off(arena, name, arena.worktree / name))  # type: ignore[misc]  # a default
+    (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
     assert run.verdict == "passed"
     assert arena.marks() == set()

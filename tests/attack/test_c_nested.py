@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.attack.harness.plumbing import Plumbing
-from sandbox.attack.suites.nested import hardened_host, make_nested
+from sandbox.attack.suites.nested import make_nested, run_hardened_git
 from tests.attack.arena import Arena, refused
 
 pytestmark = pytest.mark.must
@@ -22,11 +22,11 @@ def gitlinked(arena: Arena) -> Arena:
     """The remote records a gitlink `sub` to a commit that the guest has."""
     arena.sub_commit = make_nested(arena, arena.root / "prototype")  # type: ignore[attr-defined]
     work = arena.root / "work"
-    arena.must("clone", "-q", str(arena.remote), str(work), cwd=arena.root)
+    arena.require_git("clone", "-q", str(arena.remote), str(work), cwd=arena.root)
     cacheinfo = f"160000,{arena.sub_commit},sub"  # type: ignore[attr-defined]
-    arena.must("update-index", "--add", "--cacheinfo", cacheinfo, cwd=work)
-    arena.must("commit", "-qm", "link", cwd=work)
-    arena.must("push", "-q", "origin", "HEAD:main", cwd=work)
+    arena.require_git("update-index", "--add", "--cacheinfo", cacheinfo, cwd=work)
+    arena.require_git("commit", "-qm", "link", cwd=work)
+    arena.require_git("push", "-q", "origin", "HEAD:main", cwd=work)
     shutil.rmtree(work)
     arena.new_task()
     return arena
@@ -46,23 +46,23 @@ def arm(arena: Arena, folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("owner", [0, 10001], ids=["c01_same_owner", "c03_foreign_owner"])
 def test_c01_c03_c10_nested_repository_at_a_gitlink(gitlinked: Arena, owner: int) -> None:
-    arena, sub = gitlinked, gitlinked.wt / "sub"
+    arena, sub = gitlinked, gitlinked.worktree / "sub"
     shutil.copytree(arena.root / "prototype", sub)
     arm(arena, sub, "c01")
     for path in [sub, *sub.rglob("*")]:
         os.chown(path, owner, owner)
-    arena.fires("c01", lambda: hardened_host(arena, "add", "-A"))
-    assert arena.wb.status(arena.task.id).rejected == ("sub/.git",)
+    arena.require_mark("c01", lambda: run_hardened_git(arena, "add", "-A"))
+    assert arena.workbench.status(arena.task.id).rejected == ("sub/.git",)
     assert arena.whole_life() == []
     assert arena.marks() == set()
 
 
 def test_c02_gitmodules_overrides_the_hardening(gitlinked: Arena) -> None:
-    arena, sub = gitlinked, gitlinked.wt / "sub"
+    arena, sub = gitlinked, gitlinked.worktree / "sub"
     shutil.copytree(arena.root / "prototype", sub)
     arm(arena, sub, "c02")
-    (arena.wt / ".gitmodules").write_text(IGNORE_NONE)
-    arena.fires("c02", lambda: hardened_host(arena, "status"))
+    (arena.worktree / ".gitmodules").write_text(IGNORE_NONE)
+    arena.require_mark("c02", lambda: run_hardened_git(arena, "status"))
     assert arena.whole_life() == []
     assert arena.marks() == set()
 
@@ -73,34 +73,34 @@ def test_c01_files_at_a_gitlink_do_not_block_the_task(gitlinked: Arena) -> None:
     Control: they are there, and an ordinary change beside them must still be seen, compared and committed.
     """
     arena = gitlinked
-    (arena.wt / "sub" / "deep").mkdir(parents=True)
-    (arena.wt / "sub" / "deep" / "x").write_text("x\n")
-    (arena.wt / "f.txt").write_text("changed\n")
-    status = arena.wb.status(arena.task.id)
+    (arena.worktree / "sub" / "deep").mkdir(parents=True)
+    (arena.worktree / "sub" / "deep" / "x").write_text("x\n")
+    (arena.worktree / "f.txt").write_text("changed\n")
+    status = arena.workbench.status(arena.task.id)
     assert [c.path for c in status.changes] == ["f.txt"]
     assert "sub/deep/x" in status.rejected
     assert arena.whole_life() == []
-    head = arena.wb.task(arena.task.id).head_commit
-    assert "160000 commit" in arena.must("ls-tree", head, "sub", cwd=arena.root, git_dir=arena.cache)
+    head = arena.workbench.task(arena.task.id).head_commit
+    assert "160000 commit" in arena.require_git("ls-tree", head, "sub", cwd=arena.root, git_dir=arena.cache)
 
 
 def test_c04_embedded_repository_in_two_steps(arena: Arena) -> None:
-    make_nested(arena, arena.wt / "emb")
-    hardened_host(arena, "add", "-A")
-    arm(arena, arena.wt / "emb", "c04")
-    arena.fires("c04", lambda: hardened_host(arena, "-c", "diff.ignoreSubmodules=none", "status"))
-    assert arena.wb.status(arena.task.id).rejected == ("emb/.git",)
+    make_nested(arena, arena.worktree / "emb")
+    run_hardened_git(arena, "add", "-A")
+    arm(arena, arena.worktree / "emb", "c04")
+    arena.require_mark("c04", lambda: run_hardened_git(arena, "-c", "diff.ignoreSubmodules=none", "status"))
+    assert arena.workbench.status(arena.task.id).rejected == ("emb/.git",)
     assert arena.whole_life() == []
     assert arena.marks() == set()
 
 
 def test_c05_nested_gitfile(gitlinked: Arena) -> None:
-    arena, sub = gitlinked, gitlinked.wt / "sub"
+    arena, sub = gitlinked, gitlinked.worktree / "sub"
     shutil.copytree(arena.root / "prototype", sub)
-    shutil.move(sub / ".git", arena.wt / "elsewhere")
+    shutil.move(sub / ".git", arena.worktree / "elsewhere")
     (sub / ".git").write_text("gitdir: ../elsewhere\n")
     arm(arena, sub, "c05")
-    arena.fires("c05", lambda: hardened_host(arena, "add", "-A"))
+    arena.require_mark("c05", lambda: run_hardened_git(arena, "add", "-A"))
     assert arena.whole_life() == []
     assert arena.marks() == set()
 
@@ -113,14 +113,14 @@ ALIASES = [".git", ".GIT", ".g\u200cit", "git~1", ".git ", ".git.", ".git::$INDE
 def test_c06_no_alias_of_git_is_ever_committed(arena: Arena, folder: str, kind: str) -> None:
     """Control: plain git on Linux adds the HFS spelling without a word."""
     naive = arena.root / "naive"
-    arena.must("init", "-q", str(naive), cwd=arena.root)
+    arena.require_git("init", "-q", str(naive), cwd=arena.root)
     (naive / ALIASES[2]).write_text("x")
-    arena.must("add", "-A", cwd=naive)
-    assert arena.must("ls-files", "-z", cwd=naive).strip("\0") == ALIASES[2], "void"
+    arena.require_git("add", "-A", cwd=naive)
+    assert arena.require_git("ls-files", "-z", cwd=naive).strip("\0") == ALIASES[2], "void"
 
     names = [f"{folder}{a}" for a in ALIASES if f"{folder}{a}" != ".git"]
     for name in names:
-        path = arena.wt / name
+        path = arena.worktree / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if kind == "file":
             path.write_text("evil")
@@ -131,10 +131,10 @@ def test_c06_no_alias_of_git_is_ever_committed(arena: Arena, folder: str, kind: 
             path.symlink_to("f.txt")
         else:
             os.mkfifo(path)
-    (arena.wt / "f.txt").write_text("changed\n")
-    assert set(arena.wb.status(arena.task.id).rejected) == set(names)
-    tree = arena.wb.commit(arena.task.id, "x").tree
-    listing = arena.must("ls-tree", "-r", "-z", "--name-only", tree, cwd=arena.root, git_dir=arena.cache)
+    (arena.worktree / "f.txt").write_text("changed\n")
+    assert set(arena.workbench.status(arena.task.id).rejected) == set(names)
+    tree = arena.workbench.commit(arena.task.id, "x").tree
+    listing = arena.require_git("ls-tree", "-r", "-z", "--name-only", tree, cwd=arena.root, git_dir=arena.cache)
     assert listing.strip("\0").split("\0") == ["README.md", "d/x", "f.txt", "g.txt"]
     assert not arena.in_odb(b"evil")
 
@@ -155,7 +155,7 @@ def test_c07_e14_submodules_stay_empty(arena: Arena, name: str) -> None:
     payload = arena.script("c07")
     plumbing = Plumbing(arena, arena.remote)
     text = SUBMODULES[name].replace("{p}", payload).replace("{remote}", str(arena.remote))
-    link = arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
+    link = arena.require_git("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
     tree = plumbing.tree(
         ("100644", b".gitmodules", plumbing.blob(text.encode())), ("100644", b"f.txt", plumbing.blob(b"f")),
         ("160000", b"s", link),
@@ -163,22 +163,22 @@ def test_c07_e14_submodules_stay_empty(arena: Arena, name: str) -> None:
     plumbing.publish(tree)
     if name == "harmless":
         work = arena.root / "work"
-        arena.must(
+        arena.require_git(
             "-c", "protocol.file.allow=always", "clone", "-q", "--recurse-submodules", str(arena.remote), str(work),
             cwd=arena.root,
         )  # fmt: skip
         assert (work / "s" / "f.txt").exists(), "void: plain git fetches it"
-        arena.must("config", "submodule.s.update", f"!{payload}", cwd=work)
+        arena.require_git("config", "submodule.s.update", f"!{payload}", cwd=work)
         (work / "s" / "f.txt").unlink()
-        other = arena.must("rev-parse", "HEAD", cwd=work)
-        arena.must("update-index", "--cacheinfo", f"160000,{other},s", cwd=work)
-        arena.fires("c07", lambda: arena.git("submodule", "update", "--force", cwd=work))
+        other = arena.require_git("rev-parse", "HEAD", cwd=work)
+        arena.require_git("update-index", "--cacheinfo", f"160000,{other},s", cwd=work)
+        arena.require_mark("c07", lambda: arena.git("submodule", "update", "--force", cwd=work))
     if name in {"option", "update", "name"}:
         with refused():
-            arena.wb.clone(str(arena.remote))
+            arena.workbench.clone(str(arena.remote))
     else:
         arena.new_task()
-        assert not (arena.wt / "s").exists()
+        assert not (arena.worktree / "s").exists()
         arena.whole_life()
     assert arena.marks() == set()
 
@@ -192,6 +192,6 @@ def test_c_snapshot_of_a_check_ignores_nested_repositories(guests: Callable[...,
     )  # fmt: skip
     arena.new_task()
     for _ in range(2):
-        (run,) = arena.wb.run_checks(arena.task.id, ["go"])
+        (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
         assert run.verdict == "passed", run.stderr_tail
-    assert arena.wb.status(arena.task.id).rejected == ("n/.git",)
+    assert arena.workbench.status(arena.task.id).rejected == ("n/.git",)

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.must
 def nest(arena: Arena, folder: Path) -> str:
     """A repository inside the worktree whose configuration runs a program; the name of its mark."""
     sink = arena.script("fsmonitor")
-    arena.must("init", "-q", "-b", "main", str(folder), cwd=arena.root)
+    arena.require_git("init", "-q", "-b", "main", str(folder), cwd=arena.root)
     (folder / "a").write_text("a\n")
-    arena.must("add", "a", cwd=folder)
-    arena.must("commit", "-q", "-m", "x", cwd=folder)
+    arena.require_git("add", "a", cwd=folder)
+    arena.require_git("commit", "-q", "-m", "x", cwd=folder)
     with (folder / ".git" / "config").open("a") as stream:
         stream.write(f"[core]\n\tfsmonitor = {sink}\n")
     return "fsmonitor"
@@ -29,18 +29,18 @@ def nest(arena: Arena, folder: Path) -> str:
 
 def test_c01_b01_states_of_a_worktree_with_a_nested_repository_run_nothing(arena: Arena) -> None:
     """Control: plain git's own way to keep a state looks into it."""
-    mark = nest(arena, arena.wt / "sub")
-    arena.fires(mark, lambda: arena.git("status", cwd=arena.wt / "sub"))
-    (arena.wt / "f.txt").write_text("work\n")
-    taken = arena.wb.snapshot(arena.task.id)
-    (arena.wt / "f.txt").write_text("more\n")
-    arena.wb.restore(arena.task.id, taken.id)
-    forked = arena.wb.fork_task(arena.task.id)
-    arena.wb.diff(arena.task.id)
+    mark = nest(arena, arena.worktree / "sub")
+    arena.require_mark(mark, lambda: arena.git("status", cwd=arena.worktree / "sub"))
+    (arena.worktree / "f.txt").write_text("work\n")
+    taken = arena.workbench.snapshot(arena.task.id)
+    (arena.worktree / "f.txt").write_text("more\n")
+    arena.workbench.restore(arena.task.id, taken.id)
+    forked = arena.workbench.fork_task(arena.task.id)
+    arena.workbench.diff(arena.task.id)
     assert arena.marks() == set()
     assert taken.rejected == ("sub/.git",)
-    assert (arena.wt / "f.txt").read_text() == "work\n"
-    assert (arena.wt / "sub" / ".git" / "config").exists()  # not ours to remove
+    assert (arena.worktree / "f.txt").read_text() == "work\n"
+    assert (arena.worktree / "sub" / ".git" / "config").exists()  # not ours to remove
     assert forked.worktree_path is not None
     assert not (forked.worktree_path / "sub").exists()
 
@@ -50,7 +50,7 @@ def test_c06_no_alias_of_git_is_ever_in_a_snapshot(arena: Arena, kind: str) -> N
     """Control: the same names are on disk, with content that would be found in the clone."""
     names = sorted(f"n/{alias}" for alias in ALIASES)
     for name in names:
-        path = arena.wt / name
+        path = arena.worktree / name
         path.parent.mkdir(exist_ok=True)
         if kind == "file":
             path.write_text("evil")
@@ -61,10 +61,10 @@ def test_c06_no_alias_of_git_is_ever_in_a_snapshot(arena: Arena, kind: str) -> N
             path.symlink_to("../f.txt")
         else:
             os.mkfifo(path)
-    (arena.wt / "f.txt").write_text("good")
-    taken = arena.wb.snapshot(arena.task.id)
+    (arena.worktree / "f.txt").write_text("good")
+    taken = arena.workbench.snapshot(arena.task.id)
     assert set(taken.rejected) == set(names)
-    listing = arena.must("ls-tree", "-r", "--name-only", taken.tree, cwd=arena.root, git_dir=arena.cache)
+    listing = arena.require_git("ls-tree", "-r", "--name-only", taken.tree, cwd=arena.root, git_dir=arena.cache)
     assert listing.split("\n") == sorted(FILES)
     assert arena.in_odb(b"good"), "void"
     assert not arena.in_odb(b"evil")
@@ -73,58 +73,60 @@ def test_c06_no_alias_of_git_is_ever_in_a_snapshot(arena: Arena, kind: str) -> N
 @pytest.mark.parametrize("at", ["f.txt", "d"])
 def test_h02_h04_restore_and_fork_write_nothing_through_planted_links(arena: Arena, at: str) -> None:
     """Control: opening the name for writing hits the host's file."""
-    taken = arena.wb.snapshot(arena.task.id)
-    remove(arena.wt / at)
+    taken = arena.workbench.snapshot(arena.task.id)
+    remove(arena.worktree / at)
     victim = arena.outside / ("f" if at == "f.txt" else "x")
     victim.write_bytes(b"of the host")
-    (arena.wt / at).symlink_to(victim if at == "f.txt" else arena.outside)
-    (arena.wt / ("f.txt" if at == "f.txt" else "d/x")).write_bytes(b"followed")
+    (arena.worktree / at).symlink_to(victim if at == "f.txt" else arena.outside)
+    (arena.worktree / ("f.txt" if at == "f.txt" else "d/x")).write_bytes(b"followed")
     assert victim.read_bytes() == b"followed", "void"
     victim.write_bytes(b"of the host")
-    canary = arena.canary()
-    arena.wb.restore(arena.task.id, taken.id)
-    arena.wb.restore(arena.task.id, "base")
-    arena.wb.fork_task(arena.task.id, taken.id)
-    assert arena.canary() == canary
-    assert (arena.wt / "f.txt").read_bytes() == FILES["f.txt"]
-    assert not (arena.wt / at).is_symlink()
+    canary = arena.read_canaries()
+    arena.workbench.restore(arena.task.id, taken.id)
+    arena.workbench.restore(arena.task.id, "base")
+    arena.workbench.fork_task(arena.task.id, taken.id)
+    assert arena.read_canaries() == canary
+    assert (arena.worktree / "f.txt").read_bytes() == FILES["f.txt"]
+    assert not (arena.worktree / at).is_symlink()
 
 
 def test_f17_snapshots_are_never_pushed(arena: Arena) -> None:
     """Control: a push of everything would take them along."""
-    (arena.wt / "f.txt").write_text("secret draft\n")
-    taken = arena.wb.snapshot(arena.task.id)
-    (arena.wt / "f.txt").write_text("final\n")
-    arena.wb.commit(arena.task.id, "work")
-    arena.wb.push(arena.task.id)
-    fork = arena.wb.fork_task(arena.task.id, taken.id)
-    (fork.worktree_path or arena.wt).joinpath("g.txt").write_text("x\n")
-    arena.wb.commit(fork.id, "work")
-    arena.wb.push(fork.id)
-    refs = arena.must("ls-remote", str(arena.remote), cwd=arena.root)
+    (arena.worktree / "f.txt").write_text("secret draft\n")
+    taken = arena.workbench.snapshot(arena.task.id)
+    (arena.worktree / "f.txt").write_text("final\n")
+    arena.workbench.commit(arena.task.id, "work")
+    arena.workbench.push(arena.task.id)
+    fork = arena.workbench.fork_task(arena.task.id, taken.id)
+    (fork.worktree_path or arena.worktree).joinpath("g.txt").write_text("x\n")
+    arena.workbench.commit(fork.id, "work")
+    arena.workbench.push(fork.id)
+    refs = arena.require_git("ls-remote", str(arena.remote), cwd=arena.root)
     assert sorted(line.split()[1] for line in refs.splitlines()) == sorted(
         ["HEAD", "refs/heads/main", f"refs/heads/{arena.task.branch}", f"refs/heads/{fork.branch}"]
     )
     missing = arena.git("cat-file", "-e", taken.commit, cwd=arena.root, git_dir=arena.remote)
     assert missing.code != 0
     mirror = arena.root / "mirror.git"
-    arena.must("init", "-q", "--bare", str(mirror), cwd=arena.root)
-    arena.must("push", "-q", "--mirror", str(mirror), cwd=arena.root, git_dir=arena.cache)
-    assert taken.id in arena.must("ls-remote", str(mirror), cwd=arena.root), "void"
+    arena.require_git("init", "-q", "--bare", str(mirror), cwd=arena.root)
+    arena.require_git("push", "-q", "--mirror", str(mirror), cwd=arena.root, git_dir=arena.cache)
+    assert taken.id in arena.require_git("ls-remote", str(mirror), cwd=arena.root), "void"
 
 
 def test_n_another_tasks_state_cannot_be_read(arena: Arena) -> None:
     """Control: plain git in the clone, which they share, reads it by any of these names."""
     other = arena.task
-    (arena.wt / "f.txt").write_text("of the other\n")
-    taken = arena.wb.snapshot(other.id)
+    (arena.worktree / "f.txt").write_text("of the other\n")
+    taken = arena.workbench.snapshot(other.id)
     arena.new_task()
     ref = f"refs/sandbox/{other.id}/snapshots/{taken.id}"
     for name in (taken.commit, taken.tree, ref):
-        assert arena.must("rev-parse", f"{name}^{{tree}}", cwd=arena.root, git_dir=arena.cache) == taken.tree, "void"
+        assert arena.require_git("rev-parse", f"{name}^{{tree}}", cwd=arena.root, git_dir=arena.cache) == taken.tree, (
+            "void"
+        )
     for name in (taken.id, taken.commit, taken.tree, ref, f"../{other.id}/snapshots/{taken.id}", f"{taken.commit}^"):
         with refused(ErrorCode.NOT_FOUND):
-            arena.wb.restore(arena.task.id, name)
+            arena.workbench.restore(arena.task.id, name)
         with refused(ErrorCode.NOT_FOUND):
-            arena.wb.fork_task(arena.task.id, name)
-    assert (arena.wt / "f.txt").read_bytes() == FILES["f.txt"]
+            arena.workbench.fork_task(arena.task.id, name)
+    assert (arena.worktree / "f.txt").read_bytes() == FILES["f.txt"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git.process import Git, Grant
+from sandbox.git.process import Git, NetworkAccess
 from tests.attack.arena import GIT, Arena, refused
 
 pytestmark = pytest.mark.must
@@ -50,12 +50,12 @@ def test_e_git_protocol_is_refused_before_any_connection(arena: Arena) -> None:
         url = f"git://{address}/remote.git"
         for spelling in (url, url.upper().replace("REMOTE", "remote"), f"git://git@{address}/remote.git"):
             with refused(ErrorCode.INVALID_INPUT) as caught:
-                arena.wb.clone(spelling)
+                arena.workbench.clone(spelling)
             assert "https://" in caught[0].hint
         with refused(ErrorCode.INVALID_INPUT):  # nor does the git below, told to speak another protocol
-            Git(arena.cache).run("ls-remote", "--", url, grant=Grant("https"))
+            Git(arena.cache).run("ls-remote", "--", url, network=NetworkAccess("https"))
         with refused(ErrorCode.INVALID_INPUT):
-            arena.wb.run(url)
+            arena.workbench.run(url)
         done = arena.git("ls-remote", url, cwd=arena.root)
     assert done.code == 0, done.stderr
     assert b"refs/heads/main" in done.stdout

@@ -15,9 +15,9 @@ import pytest
 from devtools import newergit
 from devtools.requirement import unavailable
 from sandbox.attack.harness.scene import FILES, SECRET, hash_of
-from sandbox.models import Uncommitted
-from sandbox.workbench.checks.local_changes import uncommitted_in
-from sandbox.workbench.repositories.clone import register
+from sandbox.models import UncommittedChanges
+from sandbox.workbench.checks.local_changes import find_unverified_changes
+from sandbox.workbench.repositories.clone import update_cache
 from sandbox.workspaces.operator_directory import BUDGET_S
 from tests.attack.arena import Arena, outcome
 
@@ -93,8 +93,8 @@ def plain_push(arena: Arena, branch: str, git: str) -> None:
 def committed(arena: Arena) -> str:
     """A task with a commit; its branch."""
     arena.new_task()
-    arena.wb.apply_patch(arena.task.id, PATCH, {"g.txt": hash_of(FILES["g.txt"])})
-    arena.wb.commit(arena.task.id, "work")
+    arena.workbench.apply_patch(arena.task.id, PATCH, {"g.txt": hash_of(FILES["g.txt"])})
+    arena.workbench.commit(arena.task.id, "work")
     return arena.task.branch
 
 
@@ -103,16 +103,16 @@ def test_e12_push_to_a_local_path_runs_nothing_of_it(arena: Arena, name: str) ->
     """Control: plain git pushes the same branch to a copy."""
     branch = committed(arena)
     set_trap(arena, name, TRAPS[name], branch)
-    arena.fires(name, lambda: plain_push(arena, branch, arena.git_program))
+    arena.require_mark(name, lambda: plain_push(arena, branch, arena.git_program))
 
-    refusal = outcome(lambda: arena.wb.push(arena.task.id))
+    refusal = outcome(lambda: arena.workbench.push(arena.task.id))
 
     assert arena.marks() == set()
     if not (TRAPS[name].checked_out or "proc_receive" in name):  # those repositories accept no push without their traps
         assert refusal is None
         assert (
-            arena.must("rev-parse", branch, cwd=arena.root, git_dir=arena.remote)
-            == arena.wb.task(arena.task.id).head_commit
+            arena.require_git("rev-parse", branch, cwd=arena.root, git_dir=arena.remote)
+            == arena.workbench.task(arena.task.id).head_commit
         )
 
 
@@ -132,9 +132,9 @@ def test_e12_hooks_in_the_configuration_of_a_newer_git(make_arena: Callable[...,
             stream.write(f'[hook "{event}-x"]\n\tevent = {event}\n\tcommand = {arena.script(event)}\n')
     plain_push(arena, branch, str(newer))
     assert arena.marks() == set(HOOKS), "void"
-    arena.forget()
+    arena.delete_marks()
 
-    arena.wb.push(arena.task.id)
+    arena.workbench.push(arena.task.id)
 
     assert arena.marks() == set()
 
@@ -146,17 +146,17 @@ def test_e12_clone_from_a_local_path_runs_nothing_of_it(make_arena: Callable[...
     config = f"[uploadpack]\n\tpackObjectsHook = {payload}\n"
     (arena.operator / ".gitconfig").write_text(config)
     env = {"GIT_CONFIG_GLOBAL": str(arena.operator / ".gitconfig")}
-    arena.fires("pack", lambda: arena.git("clone", "-q", f"file://{arena.remote}", "c", cwd=arena.root, env=env))
+    arena.require_mark("pack", lambda: arena.git("clone", "-q", f"file://{arena.remote}", "c", cwd=arena.root, env=env))
     for name, trap in TRAPS.items():
         if not trap.checked_out:
             set_trap(arena, name, trap, "main")
     with (arena.remote / "config").open("a") as stream:
         stream.write(config)
 
-    arena.wb.clone(str(arena.remote))
-    arena.must("update-ref", "refs/heads/topic", "refs/heads/main", cwd=arena.root, git_dir=arena.remote)
-    arena.forget()  # that was plain git
-    arena.wb.clone(str(arena.remote))
+    arena.workbench.clone(str(arena.remote))
+    arena.require_git("update-ref", "refs/heads/topic", "refs/heads/main", cwd=arena.root, git_dir=arena.remote)
+    arena.delete_marks()  # that was plain git
+    arena.workbench.clone(str(arena.remote))
 
     assert arena.marks() == set()
 
@@ -164,7 +164,7 @@ def test_e12_clone_from_a_local_path_runs_nothing_of_it(make_arena: Callable[...
 def working_directory(arena: Arena) -> Path:
     """A stranger's directory with one commit checked out and one file changed."""
     place = arena.root / "theirs"
-    arena.must("clone", "-q", str(arena.remote), str(place), cwd=arena.root)
+    arena.require_git("clone", "-q", str(arena.remote), str(place), cwd=arena.root)
     (place / "f.txt").write_text("changed\n")
     return place
 
@@ -195,7 +195,7 @@ def test_e12_comparing_a_working_directory_runs_nothing_of_it(arena: Arena, trap
     """Control: plain `git status` there."""
     place = working_directory(arena)
     trap(place, arena.script(trap.__name__))
-    arena.fires(trap.__name__, lambda: arena.git("status", cwd=place))
+    arena.require_mark(trap.__name__, lambda: arena.git("status", cwd=place))
 
     found = compared(arena, place)
 
@@ -231,10 +231,10 @@ def test_s14_comparing_a_working_directory_neither_waits_nor_leaves_it(arena: Ar
     }
 
 
-def compared(arena: Arena, place: Path) -> Uncommitted:
+def compared(arena: Arena, place: Path) -> UncommittedChanges:
     """As `run` does, without an engine."""
-    services = arena.wb._parts
-    registered = register(services, str(place))
-    found = uncommitted_in(services, registered, registered.head.commit)
+    services = arena.workbench._services
+    registered = update_cache(services, str(place))
+    found = find_unverified_changes(services, registered, registered.default_head.commit)
     assert found is not None
     return found

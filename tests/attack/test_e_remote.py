@@ -52,7 +52,7 @@ def test_e01_e02_e03_hostile_tree_names(arena: Arena, name: str) -> None:
     if path.startswith(("./", "/")):  # one entry whose name holds the slash
         tree = plumbing.tree(("100644", head, plumbing.blob(b"evil")))
     else:
-        tree = plumbing.nested(path, "100644", plumbing.blob(b"evil"))
+        tree = plumbing.nested_tree(path, "100644", plumbing.blob(b"evil"))
     commit = plumbing.publish(tree)
     (arena.root / "naive").mkdir()
     naive_checkout(arena, arena.remote, arena.root / "naive" / "wt")
@@ -60,14 +60,17 @@ def test_e01_e02_e03_hostile_tree_names(arena: Arena, name: str) -> None:
         "/escaped"
     ).exists(), "void"
     Path("/escaped").unlink(missing_ok=True)
-    before = everything(arena), arena.canary()
+    before = everything(arena), arena.read_canaries()
     worktrees = {p.name for p in (arena.home / "repositories" / "worktrees").rglob("*")}
-    for attempt in (lambda: arena.wb.clone(str(arena.remote)), lambda: arena.wb.run(str(arena.remote), commit)):
+    for attempt in (
+        lambda: arena.workbench.clone(str(arena.remote)),
+        lambda: arena.workbench.run(str(arena.remote), commit),
+    ):
         with refused(ErrorCode.UNSAFE_REPOSITORY):
             attempt()
     with refused(ErrorCode.NOT_FOUND):  # nothing hostile arrived in the cache
-        arena.wb.create_task(arena.repo_id, base_branch=commit)
-    assert (everything(arena), arena.canary()) == before
+        arena.workbench.create_task(arena.repo_id, base_branch=commit)
+    assert (everything(arena), arena.read_canaries()) == before
     assert {p.name for p in (arena.home / "repositories" / "worktrees").rglob("*")} == worktrees
     assert not list((arena.home / "repositories" / "rooms").iterdir())
 
@@ -81,14 +84,14 @@ def test_e01_writer_refuses_what_a_fetch_let_through(arena: Arena, name: str) ->
     tree = (
         plumbing.tree(("100644", path.encode(), plumbing.blob(b"evil")))
         if path.startswith(("./", "/"))
-        else plumbing.nested(path, "100644", plumbing.blob(b"evil"))
+        else plumbing.nested_tree(path, "100644", plumbing.blob(b"evil"))
     )
     commit = plumbing.publish(tree, "refs/remotes/origin/evil")
-    before = everything(arena), arena.canary()
+    before = everything(arena), arena.read_canaries()
     with refused(ErrorCode.UNSAFE_REPOSITORY):
-        arena.wb.create_task(arena.repo_id, base_branch=commit)
-    assert (everything(arena), arena.canary()) == before
-    assert [p.name for p in (arena.wt.parent).iterdir()] == [arena.task.id]
+        arena.workbench.create_task(arena.repo_id, base_branch=commit)
+    assert (everything(arena), arena.read_canaries()) == before
+    assert [p.name for p in (arena.worktree.parent).iterdir()] == [arena.task.id]
     assert not Path("/escaped").exists()
 
 
@@ -103,16 +106,16 @@ def test_e01_link_then_file_below_it(arena: Arena) -> None:
     naive_checkout(arena, arena.remote, arena.root / "naive")
     assert (arena.outside / "f").read_bytes() == b"evil", "void"
     (arena.outside / "f").write_bytes(keep)
-    before = arena.canary()
+    before = arena.read_canaries()
     with refused(ErrorCode.UNSAFE_REPOSITORY):
-        arena.wb.clone(str(arena.remote))
+        arena.workbench.clone(str(arena.remote))
     inside = Plumbing(arena, arena.cache)
     inner = inside.tree(("100644", b"f", inside.blob(b"evil")))
     tree = inside.tree(("120000", b"l", inside.blob(str(arena.outside).encode())), ("40000", b"l", inner))
     commit = inside.publish(tree, "refs/remotes/origin/evil")
     with refused(ErrorCode.UNSAFE_REPOSITORY):
-        arena.wb.create_task(arena.repo_id, base_branch=commit)
-    assert arena.canary() == before
+        arena.workbench.create_task(arena.repo_id, base_branch=commit)
+    assert arena.read_canaries() == before
 
 
 UNWRITABLE = {
@@ -132,9 +135,9 @@ def test_e01_names_that_no_file_system_takes(arena: Arena, name: str) -> None:
     with pytest.raises((OSError, ValueError)):
         naive_checkout(arena, arena.remote, arena.root / "naive")
     with refused(ErrorCode.UNSAFE_REPOSITORY, ErrorCode.QUOTA_EXCEEDED):
-        arena.wb.clone(str(arena.remote))
-        arena.wb.create_task(arena.repo_id)
-    assert [p.name for p in arena.wt.parent.iterdir()] == [arena.task.id]
+        arena.workbench.clone(str(arena.remote))
+        arena.workbench.create_task(arena.repo_id)
+    assert [p.name for p in arena.worktree.parent.iterdir()] == [arena.task.id]
 
 
 @pytest.mark.parametrize("name", [b".gitmodules", b".gitattributes", b".gitignore"])
@@ -148,11 +151,11 @@ def test_e04_control_files_as_links_are_not_followed(arena: Arena, name: bytes) 
     assert (arena.root / "naive" / name.decode()).read_text() == "*\n", "void"
     if name == b".gitmodules":
         with refused(ErrorCode.UNSAFE_REPOSITORY):
-            arena.wb.clone(str(arena.remote))
+            arena.workbench.clone(str(arena.remote))
         return
     arena.new_task()
-    (arena.wt / "new").write_text("x")
-    assert [c.path for c in arena.wb.status(arena.task.id).changes] == ["new"]  # `*` would have hidden it
+    (arena.worktree / "new").write_text("x")
+    assert [c.path for c in arena.workbench.status(arena.task.id).changes] == ["new"]  # `*` would have hidden it
 
 
 @pytest.mark.one_git
@@ -167,7 +170,7 @@ def test_e06_git_bomb_is_refused_before_checkout(arena: Arena) -> None:
     assert listing.count(b"\n") == 10**6, "void"
     started = time.monotonic()
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        arena.wb.clone(str(arena.remote))
+        arena.workbench.clone(str(arena.remote))
     assert time.monotonic() - started < 20
     assert not list((arena.home / "repositories" / "rooms").iterdir())
 
@@ -197,13 +200,13 @@ def test_e07_zip_bomb_is_refused_before_checkout(arena: Arena, size: int, copies
     oid = zeros(where, arena, size)
     plumbing = Plumbing(arena, where)
     plumbing.publish(plumbing.tree(*[("100644", b"f%03d" % i, oid) for i in range(copies)]), ref)
-    listing = arena.must("ls-tree", "-l", ref, cwd=arena.root, git_dir=where)
+    listing = arena.require_git("ls-tree", "-l", ref, cwd=arena.root, git_dir=where)
     assert sum(int(line.split()[3]) for line in listing.splitlines()) > 500 * 1024**2, "void"
     if copies > 1:
-        arena.wb.clone(str(arena.remote))
+        arena.workbench.clone(str(arena.remote))
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        arena.wb.create_task(arena.repo_id, base_branch="bomb")
-    assert [p.name for p in arena.wt.parent.iterdir()] == [arena.task.id]
+        arena.workbench.create_task(arena.repo_id, base_branch="bomb")
+    assert [p.name for p in arena.worktree.parent.iterdir()] == [arena.task.id]
 
 
 MEMORY_PROBE = """
@@ -247,7 +250,7 @@ def test_e07_huge_readme_does_not_fill_the_controller(arena: Arena) -> None:
     oid = zeros(arena.remote, arena, size)
     plumbing = Plumbing(arena, arena.remote)
     plumbing.publish(plumbing.tree(("100644", b"README.md", oid)))
-    assert int(arena.must("cat-file", "-s", oid, cwd=arena.root, git_dir=arena.remote)) == size, "void"
+    assert int(arena.require_git("cat-file", "-s", oid, cwd=arena.root, git_dir=arena.remote)) == size, "void"
     assert peak_mib(arena, f"workbench.clone({str(arena.remote)!r})") < 100
 
 
@@ -258,7 +261,7 @@ def test_e07_ignore_files_do_not_fill_the_controller(arena: Arena) -> None:
     inner = plumbing.tree(("100644", b".gitignore", plumbing.blob(b"#" * (1 << 20))))
     plumbing.publish(plumbing.tree(*[("40000", b"%04d" % i, inner) for i in range(300)]))
     arena.new_task()
-    listing = arena.must("ls-tree", "-r", "-l", "main", cwd=arena.root, git_dir=arena.remote)
+    listing = arena.require_git("ls-tree", "-r", "-l", "main", cwd=arena.root, git_dir=arena.remote)
     assert sum(int(line.split()[3]) for line in listing.splitlines()) > 3 * 10**8, "void"
     body = f"""
     {TYPED}
@@ -294,8 +297,8 @@ def test_i07_ignore_rules_cannot_hang_the_controller(arena: Arena, rules: str, p
     entries = [("100644", b".gitignore", plumbing.blob(rules.encode())), ("100644", b"f.txt", plumbing.blob(b"f\n"))]
     plumbing.publish(plumbing.tree(*entries))
     arena.new_task()
-    (arena.wt / path).parent.mkdir(parents=True, exist_ok=True)
-    (arena.wt / path).write_text("x")
+    (arena.worktree / path).parent.mkdir(parents=True, exist_ok=True)
+    (arena.worktree / path).write_text("x")
     body = f"""
     {TYPED}
     try:
@@ -318,24 +321,24 @@ def test_e08_a_pack_past_the_limit_does_not_fill_the_disk(make_arena: Callable[.
     size = 8 * 1024**2
     arena = make_arena()
     arena.git("config", "uploadpack.allowFilter", "true", cwd=arena.remote, git_dir=arena.remote)
-    before = arena.wb.clone(str(arena.remote), partial=partial).repository
+    before = arena.workbench.clone(str(arena.remote), partial=partial).repository
     noisy(arena, size)
     strict = make_arena(settings={"remotes": {"max_fetch_bytes": 1024**2}})
     seed = Plumbing(strict, strict.remote)
     seed.publish(seed.tree(("100644", b"f.txt", seed.blob(b"small"))))
     strict.git("config", "uploadpack.allowFilter", "true", cwd=strict.remote, git_dir=strict.remote)
     clones = strict.home / "repositories" / "clones"
-    assert strict.wb.clone(str(strict.remote), partial=partial)
+    assert strict.workbench.clone(str(strict.remote), partial=partial)
     kept = disk(clones)
     noisy(strict, size)
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        strict.wb.clone(str(strict.remote), partial=partial)
+        strict.workbench.clone(str(strict.remote), partial=partial)
     assert disk(clones) < kept + 64 * 1024
     assert not list(clones.rglob("tmp_*"))
     with refused(ErrorCode.QUOTA_EXCEEDED):  # and as a first clone
-        strict.wb.clone(str(arena.remote), partial=partial)
+        strict.workbench.clone(str(arena.remote), partial=partial)
     assert len(list(clones.iterdir())) == 1
-    assert arena.wb.clone(str(arena.remote), partial=partial).repository == before
+    assert arena.workbench.clone(str(arena.remote), partial=partial).repository == before
     assert disk(arena.home / "repositories" / "clones") > size, "void"
 
 
@@ -350,54 +353,56 @@ HOSTILE_REFS = ["refs/heads/-x", "refs/heads/--upload-pack=touch", "refs/heads/`
 def test_e09_hostile_ref_names_arrive_and_do_nothing(arena: Arena) -> None:
     """Control: the same name as a bare argument of plain git is an option."""
     payload = arena.script("e09")
-    commit = arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
+    commit = arena.require_git("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
     packed = "".join(f"{commit} {ref}\n" for ref in [*HOSTILE_REFS, f"refs/heads/--upload-pack={payload}"])
     main = (arena.remote / "packed-refs").read_text() if (arena.remote / "packed-refs").exists() else ""
     (arena.remote / "packed-refs").write_text(main + packed)
-    arena.fires("e09", lambda: arena.git("ls-remote", f"--upload-pack={payload}", str(arena.remote), cwd=arena.root))
+    arena.require_mark(
+        "e09", lambda: arena.git("ls-remote", f"--upload-pack={payload}", str(arena.remote), cwd=arena.root)
+    )
     arena.new_task()
-    refs = arena.must("for-each-ref", "--format=%(refname)", cwd=arena.root, git_dir=arena.cache).splitlines()
+    refs = arena.require_git("for-each-ref", "--format=%(refname)", cwd=arena.root, git_dir=arena.cache).splitlines()
     assert "refs/remotes/origin/--upload-pack=touch" in refs
     for name in ("-x", "--upload-pack=touch", f"--upload-pack={payload}", "`id`", "a'b\"c;d", "@"):
         with refused(ErrorCode.INVALID_INPUT):
-            arena.wb.create_task(arena.repo_id, base_branch=name)
+            arena.workbench.create_task(arena.repo_id, base_branch=name)
         with refused(ErrorCode.INVALID_INPUT):
-            arena.wb.run(str(arena.remote), name)
-    assert arena.wb.create_task(arena.repo_id, base_branch="refs/heads/main").base_commit == commit
+            arena.workbench.run(str(arena.remote), name)
+    assert arena.workbench.create_task(arena.repo_id, base_branch="refs/heads/main").base_commit == commit
     assert arena.marks() == set()
 
 
 def test_e09_a_tag_cannot_pass_for_another_namespace(arena: Arena) -> None:
     """git completes names: `refs/remotes/origin/x` is also tried as `refs/tags/refs/remotes/origin/x`."""
-    good = arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
+    good = arena.require_git("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
     plumbing = Plumbing(arena, arena.remote)
     tree = plumbing.tree(("100644", b"evil", plumbing.blob(b"evil")))
     evil = plumbing.publish(tree, "refs/tags/refs/remotes/origin/release")
     marker = f"refs/sandbox/{arena.task.id}/pushed"
     plumbing.publish(tree, f"refs/tags/{marker}")
-    arena.wb.clone(str(arena.remote))
+    arena.workbench.clone(str(arena.remote))
     name = "refs/remotes/origin/release"
-    assert arena.must("rev-parse", "--verify", name, cwd=arena.root, git_dir=arena.cache) == evil, "void"
+    assert arena.require_git("rev-parse", "--verify", name, cwd=arena.root, git_dir=arena.cache) == evil, "void"
     with refused(ErrorCode.NOT_FOUND):
-        arena.wb.create_task(arena.repo_id, base_branch="release")
-    (arena.wt / "f.txt").write_text("mine\n")
-    commit = arena.wb.commit(arena.task.id, "x").commit
-    assert arena.wb.push(arena.task.id).commit == commit
-    assert arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote) == good
+        arena.workbench.create_task(arena.repo_id, base_branch="release")
+    (arena.worktree / "f.txt").write_text("mine\n")
+    commit = arena.workbench.commit(arena.task.id, "x").commit
+    assert arena.workbench.push(arena.task.id).commit == commit
+    assert arena.require_git("rev-parse", "main", cwd=arena.root, git_dir=arena.remote) == good
 
 
 def test_e10_revision_expressions(arena: Arena) -> None:
     """Control: each means something to git."""
     plumbing = Plumbing(arena, arena.remote)
     plumbing.publish(plumbing.tree(("100644", b"x", plumbing.blob(b"x"))), "refs/heads/evil")
-    arena.wb.clone(str(arena.remote))
+    arena.workbench.clone(str(arena.remote))
     for text in (":/seed", "HEAD^{/seed}", "main..evil", "--all", "main^{tree}", "main:f.txt"):
         argv = ("rev-parse", text)
         assert arena.git(*argv, cwd=arena.root, git_dir=arena.remote).code == 0, f"void: {text}"
     for text in (":/seed", "@{-1}", "HEAD^{/seed}", "main..evil", "--all", "-evil", "main~1", "main^", "main:f.txt",
                  "a\nb", "main\n", "", "*", "refs/heads/*", "main lock", "x.lock", "0" * 39 + "\n"):  # fmt: skip
         with refused(ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND) as caught:
-            arena.wb.run(str(arena.remote), text) if text else arena.wb.run(str(arena.remote), " ")
+            arena.workbench.run(str(arena.remote), text) if text else arena.workbench.run(str(arena.remote), " ")
         assert caught[0].code is ErrorCode.INVALID_INPUT or text == "x.lock", text
 
 
@@ -414,13 +419,13 @@ def test_e11_terminal_sequences_of_the_remote_stay_out_of_errors(arena: Arena) -
     authority.cert_pem.write_to_path(str(arena.root / "ca.pem"))
     with serving(Stub(arena.remote.parent), authority) as server:
         store(arena, f"127.0.0.1:{server.port}")
-        arena.wb = arena.open()
-        repository = arena.wb.clone(f"https://127.0.0.1:{server.port}/remote.git").repository
-        task = arena.wb.create_task(repository.id)
+        arena.workbench = arena.open_workbench()
+        repository = arena.workbench.clone(f"https://127.0.0.1:{server.port}/remote.git").repository
+        task = arena.workbench.create_task(repository.id)
         (arena.home / "repositories" / "worktrees" / repository.id / task.id / "f.txt").write_text("mine\n")
-        arena.wb.commit(task.id, "x")
+        arena.workbench.commit(task.id, "x")
         with refused(ErrorCode.PUSH_REJECTED) as caught:
-            arena.wb.push(task.id)
+            arena.workbench.push(task.id)
     shown = str(caught[0].payload())
     assert "plain-words" in shown
     assert "\\x1b" not in shown
@@ -437,7 +442,7 @@ def test_e15_template_hooks_do_not_run_at_clone(make_arena: Callable[..., Arena]
         (template / "hooks" / name).write_bytes(payload.read_bytes())
         (template / "hooks" / name).chmod(0o755)
     env = {"GIT_TEMPLATE_DIR": str(template)}
-    arena.fires(
+    arena.require_mark(
         "e15", lambda: arena.git("clone", "-q", str(arena.remote), str(arena.root / "c"), cwd=arena.root, env=env)
     )
     (arena.operator / ".gitconfig").write_text(f"[init]\n\ttemplateDir = {template}\n")
@@ -462,12 +467,12 @@ def test_e16_smudge_filters_do_not_run_at_checkout(arena: Arena) -> None:
         plumbing.tree(("100644", b".gitattributes", attributes), ("100644", b"f.txt", plumbing.blob(content)))
     )
     env = {"GIT_CONFIG_GLOBAL": str(arena.operator / ".gitconfig")}
-    arena.fires(
+    arena.require_mark(
         "e16", lambda: arena.git("clone", "-q", str(arena.remote), str(arena.root / "c"), cwd=arena.root, env=env)
     )
     assert (arena.root / "c" / "f.txt").read_bytes() != content
     arena.new_task()
-    assert (arena.wt / "f.txt").read_bytes() == content
+    assert (arena.worktree / "f.txt").read_bytes() == content
     arena.whole_life()
     assert arena.marks() == set()
 
@@ -477,20 +482,20 @@ def test_e19_spellings_of_one_remote_share_one_cache(arena: Arena) -> None:
     """Control: as strings they all differ."""
     spellings = [str(arena.remote), f"file://{arena.remote}", f"{arena.remote}/", f"{arena.root}/x/../remote.git"]
     assert len(set(spellings)) == 4
-    assert {arena.wb.clone(s).repository.id for s in spellings} == {arena.repo_id}
+    assert {arena.workbench.clone(s).repository.id for s in spellings} == {arena.repo_id}
     assert len(list((arena.home / "repositories" / "clones").iterdir())) == 1
     for bad in (
         "https://github.com/o/../r", "https://github.com/o/r?x", "https://u@h/o/r", "https://h/o/r#x", "http://h/o/r",
     ):  # fmt: skip
         with refused(ErrorCode.INVALID_INPUT):
-            arena.wb.clone(bad)
+            arena.workbench.clone(bad)
 
 
 def test_e_failed_first_clone_leaves_nothing(make_arena: Callable[..., Arena]) -> None:
     arena = make_arena()
     plumbing = Plumbing(arena, arena.remote)
-    plumbing.publish(plumbing.nested("../x", "100644", plumbing.blob(b"evil")))
+    plumbing.publish(plumbing.nested_tree("../x", "100644", plumbing.blob(b"evil")))
     with pytest.raises(SandboxError):
-        arena.wb.clone(str(arena.remote))
+        arena.workbench.clone(str(arena.remote))
     assert list((arena.home / "repositories" / "clones").iterdir()) == []
-    assert arena.wb.repositories() == ()
+    assert arena.workbench.repositories() == ()

@@ -37,7 +37,7 @@ def trusted(arena: Arena, authority: trustme.CA) -> Iterator[Stub]:
     authority.cert_pem.write_to_path(str(ca))
     with serving(Stub(arena.remote.parent), authority) as stub:
         store(arena, f"127.0.0.1:{stub.port}")
-        arena.wb = arena.open()
+        arena.workbench = arena.open_workbench()
         stub.url = f"https://127.0.0.1:{stub.port}/remote.git"  # type: ignore[attr-defined]
         yield stub
 
@@ -103,14 +103,20 @@ def test_f08_f09_f10_f11_canary_token_is_nowhere(
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     caplog.set_level("DEBUG")
     with watching() as hits:
-        repository = arena.wb.clone(trusted.url).repository
-        task = arena.wb.create_task(repository.id)
+        repository = arena.workbench.clone(trusted.url).repository
+        task = arena.workbench.create_task(repository.id)
         root = arena.home / "repositories" / "worktrees" / repository.id / task.id
         (root / "f.txt").write_text("changed\n")
-        answers = [repository, task, arena.wb.commit(task.id, "x"), arena.wb.push(task.id), arena.wb.diff(task.id)]
+        answers = [
+            repository,
+            task,
+            arena.workbench.commit(task.id, "x"),
+            arena.workbench.push(task.id),
+            arena.workbench.diff(task.id),
+        ]
         trusted.project = arena.outside  # from now on the remote has no such repository
         with refused() as caught:
-            arena.wb.clone(trusted.url)
+            arena.workbench.clone(trusted.url)
     assert len(trusted.leaked()) > 3, "void: the server never got the credential"
     assert hits == []
     assert not trace.exists()
@@ -135,13 +141,13 @@ def test_f01_f06_redirect_to_another_port_gets_nothing(arena: Arena, trusted: An
         assert thief.leaked(), "void"
         thief.seen.clear()
         with refused():
-            arena.wb.clone(trusted.url)
+            arena.workbench.clone(trusted.url)
         trusted.asks = True
         with refused():
-            arena.wb.clone(trusted.url)
+            arena.workbench.clone(trusted.url)
         (arena.operator / ".gitconfig").write_text(f"[credential]\n\thelper = {json.dumps(helper)}\n")
         with refused():
-            arena.wb.clone(trusted.url)
+            arena.workbench.clone(trusted.url)
         assert trusted.leaked()
         assert thief.seen == []
 
@@ -157,7 +163,7 @@ def test_f06_plain_http_never_gets_the_secret(make_arena: Callable[..., Arena], 
         assert thief.leaked(), "void"
         thief.seen.clear()
         with refused():
-            arena.wb.clone(url)
+            arena.workbench.clone(url)
         assert thief.seen, "void: not even asked"
         assert thief.leaked() == []
 
@@ -172,7 +178,7 @@ def test_f13_askpass_answers_for_its_own_host_only(arena: Arena, trusted: Any, a
         assert thief.leaked(), "void"
         thief.seen.clear()
         with refused():
-            arena.wb.clone(url)
+            arena.workbench.clone(url)
         assert thief.leaked() == []
 
 
@@ -190,44 +196,44 @@ def test_f05_inherited_proxies_are_not_used(
         arena.git("ls-remote", f"http://127.0.0.1:{thief.port}/x", cwd=arena.root, env=env)
         assert thief.seen, "void"
         thief.seen.clear()
-        arena.wb.clone(trusted.url)
+        arena.workbench.clone(trusted.url)
         assert thief.seen == []
 
 
 def test_f02_f03_f04_f16_repository_configuration_does_not_redirect_a_push(arena: Arena, trusted: Any) -> None:
     """The guest's own config names other remotes and proxies; ours is written from a template each time."""
-    arena.wb.clone(trusted.url)
-    (repository,) = [r for r in arena.wb.repositories() if r.hostname == "127.0.0.1"]
-    task = arena.wb.create_task(repository.id)
+    arena.workbench.clone(trusted.url)
+    (repository,) = [r for r in arena.workbench.repositories() if r.hostname == "127.0.0.1"]
+    task = arena.workbench.create_task(repository.id)
     root = arena.home / "repositories" / "worktrees" / repository.id / task.id
     thief = arena.root / "thief.git"
-    arena.must("init", "-q", "--bare", str(thief), cwd=arena.root)
+    arena.require_git("init", "-q", "--bare", str(thief), cwd=arena.root)
     (root / ".git").unlink()
     evil = (
         f'[url "{thief}"]\n\tinsteadOf = {trusted.url}\n\tpushInsteadOf = {trusted.url}\n'
         f'[remote "origin"]\n\tpushurl = {thief}\n[remote "{trusted.url}"]\n\turl = {thief}\n'
     )
     arena.evil_git_dir(root / ".git", evil)
-    arena.must("push", "-q", "origin", "HEAD:refs/heads/stolen", cwd=root)
-    assert arena.must("for-each-ref", cwd=arena.root, git_dir=thief), "void"
+    arena.require_git("push", "-q", "origin", "HEAD:refs/heads/stolen", cwd=root)
+    assert arena.require_git("for-each-ref", cwd=arena.root, git_dir=thief), "void"
     cache = arena.home / "repositories" / "clones" / repository.id
     with (cache / "config").open("a") as stream:
         stream.write(evil)
     (root / "f.txt").write_text("changed\n")
-    arena.wb.clone(trusted.url)  # writes the template again
+    arena.workbench.clone(trusted.url)  # writes the template again
     assert "insteadOf" not in (cache / "config").read_text()
-    arena.wb.commit(task.id, "x")
-    pushed = arena.wb.push(task.id)
-    refs = arena.must("for-each-ref", "--format=%(refname)", cwd=arena.root, git_dir=thief).splitlines()
+    arena.workbench.commit(task.id, "x")
+    pushed = arena.workbench.push(task.id)
+    refs = arena.require_git("for-each-ref", "--format=%(refname)", cwd=arena.root, git_dir=thief).splitlines()
     assert refs == ["refs/heads/stolen"]
-    assert pushed.commit in arena.must("for-each-ref", cwd=arena.root, git_dir=arena.remote)
+    assert pushed.commit in arena.require_git("for-each-ref", cwd=arena.root, git_dir=arena.remote)
 
 
 def test_f08_f14_secrets_and_line_breaks_in_urls(arena: Arena) -> None:
     """Control: git stores the user information it is given."""
     clone = arena.root / "c.git"
-    arena.must("init", "-q", "--bare", str(clone), cwd=arena.root)
-    arena.must("remote", "add", "origin", f"https://u:{TOKEN}@h/o/r", cwd=arena.root, git_dir=clone)
+    arena.require_git("init", "-q", "--bare", str(clone), cwd=arena.root)
+    arena.require_git("remote", "add", "origin", f"https://u:{TOKEN}@h/o/r", cwd=arena.root, git_dir=clone)
     assert TOKEN in (clone / "config").read_text(), "void"
     before = {p for p in arena.home.rglob("*")}
     for url in (
@@ -236,7 +242,7 @@ def test_f08_f14_secrets_and_line_breaks_in_urls(arena: Arena) -> None:
         f"https://u%0a:{TOKEN}@h/o/r",
     ):  # fmt: skip
         with refused(ErrorCode.INVALID_INPUT) as caught:
-            arena.wb.clone(url)
+            arena.workbench.clone(url)
         assert TOKEN not in json.dumps(caught[0].payload())
     assert {p for p in arena.home.rglob("*") if ".lock" not in p.name} == {p for p in before if ".lock" not in p.name}
 
@@ -254,7 +260,7 @@ def test_f12_guest_sees_no_credential(
         monkeypatch.setenv(name, TOKEN)
     with serving(Stub(arena.remote.parent), authority) as stub:
         store(arena, f"127.0.0.1:{stub.port}")
-        summary = arena.wb.run(f"https://127.0.0.1:{stub.port}/remote.git")
+        summary = arena.workbench.run(f"https://127.0.0.1:{stub.port}/remote.git")
     (run,) = summary.runs
     logs = b"".join(p.read_bytes() for p in (arena.home / "repositories" / "logs").rglob("*") if p.is_file())
     assert b"PATH=" in logs, "void: the guest printed nothing"
@@ -272,14 +278,14 @@ def _without_mounts(logs: bytes) -> bytes:
 def test_f16_base_branch_is_no_refspec(arena: Arena, evil: str) -> None:
     """Control: `:NAME` deletes the branch of the remote."""
     clone = arena.root / "copy.git"
-    arena.must("clone", "-q", "--bare", str(arena.remote), str(clone), cwd=arena.root)
-    arena.must("branch", "victim", cwd=arena.root, git_dir=clone)
-    arena.must("push", "-q", str(clone), ":victim", cwd=arena.root, git_dir=arena.cache)
-    assert "victim" not in arena.must("for-each-ref", cwd=arena.root, git_dir=clone), "void"
-    before = arena.must("for-each-ref", cwd=arena.root, git_dir=arena.remote)
+    arena.require_git("clone", "-q", "--bare", str(arena.remote), str(clone), cwd=arena.root)
+    arena.require_git("branch", "victim", cwd=arena.root, git_dir=clone)
+    arena.require_git("push", "-q", str(clone), ":victim", cwd=arena.root, git_dir=arena.cache)
+    assert "victim" not in arena.require_git("for-each-ref", cwd=arena.root, git_dir=clone), "void"
+    before = arena.require_git("for-each-ref", cwd=arena.root, git_dir=arena.remote)
     with refused(ErrorCode.INVALID_INPUT):
-        arena.wb.create_task(arena.repo_id, base_branch=evil)
-    assert arena.must("for-each-ref", cwd=arena.root, git_dir=arena.remote) == before
+        arena.workbench.create_task(arena.repo_id, base_branch=evil)
+    assert arena.require_git("for-each-ref", cwd=arena.root, git_dir=arena.remote) == before
 
 
 def test_f16_prompt_cannot_shape_the_branch(arena: Arena) -> None:
@@ -294,7 +300,7 @@ def test_f16_prompt_cannot_shape_the_branch(arena: Arena) -> None:
         "..",
         "@{0}",
     ):
-        task = arena.wb.create_task(arena.repo_id, prompt)
+        task = arena.workbench.create_task(arena.repo_id, prompt)
         assert task.branch.startswith(f"space-agent/{task.id}-")
         assert not set(task.branch) - set("abcdefghijklmnopqrstuvwxyz0123456789-/")
         assert len(task.branch) < 120
@@ -302,22 +308,24 @@ def test_f16_prompt_cannot_shape_the_branch(arena: Arena) -> None:
 
 def test_f17_exactly_the_commit_is_pushed_and_nothing_is_overwritten(arena: Arena) -> None:
     """Control: a forced push moves whatever is there."""
-    (arena.wt / "f.txt").write_text("mine\n")
-    commit = arena.wb.commit(arena.task.id, "x").commit
-    main = arena.must("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
-    arena.must("update-ref", f"refs/heads/{arena.task.branch}", main, cwd=arena.root, git_dir=arena.remote)
+    (arena.worktree / "f.txt").write_text("mine\n")
+    commit = arena.workbench.commit(arena.task.id, "x").commit
+    main = arena.require_git("rev-parse", "main", cwd=arena.root, git_dir=arena.remote)
+    arena.require_git("update-ref", f"refs/heads/{arena.task.branch}", main, cwd=arena.root, git_dir=arena.remote)
     with refused(ErrorCode.PUSH_REJECTED, ErrorCode.CONFLICT):
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     ref = f"refs/heads/{arena.task.branch}"
-    assert arena.must("rev-parse", ref, cwd=arena.root, git_dir=arena.remote) == main
-    arena.must(
+    assert arena.require_git("rev-parse", ref, cwd=arena.root, git_dir=arena.remote) == main
+    arena.require_git(
         "push", "-q", "-f", str(arena.remote), f"{commit}:refs/heads/control", cwd=arena.root, git_dir=arena.cache
     )
-    arena.must("push", "-q", "-f", str(arena.remote), f"{main}:refs/heads/control", cwd=arena.root, git_dir=arena.cache)
-    arena.must("update-ref", "-d", ref, cwd=arena.root, git_dir=arena.remote)
-    (arena.wt / "g.txt").write_text("written after the commit\n")
-    assert arena.wb.push(arena.task.id).commit == commit
-    refs = arena.must("for-each-ref", "--format=%(refname) %(objectname)", cwd=arena.root, git_dir=arena.remote)
+    arena.require_git(
+        "push", "-q", "-f", str(arena.remote), f"{main}:refs/heads/control", cwd=arena.root, git_dir=arena.cache
+    )
+    arena.require_git("update-ref", "-d", ref, cwd=arena.root, git_dir=arena.remote)
+    (arena.worktree / "g.txt").write_text("written after the commit\n")
+    assert arena.workbench.push(arena.task.id).commit == commit
+    refs = arena.require_git("for-each-ref", "--format=%(refname) %(objectname)", cwd=arena.root, git_dir=arena.remote)
     assert refs.splitlines() == [f"refs/heads/control {main}", f"refs/heads/main {main}", f"{ref} {commit}"]
 
 
@@ -329,7 +337,7 @@ def test_f18_ssh_options_in_host_names(arena: Arena) -> None:
         "ssh://git@-x/o/r",
     ):
         with refused(ErrorCode.INVALID_INPUT):
-            arena.wb.clone(url)
+            arena.workbench.clone(url)
 
 
 def test_f_unreadable_credentials_do_not_print_themselves(arena: Arena) -> None:
@@ -339,5 +347,5 @@ def test_f_unreadable_credentials_do_not_print_themselves(arena: Arena) -> None:
                  f'[[credential]]\nhost = "h"\nsecret = "{TOKEN}\\n"\n', f'token = "{TOKEN}"\n'):  # fmt: skip
         path.write_text(text)
         with pytest.raises(SandboxError) as caught:
-            arena.wb.__class__(arena.home, allow_file=True, environ={}).clone("https://127.0.0.1:1/o/r")
+            arena.workbench.__class__(arena.home, allow_file=True, environ={}).clone("https://127.0.0.1:1/o/r")
         assert TOKEN not in json.dumps(caught.value.payload()) + repr(caught.value)

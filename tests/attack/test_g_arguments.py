@@ -57,7 +57,7 @@ VALUES = {
 
 def calls(arena: Arena) -> dict[str, Callable[[str], object]]:
     """Every argument of every use-case that takes text."""
-    wb, task, repo = arena.wb, arena.task.id, arena.repo_id
+    wb, task, repo = arena.workbench, arena.task.id, arena.repo_id
     patch = b"--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+host\n g2\n"
     return {
         "clone url": lambda v: wb.clone(v),
@@ -100,17 +100,17 @@ HARMLESS = {"create prompt", "commit message"}
 def test_g01_to_g18_hostile_text_in_every_argument(arena: Arena, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     value = VALUES[name].replace("{p}", arena.script(name)).replace("{out}", str(arena.outside))
     started: list[list[str]] = []
-    real = process.command_line
+    real = process.build_command_line
 
     def recorded(*args: Any, **kwargs: Any) -> list[str]:
         argv = real(*args, **kwargs)
         started.append(argv)
         return argv
 
-    monkeypatch.setattr(process, "command_line", recorded)
-    before = arena.canary(arena.remote)
+    monkeypatch.setattr(process, "build_command_line", recorded)
+    before = arena.read_canaries(arena.remote)
     for what, call in calls(arena).items():
-        (arena.wt / "new").write_text(what)
+        (arena.worktree / "new").write_text(what)
         error = outcome(lambda call=call: call(value))  # type: ignore[misc]  # bound now
         if error is None:
             accepted = what in HARMLESS or (what == "create base" and value == "")
@@ -121,7 +121,7 @@ def test_g01_to_g18_hostile_text_in_every_argument(arena: Arena, name: str, monk
     if value.startswith("-") and name != "g14":  # that one is a word of our own
         assert not [argv for argv in started if value in argv]
     assert arena.marks() == set()
-    assert arena.canary(arena.remote) == before
+    assert arena.read_canaries(arena.remote) == before
     assert not (arena.outside / "written").exists()
 
 
@@ -141,7 +141,7 @@ def test_control_the_same_words_run_programs_in_plain_git(arena: Arena, name: st
         w.replace("{p}", arena.script(name)).replace("{out}", str(arena.outside)).replace("{remote}", str(arena.remote))
         for w in CONTROLS[name]
     ]
-    arena.fires(name, lambda: arena.git(*words, cwd=arena.remote))
+    arena.require_mark(name, lambda: arena.git(*words, cwd=arena.remote))
 
 
 def test_control_other_words_read_and_write_files(arena: Arena) -> None:
@@ -157,16 +157,16 @@ def test_g16_o02_commit_message_and_author_are_data(make_arena: Callable[..., Ar
     """Control: the same bytes pasted into a commit object would be headers."""
     arena = make_arena(settings={"author": {"name": "h <x>\nauthor evil", "email": "a@b>\ncommitter e <e@v> 0 +0000"}})
     arena.new_task()
-    (arena.wt / "f.txt").write_text("x\n")
+    (arena.worktree / "f.txt").write_text("x\n")
     message = "subject\n\nparent 0000\nauthor evil <e@v>\n# kept\n---\ndiff --git a/x b/x\n\x1b[31m\0\a\u202eend"
-    commit = arena.wb.commit(arena.task.id, message).commit
-    raw = arena.must("cat-file", "commit", commit, cwd=arena.root, git_dir=arena.cache)
+    commit = arena.workbench.commit(arena.task.id, message).commit
+    raw = arena.require_git("cat-file", "commit", commit, cwd=arena.root, git_dir=arena.cache)
     head, _, body = raw.partition("\n\n")
     assert [line.split()[0] for line in head.splitlines()] == ["tree", "parent", "author", "committer"]
     assert "# kept" in body
     assert not set(body) & {"\x1b", "\0", "\a", "\u202e"}
     with refused(ErrorCode.INVALID_INPUT):
-        arena.wb.commit(arena.task.id, "x" * (1 << 20))
+        arena.workbench.commit(arena.task.id, "x" * (1 << 20))
 
 
 @pytest.mark.one_git
@@ -178,11 +178,11 @@ def test_g17_profiles_of_the_repository_are_not_read(arena: Arena) -> None:
     )
     (arena.home / "profiles").mkdir()
     (arena.home / "profiles" / "mine.toml").write_text(text)
-    assert [c.id for c in arena.open().checks(arena.repo_id)] == ["go"]
+    assert [c.id for c in arena.open_workbench().checks(arena.repo_id)] == ["go"]
     (arena.home / "profiles" / "mine.toml").unlink()
     for folder in ("profiles", "policies/profiles", ".sandbox/profiles"):
-        path = Path(arena.wt, folder)
+        path = Path(arena.worktree, folder)
         path.mkdir(parents=True)
         (path / "mine.toml").write_text(text)
-    arena.wb.commit(arena.task.id, "x")
-    assert arena.open().checks(arena.task.id) == ()
+    arena.workbench.commit(arena.task.id, "x")
+    assert arena.open_workbench().checks(arena.task.id) == ()

@@ -38,14 +38,14 @@ LEXICAL = [
 @pytest.mark.parametrize("path", LEXICAL, ids=lambda p: ascii(p)[:24])
 def test_h01_lexical(arena: Arena, path: str) -> None:
     """Control: joining such a path (or a prefix test on it) leaves the worktree."""
-    assert os.path.join(arena.wt, "/etc/passwd") == "/etc/passwd"  # noqa: PTH118 - the point
-    assert f"{arena.wt}-evil".startswith(str(arena.wt))
-    before = arena.canary()
+    assert os.path.join(arena.worktree, "/etc/passwd") == "/etc/passwd"  # noqa: PTH118 - the point
+    assert f"{arena.worktree}-evil".startswith(str(arena.worktree))
+    before = arena.read_canaries()
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.read_file(arena.task.id, path)
+        arena.workbench.read_file(arena.task.id, path)
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.apply_patch(arena.task.id, NEW % b"n", {path: None})
-    assert arena.canary() == before
+        arena.workbench.apply_patch(arena.task.id, NEW % b"n", {path: None})
+    assert arena.read_canaries() == before
 
 
 TARGETS = {
@@ -69,16 +69,16 @@ def guests_own(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_h02_h04_link_at_the_end(arena: Arena, name: str) -> None:
-    (arena.wt / "l").symlink_to(TARGETS[name].format(outside=arena.outside))
-    with (arena.wt / "l").open("rb") as stream:
+    (arena.worktree / "l").symlink_to(TARGETS[name].format(outside=arena.outside))
+    with (arena.worktree / "l").open("rb") as stream:
         assert stream.read(1), "void: a naive open reads it"
-    before = arena.canary()
+    before = arena.read_canaries()
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.read_file(arena.task.id, "l")
+        arena.workbench.read_file(arena.task.id, "l")
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.apply_patch(arena.task.id, NEW % b"l", {"l": None})
+        arena.workbench.apply_patch(arena.task.id, NEW % b"l", {"l": None})
     arena.whole_life()
-    assert arena.canary() == before
+    assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET)
 
 
@@ -86,23 +86,23 @@ def test_h02_h04_link_at_the_end(arena: Arena, name: str) -> None:
     "target", ["{outside}", "/proc/self/root{outside}", "/proc/self/cwd", "../../../../../outside"]
 )
 def test_h03_h04_link_on_the_way(arena: Arena, target: str) -> None:
-    link = arena.wt / "way"
+    link = arena.worktree / "way"
     link.symlink_to(target.format(outside=arena.outside))
     assert list(link.iterdir()), "void"
-    before = arena.canary()
+    before = arena.read_canaries()
     for path in ("way/secret", "way/new", "way/deeper/new"):
         with refused(ErrorCode.UNSAFE_PATH):
-            arena.wb.apply_patch(arena.task.id, NEW % path.encode(), {path: None})
+            arena.workbench.apply_patch(arena.task.id, NEW % path.encode(), {path: None})
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.read_file(arena.task.id, "way/secret")
-    arena.wb.status(arena.task.id)
+        arena.workbench.read_file(arena.task.id, "way/secret")
+    arena.workbench.status(arena.task.id)
     arena.whole_life()
-    assert arena.canary() == before
+    assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET)
 
 
 def test_h05_ancestor_swap_while_reading(arena: Arena, racer: Callable[..., Any], record_property: Any) -> None:
-    real, link = guests_own(arena.wt / "d"), arena.wt / "dlink"
+    real, link = guests_own(arena.worktree / "d"), arena.worktree / "dlink"
     (real / "f").write_text("innocent\n")
     link.symlink_to(arena.outside)
     with racer("swap", real, link):
@@ -110,8 +110,8 @@ def test_h05_ancestor_swap_while_reading(arena: Arena, racer: Callable[..., Any]
         while time.monotonic() < ends:
             tries += 1
             with contextlib.suppress(OSError):
-                path = arena.wt / "d" / "f"
-                if path.resolve().is_relative_to(arena.wt) and path.read_bytes() == SECRET:
+                path = arena.worktree / "d" / "f"
+                if path.resolve().is_relative_to(arena.worktree) and path.read_bytes() == SECRET:
                     break
         else:
             pytest.fail(f"void: no leak in {tries} tries of resolve-then-open")
@@ -119,7 +119,7 @@ def test_h05_ancestor_swap_while_reading(arena: Arena, racer: Callable[..., Any]
         while time.monotonic() < ends:
             attempts += 1
             with contextlib.suppress(SandboxError):
-                assert SECRET.decode() not in arena.wb.read_file(arena.task.id, "d/f").content
+                assert SECRET.decode() not in arena.workbench.read_file(arena.task.id, "d/f").content
     record_property("attempts", attempts)
     assert attempts > 200
 
@@ -128,25 +128,25 @@ def test_h06_whole_tree_operations_under_the_swap(
     arena: Arena, racer: Callable[..., Any], record_property: Any
 ) -> None:
     """Control: `git add` with an explicit gitdir stores the secret."""
-    real, link = guests_own(arena.wt / "d"), arena.wt / "dlink"
+    real, link = guests_own(arena.worktree / "d"), arena.worktree / "dlink"
     (real / "f").write_text("innocent\n")
     link.symlink_to(arena.outside)
     git_dir = arena.root / "control.git"
-    arena.must("clone", "-q", "--bare", str(arena.remote), str(git_dir), cwd=arena.root)
-    oid = arena.must("hash-object", "--stdin", cwd=arena.root, stdin=SECRET)
+    arena.require_git("clone", "-q", "--bare", str(arena.remote), str(git_dir), cwd=arena.root)
+    oid = arena.require_git("hash-object", "--stdin", cwd=arena.root, stdin=SECRET)
     with racer("swap", real, link):
         ends = time.monotonic() + 2 * BUDGET_S
         while arena.git("cat-file", "-e", oid, cwd=arena.root, git_dir=git_dir).code != 0:
             assert time.monotonic() < ends, "void: git never followed the link"
             for _ in range(10):
-                arena.git("--work-tree", str(arena.wt), "add", "--", "d/f", cwd=arena.wt, git_dir=git_dir)
+                arena.git("--work-tree", str(arena.worktree), "add", "--", "d/f", cwd=arena.worktree, git_dir=git_dir)
         attempts, ends = 0, time.monotonic() + BUDGET_S
         while time.monotonic() < ends:
             attempts += 1
             for step in (
-                lambda: arena.wb.status(arena.task.id),
-                lambda: arena.wb.diff(arena.task.id),
-                lambda: arena.wb.commit(arena.task.id, "x"),
+                lambda: arena.workbench.status(arena.task.id),
+                lambda: arena.workbench.diff(arena.task.id),
+                lambda: arena.workbench.commit(arena.task.id, "x"),
             ):
                 with contextlib.suppress(SandboxError):
                     answer: Any = step()
@@ -158,19 +158,19 @@ def test_h06_whole_tree_operations_under_the_swap(
 
 def test_h08_writes_under_the_swap(arena: Arena, racer: Callable[..., Any], record_property: Any) -> None:
     """Parent and leaf are exchanged for links while the product writes. Control: check, then open by name."""
-    real, link = guests_own(arena.wt / "d"), arena.wt / "dlink"
+    real, link = guests_own(arena.worktree / "d"), arena.worktree / "dlink"
     link.symlink_to(arena.outside)
-    leaf, leaf_link = arena.wt / "leaf", arena.wt / "leaflink"
+    leaf, leaf_link = arena.worktree / "leaf", arena.worktree / "leaflink"
     leaf.write_text("x\n")
     leaf_link.symlink_to(arena.outside / "secret")
-    before = arena.canary()
+    before = arena.read_canaries()
     with racer("swap", real, link), racer("swap", leaf, leaf_link):
         ends = time.monotonic() + BUDGET_S
         while not (arena.outside / "control").exists():
             assert time.monotonic() < ends, "void: the naive write never escaped"
             with contextlib.suppress(OSError):
-                if not (arena.wt / "d").is_symlink():
-                    (arena.wt / "d" / "control").write_text("x")
+                if not (arena.worktree / "d").is_symlink():
+                    (arena.worktree / "d" / "control").write_text("x")
         (arena.outside / "control").unlink()
         os.utime(arena.outside, ns=(0, before[str(arena.outside)][4]))  # type: ignore[arg-type]  # an int
         attempts, ends = 0, time.monotonic() + BUDGET_S
@@ -178,84 +178,84 @@ def test_h08_writes_under_the_swap(arena: Arena, racer: Callable[..., Any], reco
             attempts += 1
             with contextlib.suppress(SandboxError):
                 name = f"d/n{attempts}"
-                arena.wb.apply_patch(arena.task.id, NEW % name.encode(), {name: None})
+                arena.workbench.apply_patch(arena.task.id, NEW % name.encode(), {name: None})
             with contextlib.suppress(SandboxError):
                 patch = b"--- a/leaf\n+++ b/leaf\n@@ -1 +1 @@\n-x\n+y\n"
-                arena.wb.apply_patch(arena.task.id, patch, {"leaf": hash_of(b"x\n")})
+                arena.workbench.apply_patch(arena.task.id, patch, {"leaf": hash_of(b"x\n")})
                 assert not (arena.outside / "secret").read_bytes().startswith(b"y")
     record_property("attempts", attempts)
     assert attempts > 10
-    assert arena.canary() == before
+    assert arena.read_canaries() == before
 
 
 @pytest.mark.parametrize("name", ["f.txt", ".gitignore", ".gitattributes", ".gitmodules"])
 def test_h09_h10_fifo_blocks_nobody(arena: Arena, name: str) -> None:
     """Control: a plain open hangs; so does `git status` on a FIFO as `.gitignore`, even with an explicit gitdir."""
-    remove(arena.wt / name)
-    os.mkfifo(arena.wt / name)
-    reader = threading.Thread(target=lambda: (arena.wt / name).read_bytes(), daemon=True)
+    remove(arena.worktree / name)
+    os.mkfifo(arena.worktree / name)
+    reader = threading.Thread(target=lambda: (arena.worktree / name).read_bytes(), daemon=True)
     reader.start()
     reader.join(0.2)
     assert reader.is_alive(), "void"
-    os.close(os.open(arena.wt / name, os.O_WRONLY | os.O_NONBLOCK))  # lets the control go
+    os.close(os.open(arena.worktree / name, os.O_WRONLY | os.O_NONBLOCK))  # lets the control go
     reader.join(5)
     started = time.monotonic()
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.read_file(arena.task.id, name)
+        arena.workbench.read_file(arena.task.id, name)
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.read_file(arena.task.id, name, 1, 5, max_bytes=10)
-    assert name in arena.wb.status(arena.task.id).rejected
+        arena.workbench.read_file(arena.task.id, name, 1, 5, max_bytes=10)
+    assert name in arena.workbench.status(arena.task.id).rejected
     arena.whole_life()
     assert time.monotonic() - started < 15
 
 
 def test_h12_h13_devices_and_sockets(arena: Arena) -> None:
-    os.mknod(arena.wt / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
-    os.mknod(arena.wt / "disk", 0o666 | stat.S_IFBLK, os.makedev(254, 0))
+    os.mknod(arena.worktree / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+    os.mknod(arena.worktree / "disk", 0o666 | stat.S_IFBLK, os.makedev(254, 0))
     with socket.socket(socket.AF_UNIX) as server:
-        os.chdir(arena.wt)
+        os.chdir(arena.worktree)
         try:
             server.bind("sock")
         finally:
             os.chdir(Path(__file__).parents[2])
     if arena.settings["workspaces"]["worktree"] == "plain":
-        with (arena.wt / "zero").open("rb") as stream:
+        with (arena.worktree / "zero").open("rb") as stream:
             assert stream.read(1) == b"\0", "void: no nodev here, a naive read gets data"
     else:  # the mount itself is nodev
         with pytest.raises(PermissionError):
-            (arena.wt / "zero").open("rb")
+            (arena.worktree / "zero").open("rb")
     for name in ("zero", "disk", "sock"):
         with refused(ErrorCode.UNSAFE_PATH):
-            arena.wb.read_file(arena.task.id, name)
+            arena.workbench.read_file(arena.task.id, name)
         with refused(ErrorCode.UNSAFE_PATH):
-            arena.wb.read_file(arena.task.id, name, 1, 5, max_bytes=10)
-    assert arena.wb.status(arena.task.id).rejected == ("disk", "sock", "zero")
+            arena.workbench.read_file(arena.task.id, name, 1, 5, max_bytes=10)
+    assert arena.workbench.status(arena.task.id).rejected == ("disk", "sock", "zero")
     arena.whole_life()
 
 
 def test_h14_setuid_bits_are_stripped(arena: Arena) -> None:
     """They stay on the guest's own file, under the guest's uid; whatever the host writes or commits has none."""
-    (arena.wt / "g.txt").chmod(0o6755)
-    (arena.wt / "tool").write_text("x")
-    (arena.wt / "tool").chmod(0o6755)
-    assert (arena.wt / "g.txt").stat().st_mode & stat.S_ISUID, "void"
+    (arena.worktree / "g.txt").chmod(0o6755)
+    (arena.worktree / "tool").write_text("x")
+    (arena.worktree / "tool").chmod(0o6755)
+    assert (arena.worktree / "g.txt").stat().st_mode & stat.S_ISUID, "void"
     patch = b"--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+host\n g2\n"
-    arena.wb.apply_patch(arena.task.id, patch, {"g.txt": hash_of(FILES["g.txt"])})
-    assert stat.S_IMODE((arena.wt / "g.txt").stat().st_mode) == 0o755
-    tree = arena.wb.commit(arena.task.id, "x").tree
-    listing = arena.must("ls-tree", "-r", tree, cwd=arena.root, git_dir=arena.cache)
+    arena.workbench.apply_patch(arena.task.id, patch, {"g.txt": hash_of(FILES["g.txt"])})
+    assert stat.S_IMODE((arena.worktree / "g.txt").stat().st_mode) == 0o755
+    tree = arena.workbench.commit(arena.task.id, "x").tree
+    listing = arena.require_git("ls-tree", "-r", tree, cwd=arena.root, git_dir=arena.cache)
     assert {line.split()[0] for line in listing.splitlines()} == {"100644", "100755"}
-    assert (arena.wt / "f.txt").stat().st_uid == 64000
+    assert (arena.worktree / "f.txt").stat().st_uid == 64000
 
 
 def test_h15_hard_links_are_replaced_not_written_through(arena: Arena) -> None:
-    os.link(arena.wt / "g.txt", arena.wt / "alias")
-    inode = (arena.wt / "alias").stat().st_ino
-    with (arena.wt / "g.txt").open("r+b"):
-        assert (arena.wt / "g.txt").stat().st_ino == inode, "void"
+    os.link(arena.worktree / "g.txt", arena.worktree / "alias")
+    inode = (arena.worktree / "alias").stat().st_ino
+    with (arena.worktree / "g.txt").open("r+b"):
+        assert (arena.worktree / "g.txt").stat().st_ino == inode, "void"
     patch = b"--- a/g.txt\n+++ b/g.txt\n@@ -1,2 +1,3 @@\n g1\n+host\n g2\n"
-    arena.wb.apply_patch(arena.task.id, patch, {"g.txt": hash_of(FILES["g.txt"])})
-    assert (arena.wt / "alias").read_bytes() == FILES["g.txt"]
+    arena.workbench.apply_patch(arena.task.id, patch, {"g.txt": hash_of(FILES["g.txt"])})
+    assert (arena.worktree / "alias").read_bytes() == FILES["g.txt"]
 
 
 def test_h15_a_hard_link_of_a_host_file_is_neither_read_nor_committed(make_arena: Callable[..., Arena]) -> None:
@@ -266,41 +266,43 @@ def test_h15_a_hard_link_of_a_host_file_is_neither_read_nor_committed(make_arena
         settings={"workspaces": {"worktree": "plain"}}
     )  # over an overlay there is no linking from outside
     arena.new_task()
-    os.link(arena.outside / "secret", arena.wt / "innocent")
-    assert (arena.wt / "innocent").stat().st_uid != arena.wt.stat().st_uid
+    os.link(arena.outside / "secret", arena.worktree / "innocent")
+    assert (arena.worktree / "innocent").stat().st_uid != arena.worktree.stat().st_uid
     control = arena.root / "control.git"
-    arena.must("clone", "-q", "--bare", str(arena.remote), str(control), cwd=arena.root)
-    arena.must("--work-tree", str(arena.wt), "add", "--", "innocent", cwd=arena.wt, git_dir=control)
-    arena.must("cat-file", "-e", arena.must("hash-object", "--stdin", cwd=arena.root, stdin=SECRET), cwd=control)
-    before = arena.canary()
+    arena.require_git("clone", "-q", "--bare", str(arena.remote), str(control), cwd=arena.root)
+    arena.require_git("--work-tree", str(arena.worktree), "add", "--", "innocent", cwd=arena.worktree, git_dir=control)
+    arena.require_git(
+        "cat-file", "-e", arena.require_git("hash-object", "--stdin", cwd=arena.root, stdin=SECRET), cwd=control
+    )
+    before = arena.read_canaries()
     for act in (
-        lambda: arena.wb.read_file(arena.task.id, "innocent"),
-        lambda: arena.wb.read_file(arena.task.id, "innocent", 1, 1),
-        lambda: arena.wb.apply_patch(arena.task.id, NEW % b"innocent", {"innocent": None}),
-        lambda: arena.wb.apply_patch(arena.task.id, NEW % b"innocent", {"innocent": hash_of(SECRET)}),
+        lambda: arena.workbench.read_file(arena.task.id, "innocent"),
+        lambda: arena.workbench.read_file(arena.task.id, "innocent", 1, 1),
+        lambda: arena.workbench.apply_patch(arena.task.id, NEW % b"innocent", {"innocent": None}),
+        lambda: arena.workbench.apply_patch(arena.task.id, NEW % b"innocent", {"innocent": hash_of(SECRET)}),
     ):
         with refused(ErrorCode.UNSAFE_PATH):
             act()
-    status = arena.wb.status(arena.task.id)
+    status = arena.workbench.status(arena.task.id)
     assert (status.changes, status.rejected) == ((), ("innocent",))
     arena.whole_life()
-    assert arena.canary() == before
+    assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET)
 
 
 def test_h16_sparse_files_cost_nothing(arena: Arena) -> None:
     """Control: the size is 1 TiB; git or a naive reader would read all of it."""
-    with (arena.wt / "huge").open("wb") as stream:
+    with (arena.worktree / "huge").open("wb") as stream:
         stream.truncate(1 << 40)
-    assert (arena.wt / "huge").stat().st_size == 1 << 40, "void"
+    assert (arena.worktree / "huge").stat().st_size == 1 << 40, "void"
     started = time.monotonic()
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        arena.wb.read_file(arena.task.id, "huge")
+        arena.workbench.read_file(arena.task.id, "huge")
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        arena.wb.read_file(arena.task.id, "huge", 1, 1, max_bytes=10)
+        arena.workbench.read_file(arena.task.id, "huge", 1, 1, max_bytes=10)
     for step in (
-        lambda: arena.wb.status(arena.task.id),
-        lambda: arena.wb.commit(arena.task.id, "x"),
+        lambda: arena.workbench.status(arena.task.id),
+        lambda: arena.workbench.commit(arena.task.id, "x"),
     ):
         with refused(ErrorCode.QUOTA_EXCEEDED):
             step()
@@ -310,7 +312,7 @@ def test_h16_sparse_files_cost_nothing(arena: Arena) -> None:
 def test_h17_content_and_hash_are_of_one_read(arena: Arena, racer: Callable[..., Any], record_property: Any) -> None:
     """The file is rewritten in place all the time. Control: hash, then read again, and compare."""
     size = 1 << 19
-    path = arena.wt / "flip"
+    path = arena.worktree / "flip"
     path.write_bytes(b"A" * size)
     with racer("flip", path, size):
         ends = time.monotonic() + BUDGET_S
@@ -319,7 +321,7 @@ def test_h17_content_and_hash_are_of_one_read(arena: Arena, racer: Callable[...,
         attempts, ends = 0, time.monotonic() + 2
         while time.monotonic() < ends:
             attempts += 1
-            content = arena.wb.read_file(arena.task.id, "flip")
+            content = arena.workbench.read_file(arena.task.id, "flip")
             assert content.sha256 == hash_of(content.content.encode())
             assert content.size == len(content.content)
     record_property("attempts", attempts)
@@ -336,30 +338,30 @@ NAMES = [
 def test_h20_h21_h22_names_of_any_bytes(arena: Arena) -> None:
     """All at once: seen, committed and read back byte for byte. Control: porcelain quotes them, JSON refuses one."""
     for name in NAMES:
-        Path(os.fsdecode(os.fsencode(arena.wt) + b"/" + name)).write_bytes(b"content of " + name)
+        Path(os.fsdecode(os.fsencode(arena.worktree) + b"/" + name)).write_bytes(b"content of " + name)
     control = arena.root / "control"
     control.mkdir()
     (control / "a\nb").touch()
-    arena.must("init", "-q", cwd=control)
-    assert '"a\\nb"' in arena.must("status", "--porcelain", cwd=control), "void"
-    status = arena.wb.status(arena.task.id)
+    arena.require_git("init", "-q", cwd=control)
+    assert '"a\\nb"' in arena.require_git("status", "--porcelain", cwd=control), "void"
+    status = arena.workbench.status(arena.task.id)
     assert len(status.changes) == len(NAMES)
     status.model_dump_json().encode()
     assert len({c.path for c in status.changes}) == len(NAMES)
-    tree = arena.wb.commit(arena.task.id, "names").tree
+    tree = arena.workbench.commit(arena.task.id, "names").tree
     raw = arena.git("ls-tree", "-r", "-z", "--name-only", tree, cwd=arena.root, git_dir=arena.cache).stdout
     assert set(raw.split(b"\0")[:-1]) == {*NAMES, *(n.encode() for n in FILES)}
     for change in status.changes:
         if not any(c in change.path for c in "\n\t\x1b\\"):  # the path grammar keeps these from callers
-            assert arena.wb.read_file(arena.task.id, change.path).sha256 == change.sha256
-    second = arena.wb.create_task(arena.repo_id, base_branch=arena.wb.task(arena.task.id).head_commit)
-    assert arena.wb.status(second.id).changes == ()
+            assert arena.workbench.read_file(arena.task.id, change.path).sha256 == change.sha256
+    second = arena.workbench.create_task(arena.repo_id, base_branch=arena.workbench.task(arena.task.id).head_commit)
+    assert arena.workbench.status(second.id).changes == ()
 
 
 @pytest.mark.parametrize("depth", [120, 3000])
 def test_h19_p09_nests_of_any_depth_can_be_removed(arena: Arena, depth: int) -> None:
     """Control: a recursive removal gives up on the deeper one."""
-    here = os.open(arena.wt, os.O_RDONLY)
+    here = os.open(arena.worktree, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("n" * 60, dir_fd=here)
         deeper = os.open("n" * 60, os.O_RDONLY, dir_fd=here)
@@ -369,46 +371,46 @@ def test_h19_p09_nests_of_any_depth_can_be_removed(arena: Arena, depth: int) -> 
     os.close(fd)
     os.close(here)
     with pytest.raises(OSError, match="too long"):
-        (arena.wt / "/".join(["n" * 60] * depth) / "leaf").stat()
-    for step in (lambda: arena.wb.status(arena.task.id), lambda: arena.wb.diff(arena.task.id)):
+        (arena.worktree / "/".join(["n" * 60] * depth) / "leaf").stat()
+    for step in (lambda: arena.workbench.status(arena.task.id), lambda: arena.workbench.diff(arena.task.id)):
         error = outcome(step)
         assert error is None or error.code is ErrorCode.QUOTA_EXCEEDED
-    arena.wb.close_task(arena.task.id, delete_worktree=True, discard=True)
-    assert not arena.wt.exists()
+    arena.workbench.close_task(arena.task.id, delete_worktree=True, discard=True)
+    assert not arena.worktree.exists()
 
 
 def test_h_paths_just_over_the_kernels_limit(arena: Arena) -> None:
     """A name that fits in its directory but whose whole path does not fit in a system call."""
-    here = os.open(arena.wt, os.O_RDONLY)
+    here = os.open(arena.worktree, os.O_RDONLY)
     for _ in range(16):
         os.mkdir("n" * 250, dir_fd=here)
         here = os.open("n" * 250, os.O_RDONLY, dir_fd=here)
     for leaf in ("m" * 200, "short"):
         os.close(os.open(leaf, os.O_CREAT | os.O_WRONLY, dir_fd=here))
     os.symlink("f.txt", "l" * 200, dir_fd=here)
-    (arena.wt / "f.txt").write_text("changed\n")
-    status = arena.wb.status(arena.task.id)
+    (arena.worktree / "f.txt").write_text("changed\n")
+    status = arena.workbench.status(arena.task.id)
     assert "f.txt" in {c.path for c in status.changes}
     assert arena.whole_life() == []
 
 
 def test_h23_unreadable_residue_is_removed(arena: Arena) -> None:
-    locked = arena.wt / "locked" / "deeper"
+    locked = arena.worktree / "locked" / "deeper"
     locked.mkdir(parents=True)
     (locked / "f").write_text("x")
     os.chown(locked / "f", 10001, 10001)
     (locked / "f").chmod(0)
     locked.chmod(0)
-    (arena.wt / "locked").chmod(0)
-    arena.wb.status(arena.task.id)
-    arena.wb.close_task(arena.task.id, delete_worktree=True, discard=True)
-    assert not arena.wt.exists()
+    (arena.worktree / "locked").chmod(0)
+    arena.workbench.status(arena.task.id)
+    arena.workbench.close_task(arena.task.id, delete_worktree=True, discard=True)
+    assert not arena.worktree.exists()
 
 
 def test_p10_links_swapped_during_removal(arena: Arena, racer: Callable[..., Any]) -> None:
     """Control: a removal by path names follows the exchanged directory."""
-    before = arena.canary()
-    real, link = guests_own(arena.wt / "d"), arena.wt / "dlink"
+    before = arena.read_canaries()
+    real, link = guests_own(arena.worktree / "d"), arena.worktree / "dlink"
     for i in range(2000):
         (real / f"{i}").touch()
     link.symlink_to(arena.outside)
@@ -422,5 +424,5 @@ def test_p10_links_swapped_during_removal(arena: Arena, racer: Callable[..., Any
                     (real / "bait").rmdir()
         os.utime(arena.outside, ns=(0, before[str(arena.outside)][4]))  # type: ignore[arg-type]  # an int
         with contextlib.suppress(SandboxError):  # it may rightly say that something stayed
-            arena.wb.close_task(arena.task.id, delete_worktree=True, discard=True)
-    assert arena.canary() == before
+            arena.workbench.close_task(arena.task.id, delete_worktree=True, discard=True)
+    assert arena.read_canaries() == before

@@ -20,8 +20,8 @@ import pytest
 
 from devtools.requirement import unavailable
 from sandbox.attack.harness.scene import FILES
-from sandbox.files.stamps import Horizon, coarse_now_ns, keeps_times, stamp_of
-from sandbox.store.guest_times import guest_at_work
+from sandbox.files.stamps import TrustedBefore, coarse_now_ns, keeps_times, stamp_of
+from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import Home
 from sandbox.workbench import Watch
 from sandbox.workspaces.statcache import load
@@ -39,7 +39,7 @@ def arena(make_arena: Callable[..., Arena]) -> Arena:
     """A victim with a plain worktree, all of it known by its stat."""
     arena = make_arena(settings=PLAIN)
     arena.new_task()
-    if not keeps_times(arena.wt):
+    if not keeps_times(arena.worktree):
         unavailable("times of this file system prove nothing: nothing is kept")
     warm_up(arena)
     return arena
@@ -47,7 +47,7 @@ def arena(make_arena: Callable[..., Arena]) -> Arena:
 
 def warm_up(arena: Arena) -> None:
     """Look until `f.txt` is known by the stat it has."""
-    until(lambda: changed(arena) is None and known(arena) == stamp_of((arena.wt / "f.txt").lstat()))
+    until(lambda: changed(arena) is None and known(arena) == stamp_of((arena.worktree / "f.txt").lstat()))
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -59,7 +59,7 @@ def until(done: Callable[[], bool]) -> None:
 def until_past(path: Path) -> None:
     """Until the kernel's clock has left the tick of this file's ctime behind."""
     stamp = stamp_of(path.lstat())
-    until(lambda: Horizon.of(coarse_now_ns(), None).has_passed(stamp))
+    until(lambda: TrustedBefore.of(coarse_now_ns(), None).is_evidence(stamp))
 
 
 def known(arena: Arena) -> bytes | None:
@@ -69,7 +69,7 @@ def known(arena: Arena) -> bytes | None:
 
 def changed(arena: Arena) -> str | None:
     """What status says of `f.txt`."""
-    return next((str(c.kind) for c in arena.wb.status(arena.task.id).changes if c.path == "f.txt"), None)
+    return next((str(c.kind) for c in arena.workbench.status(arena.task.id).changes if c.path == "f.txt"), None)
 
 
 def size_and_mtime(path: Path) -> tuple[int, int]:
@@ -142,12 +142,12 @@ ATTACKS = {
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_h26_size_and_mtime_put_back(attack: Callable[[Path], None], arena: Arena) -> None:
-    before = size_and_mtime(arena.wt / "f.txt")
-    attack(arena.wt)
-    assert (arena.wt / "f.txt").read_bytes() == NEW
-    assert size_and_mtime(arena.wt / "f.txt") == before, "void: size and mtime would have told"
+    before = size_and_mtime(arena.worktree / "f.txt")
+    attack(arena.worktree)
+    assert (arena.worktree / "f.txt").read_bytes() == NEW
+    assert size_and_mtime(arena.worktree / "f.txt") == before, "void: size and mtime would have told"
     assert changed(arena) == "modified"
-    arena.wb.commit(arena.task.id, "what is there")
+    arena.workbench.commit(arena.task.id, "what is there")
     assert arena.git("show", f"{arena.task.branch}:f.txt", cwd=arena.cache, git_dir=arena.cache).stdout == NEW
 
 
@@ -156,12 +156,12 @@ def test_h26_directories_trade_places(make_arena: Callable[..., Arena]) -> None:
     arena = make_arena(settings=PLAIN, files={"f.txt": OLD, "a/x": b"one", "b/x": b"two"})
     arena.new_task()
     warm_up(arena)
-    before = [(arena.wt / name / "x").lstat().st_ctime_ns for name in ("a", "b")]
-    (arena.wt / "a").rename(arena.wt / "c")
-    (arena.wt / "b").rename(arena.wt / "a")
-    (arena.wt / "c").rename(arena.wt / "b")
-    assert [(arena.wt / name / "x").lstat().st_ctime_ns for name in ("b", "a")] == before, "void: a time moved"
-    assert {c.path for c in arena.wb.status(arena.task.id).changes} == {"a/x", "b/x"}
+    before = [(arena.worktree / name / "x").lstat().st_ctime_ns for name in ("a", "b")]
+    (arena.worktree / "a").rename(arena.worktree / "c")
+    (arena.worktree / "b").rename(arena.worktree / "a")
+    (arena.worktree / "c").rename(arena.worktree / "b")
+    assert [(arena.worktree / name / "x").lstat().st_ctime_ns for name in ("b", "a")] == before, "void: a time moved"
+    assert {c.path for c in arena.workbench.status(arena.task.id).changes} == {"a/x", "b/x"}
 
 
 # --- through a mapping
@@ -215,17 +215,17 @@ def test_h26_a_mapping_that_was_stored_to_before_we_looked(arena: Arena, marked:
         assert not marked or seen == ["modified", "modified"]
         if not moved:
             break
-        (arena.wt / "f.txt").write_bytes(OLD)
+        (arena.worktree / "f.txt").write_bytes(OLD)
     assert not moved, f"void: a time moved in each of {TRIES} attempts"
     assert marked or seen == [None, None]
 
 
 def _store_again(arena: Arena, *, marked: bool) -> tuple[bool, list[str | None]]:
     """Whether the stat of the file moved, and what status said while the guest lived and after its end."""
-    path = arena.wt / "f.txt"
+    path = arena.worktree / "f.txt"
     with ExitStack() as stack:
         if marked:
-            stack.enter_context(guest_at_work(Home(arena.home).guest_mark(arena.task.id), coarse_now_ns))
+            stack.enter_context(mark_guest_running(Home(arena.home).guest_mark(arena.task.id), coarse_now_ns))
         store = stack.enter_context(mapping(path))
         until_past(path)
         assert changed(arena) is None
@@ -238,9 +238,9 @@ def _store_again(arena: Arena, *, marked: bool) -> tuple[bool, list[str | None]]
 
 def test_h26_a_mapping_younger_than_our_look_moves_ctime(arena: Arena) -> None:
     before = known(arena)
-    with mapping(arena.wt / "f.txt", first="") as store:
+    with mapping(arena.worktree / "f.txt", first="") as store:
         store()
-        assert stamp_of((arena.wt / "f.txt").lstat()) != before
+        assert stamp_of((arena.worktree / "f.txt").lstat()) != before
         assert changed(arena) == "modified"
 
 
@@ -284,7 +284,7 @@ def test_h26_a_real_guest_that_keeps_a_mapping(
 ) -> None:
     arena = guests("python3", "-c", GUEST, image="python", settings=PLAIN)
     arena.new_task()
-    if not keeps_times(arena.wt):
+    if not keeps_times(arena.worktree):
         unavailable("times of this file system prove nothing: nothing is kept")
     warm_up(arena)
     if not marked:
@@ -296,7 +296,7 @@ def test_h26_a_real_guest_that_keeps_a_mapping(
         assert not marked or seen == [None, "modified", "modified"]
         if seen == [None, None, None] or marked:
             break
-        (arena.wt / "f.txt").write_bytes(OLD)  # spoiled by write-back
+        (arena.worktree / "f.txt").write_bytes(OLD)  # spoiled by write-back
     assert marked or seen == [None, None, None], f"void: seen in each of {TRIES} attempts"
     assert not Home(arena.home).guest_mark(arena.task.id).exists()
 
@@ -310,21 +310,21 @@ def _run_guest(arena: Arena) -> list[str | None]:
             if word in chunk:
                 event.set()
 
-    guest = threading.Thread(target=arena.wb.run_checks, args=(arena.task.id, ["go"], Watch(follow=follow)))
+    guest = threading.Thread(target=arena.workbench.run_checks, args=(arena.task.id, ["go"], Watch(follow=follow)))
     guest.start()
     seen: list[str | None] = []
     try:
         assert said[b"mapped"].wait(DEADLINE_S)
-        until_past(arena.wt / "f.txt")
+        until_past(arena.worktree / "f.txt")
         seen.append(changed(arena))
-        (arena.wt / "go").touch()
+        (arena.worktree / "go").touch()
         assert said[b"stored"].wait(DEADLINE_S)
-        assert (arena.wt / "f.txt").read_bytes() == NEW
+        assert (arena.worktree / "f.txt").read_bytes() == NEW
         seen.append(changed(arena))
     finally:
         for name in ("go", "end"):
-            (arena.wt / name).touch()
+            (arena.worktree / name).touch()
         guest.join(DEADLINE_S)
         for name in ("go", "end"):
-            (arena.wt / name).unlink()
+            (arena.worktree / name).unlink()
     return [*seen, changed(arena)]

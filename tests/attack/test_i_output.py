@@ -22,26 +22,26 @@ FORBIDDEN = ("\x1b", "\x07", "\x08", "\x7f", "\x9b", "\u202e", "\u200b")
 
 
 def test_i01_i02_attributes_and_nul_bytes_hide_nothing(arena: Arena) -> None:
-    (arena.wt / ".gitattributes").write_text("* -diff\n")
-    (arena.wt / "f.txt").write_text("evil()\n")
+    (arena.worktree / ".gitattributes").write_text("* -diff\n")
+    (arena.worktree / "f.txt").write_text("evil()\n")
     arena.replace_pointer()
-    assert "Binary files" in arena.must("diff", cwd=arena.wt), "void"
-    assert "evil()" in arena.wb.diff(arena.task.id).text
-    (arena.wt / "f.txt").write_bytes(b"evil()\0\n")
-    (changed,) = [f for f in arena.wb.diff(arena.task.id).files if f.path == "f.txt"]
+    assert "Binary files" in arena.require_git("diff", cwd=arena.worktree), "void"
+    assert "evil()" in arena.workbench.diff(arena.task.id).text
+    (arena.worktree / "f.txt").write_bytes(b"evil()\0\n")
+    (changed,) = [f for f in arena.workbench.diff(arena.task.id).files if f.path == "f.txt"]
     assert changed.additions is None, "it has to say that the content is not shown"
     assert changed.sha256
 
 
 def test_i03_committed_bytes_are_the_bytes_on_disk(arena: Arena) -> None:
     content = "$Id$ caf\u00e9\r\nx\n".encode("utf-16")
-    (arena.wt / ".gitattributes").write_text("* text=auto eol=lf ident working-tree-encoding=UTF-16\n")
-    (arena.wt / "f.txt").write_bytes(content)
+    (arena.worktree / ".gitattributes").write_text("* text=auto eol=lf ident working-tree-encoding=UTF-16\n")
+    (arena.worktree / "f.txt").write_bytes(content)
     arena.replace_pointer()
-    arena.must("add", "f.txt", cwd=arena.wt)
-    shown = arena.git("show", ":f.txt", cwd=arena.wt).stdout
+    arena.require_git("add", "f.txt", cwd=arena.worktree)
+    shown = arena.git("show", ":f.txt", cwd=arena.worktree).stdout
     assert shown != content, "void"
-    tree = arena.wb.commit(arena.task.id, "x").tree
+    tree = arena.workbench.commit(arena.task.id, "x").tree
     assert arena.git("cat-file", "blob", f"{tree}:f.txt", cwd=arena.root, git_dir=arena.cache).stdout == content
 
 
@@ -61,7 +61,9 @@ def test_i08_i09_i10_i12_hostile_output_of_a_check(guests: Callable[..., Arena])
     from sandbox.workbench import Watch  # noqa: PLC0415
 
     arena.new_task()
-    (run,) = arena.wb.run_checks(arena.task.id, ["go"], Watch(follow=lambda name, chunk: pieces.append((name, chunk))))
+    (run,) = arena.workbench.run_checks(
+        arena.task.id, ["go"], Watch(follow=lambda name, chunk: pieces.append((name, chunk)))
+    )
     assert run.verdict == "failed"
     assert run.exit_code == 3
     raw = b"".join(p.read_bytes() for p in (arena.home / "repositories" / "logs").rglob("*.stdout"))
@@ -89,12 +91,12 @@ def cli(arena: Arena, *words: str, cwd: Path | None = None, **env: str) -> subpr
 def test_i09_e11_names_and_content_do_not_reach_the_terminal(arena: Arena) -> None:
     """Through every command that shows a name or bytes of the guest. Control: plain git prints the content raw."""
     name = b"\x1b]0;pwned\x07\xc2\x9b31m\xe2\x80\xae"
-    hostile = os.fsdecode(os.fsencode(arena.wt) + b"/" + name)
+    hostile = os.fsdecode(os.fsencode(arena.worktree) + b"/" + name)
     Path(hostile).mkdir()
     (Path(hostile) / "Makefile").write_bytes(ESCAPES)
-    (arena.wt / "f.txt").write_bytes(ESCAPES + b"\n")
+    (arena.worktree / "f.txt").write_bytes(ESCAPES + b"\n")
     arena.replace_pointer()
-    assert b"\x1b]0;" in arena.git("diff", cwd=arena.wt).stdout, "void"
+    assert b"\x1b]0;" in arena.git("diff", cwd=arena.worktree).stdout, "void"
     task = arena.task.id
     words = [
         ("task", "status", task),
@@ -130,7 +132,7 @@ def test_i15_report_files_are_read_as_hostile(guests: Callable[..., Arena]) -> N
         f"printf '%s' '{HONEST.decode()}' >z.xml"
     )
     arena = guests("sh", "-c", script)
-    summary = arena.wb.run(str(arena.remote))
+    summary = arena.workbench.run(str(arena.remote))
     (run,) = summary.runs
     assert run.report is not None
     assert run.report.tests == 7
@@ -156,16 +158,16 @@ def test_i15_many_reports_do_not_fill_the_controller(arena: Arena) -> None:
 
 def test_i15_verdict_is_not_the_reports(guests: Callable[..., Arena]) -> None:
     arena = guests("sh", "-c", f"printf '%s' '{HONEST.decode()}' >/report/x.xml; exit 1")
-    summary = arena.wb.run(str(arena.remote))
+    summary = arena.workbench.run(str(arena.remote))
     assert summary.runs[0].report is not None, "void"
     assert summary.runs[0].verdict == "failed"
     assert not summary.verified
 
 
 def test_i_errors_name_no_guest_controls(arena: Arena) -> None:
-    (arena.wt / "a\x1b]0;x\x07b").write_text("x")
+    (arena.worktree / "a\x1b]0;x\x07b").write_text("x")
     with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
-        arena.wb.close_task(arena.task.id, delete_worktree=True)
+        arena.workbench.close_task(arena.task.id, delete_worktree=True)
     assert "\x1b" in caught[0].details, "void: the error does not name the file"
     done = cli(arena, "task", "close", arena.task.id, "--delete")
     assert done.returncode == 4

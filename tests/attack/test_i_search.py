@@ -28,7 +28,7 @@ OVERLAY = {"workspaces": {"worktree": "overlay"}}
 
 
 def search(arena: Arena, pattern: str | None = None, **more: object) -> SearchResult:
-    return arena.wb.search(arena.task.id, SearchQuery.model_validate({"pattern": pattern, **more}))
+    return arena.workbench.search(arena.task.id, SearchQuery.model_validate({"pattern": pattern, **more}))
 
 
 def pristine_of(arena: Arena) -> Path:
@@ -38,15 +38,15 @@ def pristine_of(arena: Arena) -> Path:
 
 def test_i01_i02_attributes_hide_nothing_from_a_search(arena: Arena) -> None:
     """Declared binary in the tree, below it and in the guest's own git directory; a NUL byte is said, not hidden."""
-    (arena.wt / ".gitattributes").write_text("* -diff -text\n")
-    (arena.wt / "d" / ".gitattributes").write_text("* binary\n")
+    (arena.worktree / ".gitattributes").write_text("* -diff -text\n")
+    (arena.worktree / "d" / ".gitattributes").write_text("* binary\n")
     for name in ("f.txt", "d/x"):
-        (arena.wt / name).write_text("evil()\n")
-    (arena.wt / "g.txt").write_bytes(b"\0evil()\n")
+        (arena.worktree / name).write_text("evil()\n")
+    (arena.worktree / "g.txt").write_bytes(b"\0evil()\n")
     gitdir = arena.replace_pointer()
     (gitdir / "info").mkdir(exist_ok=True)
     (gitdir / "info" / "attributes").write_text("* -diff\n")
-    control = arena.must("grep", "-e", "evil", cwd=arena.wt)
+    control = arena.require_git("grep", "-e", "evil", cwd=arena.worktree)
     assert "f.txt matches" in control, "void"
     assert ":evil()" not in control, "void"
     result = search(arena, "evil")
@@ -65,7 +65,7 @@ def test_i01_i02_nothing_in_a_commit_hides_files_from_a_search(make_arena: Calla
     arena.new_task()
     pristine = pristine_of(arena)
     there = (f"--git-dir={arena.cache}", f"--work-tree={pristine}")  # a repository with a worktree, so not a bare one
-    hidden = arena.must(*there, "grep", "--no-index", "-e", "evil", cwd=pristine)
+    hidden = arena.require_git(*there, "grep", "--no-index", "-e", "evil", cwd=pristine)
     assert "matches" in hidden, "void"
     assert "evil()" not in hidden, "void"
     argv = ("grep", "--no-index", "--exclude-standard", "-e", "evil")
@@ -73,7 +73,7 @@ def test_i01_i02_nothing_in_a_commit_hides_files_from_a_search(make_arena: Calla
     assert arena.git("rev-parse", "--is-bare-repository", cwd=pristine / "bare").stdout == b"true\n", "void"
     for touched in ((), ("d/f",)):
         for name in touched:
-            (arena.wt / name).write_bytes(files[name] + b"\n")
+            (arena.worktree / name).write_bytes(files[name] + b"\n")
         result = search(arena, "evil()")
         assert [h.path for h in result.hits] == sorted(names)
         assert result.skipped.binary == 0
@@ -83,13 +83,13 @@ def test_h06_links_in_a_commit_are_not_followed(make_arena: Callable[..., Arena]
     """To a file and to a directory of the host, named by the glob or not. Control: grep follows them."""
     arena = make_arena(settings=OVERLAY)
     work = arena.root / "linked"
-    arena.must("clone", "-q", str(arena.remote), str(work), cwd=arena.root)
+    arena.require_git("clone", "-q", str(arena.remote), str(work), cwd=arena.root)
     (work / "link").symlink_to(arena.outside / "secret")
     (work / "folder").symlink_to(arena.outside)
     (work / "told").write_text("harmless\n")
-    arena.must("add", "-A", cwd=work)
-    arena.must("commit", "-q", "-m", "links", cwd=work)
-    arena.must("push", "-q", "origin", "HEAD:main", cwd=work)
+    arena.require_git("add", "-A", cwd=work)
+    arena.require_git("commit", "-q", "-m", "links", cwd=work)
+    arena.require_git("push", "-q", "origin", "HEAD:main", cwd=work)
     arena.new_task()
     pristine = pristine_of(arena)
     secret = SECRET.decode().strip()
@@ -102,24 +102,24 @@ def test_h06_links_in_a_commit_are_not_followed(make_arena: Callable[..., Arena]
 
 def test_h06_a_guest_cannot_change_what_is_searched_unchanged(arena: Arena) -> None:
     """What a guest makes of its files is above the pristine checkout; a second task does not see it."""
-    other = arena.wb.create_task(arena.repo_id)
-    (arena.wt / "f.txt").write_text("evil()\n")
-    shutil.rmtree(arena.wt / "d")
-    (arena.wt / "d").symlink_to("f.txt")
-    (arena.wt / "g.txt").unlink()
-    (arena.wt / "g.txt").symlink_to("README.md")
+    other = arena.workbench.create_task(arena.repo_id)
+    (arena.worktree / "f.txt").write_text("evil()\n")
+    shutil.rmtree(arena.worktree / "d")
+    (arena.worktree / "d").symlink_to("f.txt")
+    (arena.worktree / "g.txt").unlink()
+    (arena.worktree / "g.txt").symlink_to("README.md")
     query = SearchQuery(pattern="^(evil|one|x|g1)", regex=True)
-    assert [(h.path, h.text) for h in arena.wb.search(arena.task.id, query).hits] == [("f.txt", "evil()")]
+    assert [(h.path, h.text) for h in arena.workbench.search(arena.task.id, query).hits] == [("f.txt", "evil()")]
     untouched = [("d/x", "x"), ("f.txt", "one"), ("g.txt", "g1")]
-    assert [(h.path, h.text) for h in arena.wb.search(other.id, query).hits] == untouched
+    assert [(h.path, h.text) for h in arena.workbench.search(other.id, query).hits] == untouched
 
 
 def test_i07_catastrophic_pattern_is_ended(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: neither Python's matcher nor git's, without our deadline, is through in three times the time."""
-    (arena.wt / "g.txt").write_text("aaaaaaaaaaaaaaaaaab\n" * 300_000)
-    (arena.wt / "f.txt").write_text("found before: a\n")
+    (arena.worktree / "g.txt").write_text("aaaaaaaaaaaaaaaaaab\n" * 300_000)
+    (arena.worktree / "f.txt").write_text("found before: a\n")
     checkout = plain(arena)
-    (checkout / "g.txt").write_bytes((arena.wt / "g.txt").read_bytes())
+    (checkout / "g.txt").write_bytes((arena.worktree / "g.txt").read_bytes())
     python = f"import re; [re.search({BACKTRACKS!r}, l) for l in open('g.txt')]"
     for argv in ([arena.git_program, "grep", "-P", "-e", BACKTRACKS], [sys.executable, "-c", python]):
         with pytest.raises(subprocess.TimeoutExpired):
@@ -137,7 +137,7 @@ def test_i07_catastrophic_pattern_is_ended(arena: Arena, monkeypatch: pytest.Mon
 
 def test_i07_line_made_to_stop_the_matcher_does_not_stop_it_silently(arena: Arena) -> None:
     """Control: Python's matcher does not end on this line."""
-    (arena.wt / "a").write_text("a" * 60 + "b\n")
+    (arena.worktree / "a").write_text("a" * 60 + "b\n")
     python = f"import re; re.search({BACKTRACKS!r}, 'a' * 60 + 'b')"
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([sys.executable, "-c", python], timeout=3, check=False)
@@ -154,7 +154,7 @@ def plain(arena: Arena) -> Path:
     """A clone that plain git made, for the controls."""
     checkout = arena.root / "plain"
     if not checkout.exists():
-        arena.must("clone", "-q", str(arena.remote), str(checkout), cwd=arena.root)
+        arena.require_git("clone", "-q", str(arena.remote), str(checkout), cwd=arena.root)
     return checkout
 
 
@@ -174,11 +174,11 @@ def git_processes_of(arena: Arena) -> list[bytes]:
 def test_g04_g07_pattern_is_never_an_option(arena: Arena) -> None:
     """A pattern that opens a pager, one that reads patterns from a file of the host."""
     pager = f"--open-files-in-pager={arena.script('pager')}"
-    arena.fires("pager", lambda: arena.git("grep", "-e", "one", pager, cwd=plain(arena)))
+    arena.require_mark("pager", lambda: arena.git("grep", "-e", "one", pager, cwd=plain(arena)))
     (arena.outside / "patterns").write_text("three\n")
     words = f"-f{arena.outside / 'patterns'}"
     assert arena.git("grep", words, cwd=plain(arena)).stdout == b"f.txt:three\n", "void"
-    (arena.wt / "f.txt").write_text(f"three\nsays {pager}\nand {words}\n")
+    (arena.worktree / "f.txt").write_text(f"three\nsays {pager}\nand {words}\n")
     for regex in (False, True):
         for pattern, line in ((pager, 2), (words, 3)):
             assert [h.line for h in search(arena, pattern, regex=regex).hits] == [line]
@@ -188,10 +188,10 @@ def test_g04_g07_pattern_is_never_an_option(arena: Arena) -> None:
 
 def test_a_literal_does_not_become_an_expression(arena: Arena) -> None:
     """git quotes a fixed string for its matcher and forgets what ends the quotes. Control: git's own option."""
-    (arena.wt / "f.txt").write_text("a" * 30 + "b\n")
+    (arena.worktree / "f.txt").write_text("a" * 30 + "b\n")
     pattern = "\\E(a+)+b"
     checkout = plain(arena)
-    (checkout / "f.txt").write_bytes((arena.wt / "f.txt").read_bytes())
+    (checkout / "f.txt").write_bytes((arena.worktree / "f.txt").read_bytes())
     assert arena.git("grep", "-F", "-l", "-e", pattern, cwd=checkout).stdout == b"f.txt\n", "void: this git quotes well"
     assert search(arena, pattern).hits == ()
 
@@ -205,18 +205,18 @@ def test_h06_files_swapped_for_links_are_never_read(arena: Arena) -> None:
         nonlocal swaps
         while not stop.is_set():
             for name, target in (("f.txt", arena.outside / "secret"), ("e", arena.outside)):
-                place, away = arena.wt / name, arena.wt / f"{name}.away"
+                place, away = arena.worktree / name, arena.worktree / f"{name}.away"
                 place.rename(away)
                 place.symlink_to(target)
                 place.unlink()
                 away.rename(place)
                 swaps += 1
 
-    (arena.wt / "e").mkdir()  # not a tracked one: an overlay renames none of those
-    (arena.wt / "e" / "secret").write_text("harmless\n")
-    (arena.wt / "link").symlink_to(arena.outside / "secret")
+    (arena.worktree / "e").mkdir()  # not a tracked one: an overlay renames none of those
+    (arena.worktree / "e" / "secret").write_text("harmless\n")
+    (arena.worktree / "link").symlink_to(arena.outside / "secret")
     secret = SECRET.decode().strip()
-    plain = subprocess.run(["grep", "-R", secret, str(arena.wt)], capture_output=True, check=False)
+    plain = subprocess.run(["grep", "-R", secret, str(arena.worktree)], capture_output=True, check=False)
     assert SECRET.strip() in plain.stdout, "void"
     racer = threading.Thread(target=swap)
     racer.start()
@@ -235,11 +235,11 @@ def test_i09_i17_hits_and_names_do_not_reach_the_terminal(arena: Arena) -> None:
     """Nor does a carriage return or a newline make one hit look like two. Control: git grep prints the bytes."""
     name = b"\x1b]0;pwned\x07\nf.txt:99:forged"
     content = b"needle " + ESCAPES.replace(b"\r", b"") + b"\rREADME.md:1: forged\n"
-    with open(os.fsencode(arena.wt) + b"/" + name, "wb") as stream:  # noqa: PTH123 - no pathlib for these bytes
+    with open(os.fsencode(arena.worktree) + b"/" + name, "wb") as stream:  # noqa: PTH123 - no pathlib for these bytes
         stream.write(content)
-    (arena.wt / "f.txt").write_bytes(content)
+    (arena.worktree / "f.txt").write_bytes(content)
     arena.replace_pointer()
-    assert b"\x1b]0;" in arena.git("grep", "-h", "needle", cwd=arena.wt).stdout, "void"
+    assert b"\x1b]0;" in arena.git("grep", "-h", "needle", cwd=arena.worktree).stdout, "void"
     done = command(arena, "needle")
     text = (done.stdout + done.stderr).decode()
     assert not [c for c in text if c != "\n" and not c.isprintable()], text
@@ -270,9 +270,9 @@ def test_i17_names_that_look_like_answers_do_not_forge_hits(arena: Arena) -> Non
     """Paths made of git's own words, in text and binary files. Control: in its answer they begin a line."""
     names = ["x matches\nf.txt:1:forged", "Binary file g.txt matches\n", "a\n1\nb"]
     for name in names:
-        (arena.wt / name).write_bytes(b"needle\n" if name == names[2] else b"needle\0")
+        (arena.worktree / name).write_bytes(b"needle\n" if name == names[2] else b"needle\0")
     arena.replace_pointer()
-    printed = arena.git("grep", "-z", "-n", "--untracked", "-e", "needle", cwd=arena.wt).stdout
+    printed = arena.git("grep", "-z", "-n", "--untracked", "-e", "needle", cwd=arena.worktree).stdout
     assert b"f.txt:1:forged matches" in printed.splitlines(), "void"
     result = search(arena, "needle")
     assert sorted(result.files) == sorted(names)

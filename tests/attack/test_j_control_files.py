@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from sandbox.attack.harness.scene import FILES, hash_of
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
-from sandbox.policy.paths import check_path
-from sandbox.policy.writes import PathPolicy, flags_of, load_path_policy
+from sandbox.policy.paths import parse_repo_path
+from sandbox.policy.writes import PathPolicy, find_flags, load_path_policy
 from tests.attack.arena import Arena, refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
@@ -30,7 +30,7 @@ def accepted_by_git(arena: Arena, patch: bytes) -> bool:
     """The control: plain git applies it to a plain clone."""
     clone = arena.root / "plain"
     if not clone.exists():
-        arena.must("clone", "-q", str(arena.remote), str(clone), cwd=arena.root)
+        arena.require_git("clone", "-q", str(arena.remote), str(clone), cwd=arena.root)
     return arena.git("apply", "-", cwd=clone, stdin=patch).code == 0
 
 
@@ -39,10 +39,10 @@ def test_j31_a_control_file_is_not_made(arena: Arena, path: str) -> None:
     patch = NEW.format(path).encode()
     assert accepted_by_git(arena, patch), "void"
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.apply_patch(arena.task.id, patch, {path: None})
+        arena.workbench.apply_patch(arena.task.id, patch, {path: None})
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.apply_patch(arena.task.id, patch, {})
-    assert arena.wb.status(arena.task.id).changes == ()
+        arena.workbench.apply_patch(arena.task.id, patch, {})
+    assert arena.workbench.status(arena.task.id).changes == ()
 
 
 @pytest.mark.parametrize("path", [".GITATTRIBUTES", ".GitHub/workflows/x.yml", "gitatt~1", ".gitattributes."])
@@ -50,8 +50,8 @@ def test_j31_another_spelling_is_no_way_round(arena: Arena, path: str) -> None:
     patch = NEW.format(path).encode()
     assert accepted_by_git(arena, patch), "void"
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.apply_patch(arena.task.id, patch, {path: None})
-    assert arena.wb.status(arena.task.id).changes == ()
+        arena.workbench.apply_patch(arena.task.id, patch, {path: None})
+    assert arena.workbench.status(arena.task.id).changes == ()
 
 
 CHANGES = {
@@ -72,8 +72,10 @@ def test_j31_one_that_is_there_is_neither_changed_nor_deleted(make_arena: Callab
     assert accepted_by_git(arena, patch), "void"
     gates = {".gitattributes": hash_of(b"* text\n"), "f.txt": hash_of(FILES["f.txt"])}
     with refused(ErrorCode.UNSAFE_PATH):
-        arena.wb.apply_patch(arena.task.id, patch, gates if how == "with-another" else dict([*gates.items()][:1]))
-    assert arena.wb.status(arena.task.id).changes == (), "all files or none"
+        arena.workbench.apply_patch(
+            arena.task.id, patch, gates if how == "with-another" else dict([*gates.items()][:1])
+        )
+    assert arena.workbench.status(arena.task.id).changes == (), "all files or none"
 
 
 def test_j31_no_other_kind_of_edit_reaches_one(make_arena: Callable[..., Arena]) -> None:
@@ -84,7 +86,7 @@ def test_j31_no_other_kind_of_edit_reaches_one(make_arena: Callable[..., Arena])
     seen, fresh = hash_of(b"* text\n"), hash_of(FILES["g.txt"])
 
     def acts(control: str, new: str) -> list[Callable[[], object]]:
-        wb, task = arena.wb, arena.task.id
+        wb, task = arena.workbench, arena.task.id
         return [
             lambda: wb.edit_file(task, control, "text", "-diff", seen),
             lambda: wb.write_file(task, control, "* text\n", hash_of(b"* -diff\n")),
@@ -102,20 +104,20 @@ def test_j31_no_other_kind_of_edit_reaches_one(make_arena: Callable[..., Arena])
 
     for act in acts("other", "new"):
         act()
-    before = arena.wb.status(arena.task.id).changes
+    before = arena.workbench.status(arena.task.id).changes
     for act in acts(".gitattributes", ".gitmodules"):
         with refused(ErrorCode.UNSAFE_PATH):
             act()
-    assert arena.wb.status(arena.task.id).changes == before
+    assert arena.workbench.status(arena.task.id).changes == before
 
 
 def test_j31_the_operator_allows_what_he_names_and_nothing_else(arena: Arena) -> None:
     (arena.home / "policies").mkdir()
     (arena.home / "policies" / "paths.toml").write_text(ALLOWED)
-    with arena.open() as workbench:
+    with arena.open_workbench() as workbench:
         for path in (".gitattributes", ".github/workflows/x.yml"):
             workbench.apply_patch(arena.task.id, NEW.format(path).encode(), {path: None})
-            assert (arena.wt / path).read_bytes() == b"x\n"
+            assert (arena.worktree / path).read_bytes() == b"x\n"
         for path in (".gitmodules", ".github/CODEOWNERS", ".GITATTRIBUTES"):
             with refused(ErrorCode.UNSAFE_PATH):
                 workbench.apply_patch(arena.task.id, NEW.format(path).encode(), {path: None})
@@ -125,22 +127,22 @@ def test_j31_a_policy_that_cannot_be_read_stops_edits(arena: Arena) -> None:
     """Not: goes on with the shipped one, whose denials may be fewer than the operator's."""
     (arena.home / "policies").mkdir()
     (arena.home / "policies" / "paths.toml").write_text("[[repository]]\nmatch = ['*']\ndenied = ['*.pem']\n")
-    with arena.open() as workbench, refused(ErrorCode.INVALID_INPUT):
+    with arena.open_workbench() as workbench, refused(ErrorCode.INVALID_INPUT):
         workbench.apply_patch(arena.task.id, NEW.format("x").encode(), {"x": None})
-    assert not (arena.wt / "x").exists()
+    assert not (arena.worktree / "x").exists()
 
 
 @pytest.fixture(scope="module")
 def shipped() -> PathPolicy:
-    return load_path_policy(resources("policies") / "paths.toml", resources("policies") / "none.toml")
+    return load_path_policy(find_resources("policies") / "paths.toml", find_resources("policies") / "none.toml")
 
 
 def test_j31_what_the_guest_wrote_itself_is_named_by_the_same_rules(arena: Arena, shipped: PathPolicy) -> None:
     for path in (".gitattributes", ".github/workflows/evil.yml", "Makefile", "plain.c"):
-        (arena.wt / path).parent.mkdir(parents=True, exist_ok=True)
-        (arena.wt / path).write_text("x\n")
-    changes = arena.wb.commit(arena.task.id, "x").files
-    flags = {change.path: flags_of(check_path(change.path), shipped, arena.repo_id) for change in changes}
+        (arena.worktree / path).parent.mkdir(parents=True, exist_ok=True)
+        (arena.worktree / path).write_text("x\n")
+    changes = arena.workbench.commit(arena.task.id, "x").files
+    flags = {change.path: find_flags(parse_repo_path(change.path), shipped, arena.repo_id) for change in changes}
     assert flags == {
         ".gitattributes": ("git-control",),
         ".github/workflows/evil.yml": ("ci",),

@@ -36,7 +36,7 @@ PATCHES: dict[str, tuple[str, dict[str, str | None], ErrorCode | None, str]] = {
 def plain(arena: Arena) -> Path:
     """The same files as a plain repository, for the control."""
     folder = arena.root / "plain"
-    arena.must("clone", "-q", str(arena.remote), str(folder), cwd=arena.root)
+    arena.require_git("clone", "-q", str(arena.remote), str(folder), cwd=arena.root)
     return folder
 
 
@@ -50,7 +50,7 @@ def test_j03_j08_j15_j20_effect_not_text_decides(arena: Arena, plain: Path, name
     patch = text.replace("\n+" + "x" + "\n", "\n+x\n").encode()
     assert arena.git("apply", "-", cwd=plain, stdin=patch).code == 0, "void: git refuses it"
     assert (plain / appears).is_symlink() or (plain / appears).exists(), "void: it did nothing"
-    before = state(arena.wt), arena.canary()
+    before = state(arena.worktree), arena.read_canaries()
     for expected in (gates, {}, {**gates, appears: None}):
         with refused(
             *(
@@ -59,8 +59,8 @@ def test_j03_j08_j15_j20_effect_not_text_decides(arena: Arena, plain: Path, name
                 else [ErrorCode.PATCH_REJECTED, ErrorCode.UNSAFE_PATH, ErrorCode.INVALID_INPUT]
             )
         ):
-            arena.wb.apply_patch(arena.task.id, patch, expected)
-    assert (state(arena.wt), arena.canary()) == before
+            arena.workbench.apply_patch(arena.task.id, patch, expected)
+    assert (state(arena.worktree), arena.read_canaries()) == before
 
 
 def test_j24_a_hunk_goes_where_its_lines_are_or_nowhere(arena: Arena, plain: Path) -> None:
@@ -68,19 +68,19 @@ def test_j24_a_hunk_goes_where_its_lines_are_or_nowhere(arena: Arena, plain: Pat
     block = "def {}():\n    check()\n    return True\n\n"
     content = "".join(block.format(n) for n in "abcd")
     meant = "--- a/f.txt\n+++ b/f.txt\n@@ -{0},2 +{0} @@\n-    check()\n     return True\n"
-    for folder in (plain, arena.wt):
+    for folder in (plain, arena.worktree):
         (folder / "f.txt").write_text(content)
     gates: dict[str, str | None] = {"f.txt": hash_of(content.encode())}
     near = meant.format(7).encode()
     assert arena.git("apply", "-", cwd=plain, stdin=near).code == 0, "void: git refuses it"
     assert (plain / "f.txt").read_text() != content, "void: it did nothing"
-    before = state(arena.wt)
+    before = state(arena.worktree)
     with refused(ErrorCode.PATCH_REJECTED) as caught:
-        arena.wb.apply_patch(arena.task.id, near, gates)
+        arena.workbench.apply_patch(arena.task.id, near, gates)
     assert "lines 2, 6, 10, 14" in caught[0].details
-    assert state(arena.wt) == before
-    assert arena.wb.apply_patch(arena.task.id, meant.format(10).encode(), gates).adjusted == ()
-    assert (arena.wt / "f.txt").read_text() == content[
+    assert state(arena.worktree) == before
+    assert arena.workbench.apply_patch(arena.task.id, meant.format(10).encode(), gates).adjusted == ()
+    assert (arena.worktree / "f.txt").read_text() == content[
         : content.index("c():")
     ] + "c():\n    return True\n\n" + block.format("d")
 
@@ -91,32 +91,32 @@ def test_j29_all_files_or_none(arena: Arena, plain: Path) -> None:
     assert arena.git("apply", "--check", "-", cwd=plain, stdin=patch).code == 0, "void"
     assert arena.git("apply", "-", cwd=plain, stdin=patch).code != 0
     assert b"INJ" in (plain / "f.txt").read_bytes(), "void: git is atomic here"
-    before = state(arena.wt)
+    before = state(arena.worktree)
     for gates in (GATES, {**GATES, "f2/x": None, "f2": None}):
         with refused(ErrorCode.PATCH_REJECTED):
-            arena.wb.apply_patch(arena.task.id, patch, gates)
-    assert state(arena.wt) == before
+            arena.workbench.apply_patch(arena.task.id, patch, gates)
+    assert state(arena.worktree) == before
 
 
 def test_j29_a_failing_write_takes_the_earlier_ones_back(arena: Arena) -> None:
     """The guest makes the second target a link, a FIFO's parent, a file where a directory has to be."""
-    (arena.wt / "new").symlink_to(arena.outside)
-    (arena.wt / "file").write_text("x")
-    before = state(arena.wt), arena.canary()
+    (arena.worktree / "new").symlink_to(arena.outside)
+    (arena.worktree / "file").write_text("x")
+    before = state(arena.worktree), arena.read_canaries()
     for path in ("new/z", "file/z"):
         patch = (EDIT + CREATE.format(path, "100644", "x")).encode()
         with refused(ErrorCode.UNSAFE_PATH, ErrorCode.PATCH_REJECTED, ErrorCode.NOT_FOUND):
-            arena.wb.apply_patch(arena.task.id, patch, {**GATES, path: None})
-        assert (state(arena.wt), arena.canary()) == before
+            arena.workbench.apply_patch(arena.task.id, patch, {**GATES, path: None})
+        assert (state(arena.worktree), arena.read_canaries()) == before
 
 
 def test_j34_applying_runs_no_filter(arena: Arena) -> None:
     payload = arena.script("j34", then="cat")
     arena.replace_pointer(f'[filter "evil"]\n\tclean = {payload}\n\tsmudge = {payload}\n')
-    (arena.wt / ".gitattributes").write_text("* filter=evil\n")
-    arena.fires("j34", lambda: arena.git("apply", "--check", "-", cwd=arena.wt, stdin=EDIT.encode()))
-    arena.wb.apply_patch(arena.task.id, EDIT.encode(), GATES)
-    assert b"INJ" in (arena.wt / "f.txt").read_bytes()
+    (arena.worktree / ".gitattributes").write_text("* filter=evil\n")
+    arena.require_mark("j34", lambda: arena.git("apply", "--check", "-", cwd=arena.worktree, stdin=EDIT.encode()))
+    arena.workbench.apply_patch(arena.task.id, EDIT.encode(), GATES)
+    assert b"INJ" in (arena.worktree / "f.txt").read_bytes()
     assert arena.marks() == set()
 
 
@@ -125,7 +125,7 @@ def test_j35_gate_and_write_under_a_race(arena: Arena, racer: Callable[..., Any]
 
     Control: look at it, look again, and it is another; what was computed from the first look lands on the second.
     """
-    good, other = arena.wt / "f.txt", arena.wt / "other"
+    good, other = arena.worktree / "f.txt", arena.worktree / "other"
     other.write_bytes(FILES["g.txt"])
     patched = b"one\nINJ\ntwo\nthree\n"
     with racer("swap", good, other):
@@ -138,7 +138,7 @@ def test_j35_gate_and_write_under_a_race(arena: Arena, racer: Callable[..., Any]
         good.write_bytes(FILES["f.txt"])
         other.write_bytes(FILES["g.txt"])
         with racer("swap", good, other):
-            error = outcome(lambda: arena.wb.apply_patch(arena.task.id, EDIT.encode(), GATES))
+            error = outcome(lambda: arena.workbench.apply_patch(arena.task.id, EDIT.encode(), GATES))
         if error is None:
             applied += 1
             assert patched in {good.read_bytes(), other.read_bytes()}

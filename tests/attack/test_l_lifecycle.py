@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from tests.attack.arena import Arena, outcome
 
@@ -26,10 +26,10 @@ def limits(*, output: int = 65536, seconds: float = 30) -> str:
 
 
 def only_run(arena: Arena) -> Any:
-    return arena.wb.run(str(arena.remote)).runs[0]
+    return arena.workbench.run(str(arena.remote)).runs[0]
 
 
-def plain(engine: Engine, *argv: str, **host: Any) -> dict[str, Any]:
+def plain(engine: DockerEngine, *argv: str, **host: Any) -> dict[str, Any]:
     """The same command in a container with the engine's defaults: its state at the end."""
     body = {"Image": "space-sandbox/base", "Entrypoint": list(argv), "HostConfig": {"NetworkMode": "none", **host}}
     made = engine.api.create_container_from_config(body)
@@ -46,7 +46,7 @@ def plain(engine: Engine, *argv: str, **host: Any) -> dict[str, Any]:
 FORKS = "i=0; while [ $i -lt 100 ]; do sleep 5 & i=$((i+1)); done; echo all"
 
 
-def test_l01_fork_bomb_is_contained(guests: Callable[..., Arena], engine: Engine) -> None:
+def test_l01_fork_bomb_is_contained(guests: Callable[..., Arena], engine: DockerEngine) -> None:
     """Control: without a limit of processes they all start. In the guest the fork fails, and so does the check."""
     assert "all" in plain(engine, "sh", "-c", FORKS)["log"], "void"
     before = len(list(Path("/proc").glob("[0-9]*")))
@@ -60,7 +60,7 @@ def test_l01_fork_bomb_is_contained(guests: Callable[..., Arena], engine: Engine
 EATER = "head -c 200000000 /dev/zero | tail -c 150000000 >/dev/null; echo $?; exit 0"  # tail keeps that much
 
 
-def test_l02_oom_in_a_child_is_not_passed(guests: Callable[..., Arena], engine: Engine) -> None:
+def test_l02_oom_in_a_child_is_not_passed(guests: Callable[..., Arena], engine: DockerEngine) -> None:
     """Control: the container's own exit code is 0 although the kernel killed what ate."""
     control = plain(engine, "sh", "-c", EATER, Memory=64 * 1024**2, MemorySwap=64 * 1024**2)
     assert control["ExitCode"] == 0, "void"
@@ -96,7 +96,7 @@ def test_l08_a_reader_that_stalls_does_not_stop_the_deadline(guests: Callable[..
         time.sleep(5)
 
     started = time.monotonic()
-    summary = arena.wb.run(str(arena.remote), watch=Watch(follow=follow))
+    summary = arena.workbench.run(str(arena.remote), watch=Watch(follow=follow))
     assert stalled.is_set(), "void"
     assert summary.runs[0].verdict == "timed_out"
     assert time.monotonic() - started < 20
@@ -105,7 +105,7 @@ def test_l08_a_reader_that_stalls_does_not_stop_the_deadline(guests: Callable[..
 TRAPS = "trap '' TERM INT HUP QUIT ALRM; while :; do sleep 1; done"
 
 
-def test_l09_deadline_ends_what_ignores_every_signal(guests: Callable[..., Arena], engine: Engine) -> None:
+def test_l09_deadline_ends_what_ignores_every_signal(guests: Callable[..., Arena], engine: DockerEngine) -> None:
     """Control: SIGTERM alone does not."""
     body = {"Image": "space-sandbox/base", "Entrypoint": ["sh", "-c", TRAPS], "HostConfig": {"NetworkMode": "none"}}
     made = engine.api.create_container_from_config(body)
@@ -140,21 +140,21 @@ ORPHANS = (
 
 @pytest.mark.parametrize(("end", "verdict"), [("exit 0", "passed"), ("sleep 60", "timed_out")])
 def test_l11_l12_l13_orphans_end_with_the_check(
-    guests: Callable[..., Arena], end: str, verdict: str, engine: Engine
+    guests: Callable[..., Arena], end: str, verdict: str, engine: DockerEngine
 ) -> None:
     """Control: they do write while the check runs. Afterwards the container runs PID 1 alone, nothing is written."""
     name = f"orphan-{uuid.uuid4().hex}"  # other tests' orphans run at the same time
     arena = guests("sh", "-c", ORPHANS.format(name=name, end=end), extra=limits(seconds=2))
     arena.new_task()
-    (run,) = arena.wb.run_checks(arena.task.id, ["go"])
+    (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
     assert run.verdict == verdict
-    size = (arena.wt / name).stat().st_size
+    size = (arena.worktree / name).stat().st_size
     assert size > 0, "void"
     label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
     (kept,) = engine.api.containers(all=True, filters={"label": label})
     assert len(engine.api.top(kept["Id"])["Processes"]) == 1
     time.sleep(0.5)
-    assert (arena.wt / name).stat().st_size == size
+    assert (arena.worktree / name).stat().st_size == size
     assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in _bytes(p)]
 
 
@@ -247,7 +247,7 @@ def _received(stream: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("hang_at", [b"/containers/create", b"/start", b"/json HTTP", b"/attach"])
 def test_l20_wedged_engine_ends_in_a_typed_error(
-    guests: Callable[..., Arena], engine: Engine, hang_at: bytes, tmp_path: Path
+    guests: Callable[..., Arena], engine: DockerEngine, hang_at: bytes, tmp_path: Path
 ) -> None:
     """Control: the calls before it went through."""
     path = tmp_path / "engine.sock"
@@ -257,7 +257,7 @@ def test_l20_wedged_engine_ends_in_a_typed_error(
     with wedged(path, real, hang_at) as seen:
         with pytest.raises(SandboxError) as caught:
             only_run(arena)
-        arena.wb.__exit__(None, None, None)
+        arena.workbench.__exit__(None, None, None)
     assert any(hang_at in line or hang_at == b"/json HTTP" for line in seen), "void"
     assert caught.value.code in {ErrorCode.TIMEOUT, ErrorCode.ENGINE_UNAVAILABLE, ErrorCode.INTERNAL}
     assert time.monotonic() - started < 15
@@ -265,7 +265,7 @@ def test_l20_wedged_engine_ends_in_a_typed_error(
     _sweep(engine, arena)
 
 
-def _sweep(engine: Engine, arena: Arena) -> None:
+def _sweep(engine: DockerEngine, arena: Arena) -> None:
     """What the wedged engine kept us from removing is the reaper's, which is a later issue."""
     instance = arena.home / "instance"
     if instance.exists():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from tests.attack.arena import Arena, refused
 from tests.attack.test_i_output import cli
@@ -29,7 +29,7 @@ SHELL ["/evil"]
 
 
 @pytest.fixture
-def image(engine: Engine, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+def image(engine: DockerEngine, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
     """Build an image of a Dockerfile on ours; removed afterwards."""
     tags: list[str] = []
 
@@ -51,7 +51,7 @@ def image(engine: Engine, request: pytest.FixtureRequest) -> Iterator[Callable[[
         engine.api.remove_image(tag, force=True)
 
 
-def raw_run(engine: Engine, tag: str, *command: str) -> str:
+def raw_run(engine: DockerEngine, tag: str, *command: str) -> str:
     """The image as it wants to be run."""
     body = {"Image": tag, "Cmd": list(command), "HostConfig": {"NetworkMode": "none"}}
     made = engine.api.create_container_from_config(body)
@@ -64,13 +64,13 @@ def raw_run(engine: Engine, tag: str, *command: str) -> str:
 
 
 def test_m01_l10_image_configuration_has_no_effect(
-    guests: Callable[..., Arena], engine: Engine, image: Callable[[str], str]
+    guests: Callable[..., Arena], engine: DockerEngine, image: Callable[[str], str]
 ) -> None:
     tag = image(HOSTILE)
     assert "ENTRYPOINT-RAN" in raw_run(engine, tag, "x"), "void"
     arena = guests("sh", "-c", "id -u; pwd; env; sleep 2.5; ls", image=tag, extra="timeout_s = 30")
     arena.new_task()
-    (run,) = arena.wb.run_checks(arena.task.id, ["go"])
+    (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
     assert run.verdict == "passed", run.stderr_tail
     lines = run.stdout_tail.splitlines()
     assert lines[:2] == ["64000", "/workspace"]
@@ -78,27 +78,29 @@ def test_m01_l10_image_configuration_has_no_effect(
     assert "/evil" not in run.stdout_tail
     assert "health" not in lines
     slow = guests("sleep", "60", image=tag, extra="timeout_s = 1")
-    (run,) = slow.wb.run(str(slow.remote)).runs
+    (run,) = slow.workbench.run(str(slow.remote)).runs
     assert run.verdict == "timed_out"
     assert run.wall_time_s < 6
 
 
 @pytest.mark.parametrize("line", ["ENV LD_PRELOAD=/evil.so", "ENV LD_AUDIT=/evil.so"])
 def test_m01_loader_variables_are_removed_or_refused(
-    guests: Callable[..., Arena], engine: Engine, image: Callable[[str], str], line: str
+    guests: Callable[..., Arena], engine: DockerEngine, image: Callable[[str], str], line: str
 ) -> None:
     tag = image(f"FROM space-sandbox/base\n{line}\n")
     name = line.split()[1].split("=")[0]
     assert f"{name}=/evil.so" in raw_run(engine, tag, "env"), "void"
     arena = guests("env", image=tag)
-    (run,) = arena.wb.run(str(arena.remote)).runs
+    (run,) = arena.workbench.run(str(arena.remote)).runs
     assert name not in run.stdout_tail
     other = guests("env", image=image("FROM space-sandbox/base\nENV LD_SOMETHING=/evil.so\n"))
     with refused(ErrorCode.POLICY_VIOLATION):
-        other.wb.run(str(other.remote))
+        other.workbench.run(str(other.remote))
 
 
-def test_m01_volumes_are_refused(guests: Callable[..., Arena], engine: Engine, image: Callable[[str], str]) -> None:
+def test_m01_volumes_are_refused(
+    guests: Callable[..., Arena], engine: DockerEngine, image: Callable[[str], str]
+) -> None:
     """Control: they make a volume without any limit, which outlives the container."""
     tag = image("FROM space-sandbox/base\nVOLUME /data\n")
     made: Any = engine.api.create_container_from_config({"Image": tag, "Cmd": ["true"]})
@@ -107,23 +109,23 @@ def test_m01_volumes_are_refused(guests: Callable[..., Arena], engine: Engine, i
     assert [m["Destination"] for m in mounts] == ["/data"], "void"
     arena = guests("true", image=tag)
     with refused(ErrorCode.POLICY_VIOLATION):
-        arena.wb.run(str(arena.remote))
+        arena.workbench.run(str(arena.remote))
 
 
 def test_m02_a_tag_that_moves_is_recorded_by_digest(
-    guests: Callable[..., Arena], engine: Engine, image: Callable[[str], str]
+    guests: Callable[..., Arena], engine: DockerEngine, image: Callable[[str], str]
 ) -> None:
     """Between two runs the tag comes to mean another image: each run names the one it ran. Nothing is ever pulled."""
     first, second = image("FROM space-sandbox/base\nLABEL a=1\n"), image("FROM space-sandbox/base\nLABEL a=2\n")
     arena = guests("true", image=first)
-    one = arena.wb.run(str(arena.remote)).runs[0].image_digest
+    one = arena.workbench.run(str(arena.remote)).runs[0].image_digest
     engine.api.tag(second, first.rpartition(":")[0], "latest", force=True)
-    two = arena.wb.run(str(arena.remote)).runs[0].image_digest
+    two = arena.workbench.run(str(arena.remote)).runs[0].image_digest
     inspected = engine.api.inspect_image(second)["Id"]
     assert one != two == inspected
     missing = guests("true", image="docker.io/library/no-such-image:latest")
     with refused(ErrorCode.IMAGE_MISSING):
-        missing.wb.run(str(missing.remote))
+        missing.workbench.run(str(missing.remote))
 
 
 def test_m03_m06_engine_files_of_the_repository_are_not_read(guests: Callable[..., Arena]) -> None:
@@ -134,18 +136,18 @@ def test_m03_m06_engine_files_of_the_repository_are_not_read(guests: Callable[..
     arena = guests("true")
     arena.new_task()
     mark = arena.script("m06")
-    (arena.wt / "Dockerfile").write_text(f"FROM scratch\nRUN {mark}\n")
-    (arena.wt / "docker-compose.yml").write_text("services: {x: {image: x, privileged: true}}\n")
-    (arena.wt / ".env").write_text("DOCKER_HOST=tcp://127.0.0.1:1\nSANDBOX_HOME=/nonexistent\n")
-    (arena.wt / ".docker").mkdir()
-    (arena.wt / ".docker" / "config.json").write_text('{"credsStore": "evil", "currentContext": "evil"}')
-    (arena.wt / "config.toml").write_text('[engine]\nhost = "tcp://127.0.0.1:1"\n')
+    (arena.worktree / "Dockerfile").write_text(f"FROM scratch\nRUN {mark}\n")
+    (arena.worktree / "docker-compose.yml").write_text("services: {x: {image: x, privileged: true}}\n")
+    (arena.worktree / ".env").write_text("DOCKER_HOST=tcp://127.0.0.1:1\nSANDBOX_HOME=/nonexistent\n")
+    (arena.worktree / ".docker").mkdir()
+    (arena.worktree / ".docker" / "config.json").write_text('{"credsStore": "evil", "currentContext": "evil"}')
+    (arena.worktree / "config.toml").write_text('[engine]\nhost = "tcp://127.0.0.1:1"\n')
     for name in ("sandbox", "docker", "git", "click"):
-        (arena.wt / f"{name}.py").write_text(f"import os; os.system({mark!r})\n")
-    arena.fires("m06", lambda: _import_here(arena))
-    done = cli(arena, "check", "run", arena.task.id, "go", cwd=arena.wt)
+        (arena.worktree / f"{name}.py").write_text(f"import os; os.system({mark!r})\n")
+    arena.require_mark("m06", lambda: _import_here(arena))
+    done = cli(arena, "check", "run", arena.task.id, "go", cwd=arena.worktree)
     assert done.returncode == 0, done.stderr
-    assert cli(arena, "run", str(arena.remote), cwd=arena.wt).returncode == 0
+    assert cli(arena, "run", str(arena.remote), cwd=arena.worktree).returncode == 0
     assert arena.marks() == set()
 
 
@@ -153,4 +155,4 @@ def _import_here(arena: Arena) -> None:
     import subprocess  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
-    subprocess.run([sys.executable, "-c", "import docker"], cwd=arena.wt, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", "import docker"], cwd=arena.worktree, check=True, capture_output=True)

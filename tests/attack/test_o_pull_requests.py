@@ -15,19 +15,19 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.body import (
     BEGIN,
     END,
-    MOST_CHARS,
+    MAX_CHARS,
     TITLE_CHARS,
-    Facts,
+    BodyFacts,
     Provenance,
     compose,
+    compose_title,
     replace_generated,
-    title_of,
 )
-from sandbox.forges.escape import code, prose, verbatim
-from sandbox.forges.sanitize import tame
+from sandbox.forges.escape import as_code, as_code_block, as_prose
+from sandbox.forges.sanitize import sanitize_markdown
 from sandbox.models import ChangeKind, CheckRun, DiffFile, Limits, Report, Usage, Verdict
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.delivery import description, secret_scan
 from tests.attack.arena import Arena, refused
 from tests.attack.forgereading import HARMLESS_TAGS, findings, render, title_findings, visible
@@ -113,11 +113,11 @@ def run(check: str) -> CheckRun:
     )  # fmt: skip
 
 
-def facts(text: str = "words", *, given: str | None = None, trusted: bool = False, times: int = 1) -> Facts:
+def facts(text: str = "words", *, given: str | None = None, trusted: bool = False, times: int = 1) -> BodyFacts:
     """A task of which an attacker wrote everything that is not ours."""
-    return Facts(
+    return BodyFacts(
         prompt=text,
-        given=given if given is not None else text,
+        caller_text=given if given is not None else text,
         trusted=trusted,
         commits=((OID, text),) * times,
         files=(DiffFile(path=text, old_path=text, kind=ChangeKind.RENAMED, additions=1, deletions=2),) * times,
@@ -126,7 +126,7 @@ def facts(text: str = "words", *, given: str | None = None, trusted: bool = Fals
         tree=OID,
         head=OID,
         verified=False,
-        unknown=text,
+        unknown_reason=text,
         gate="The gate demands it of a draft: not satisfied.",
         risks=((text, ("ci",)),) * times,
         profile=text,
@@ -161,7 +161,7 @@ def test_o01_text_in_a_body_stays_text_wherever_it_is_written(sign: str, text: s
         "behind a fence that does not end": lambda t: f"{t}\n\n```\n{t}",
     }
     for name, place in places.items():
-        assert findings(tame(place(text), 20_000)) == set(), name
+        assert findings(sanitize_markdown(place(text), 20_000)) == set(), name
 
 
 def words(text: str) -> list[str]:
@@ -212,8 +212,8 @@ TEXTS = st.lists(PIECES, max_size=40).map("".join)
 @settings(max_examples=400, deadline=None)
 @given(TEXTS)
 def test_o01_no_text_becomes_anything_in_an_agents_body(text: str) -> None:
-    assert findings(tame(text, 20_000)) == set()
-    assert findings(f"before\n\n{tame(text, 20_000)}\n\nafter") == set()
+    assert findings(sanitize_markdown(text, 20_000)) == set()
+    assert findings(f"before\n\n{sanitize_markdown(text, 20_000)}\n\nafter") == set()
 
 
 @settings(max_examples=200, deadline=None)
@@ -228,7 +228,7 @@ def test_o01_no_text_becomes_anything_in_what_is_made(text: str) -> None:
 @given(TEXTS)
 def test_o01_what_is_made_inert_is_still_read(text: str) -> None:
     shown = text.replace("\x1b[1m", "").replace("\u00ad", "")
-    for made in (prose(" ".join(text.split())), code(text), verbatim(text, 10**6)):
+    for made in (as_prose(" ".join(text.split())), as_code(text), as_code_block(text, 10**6)):
         assert render(made).tags <= HARMLESS_TAGS
         for word in words(shown):
             assert word in visible(made)
@@ -237,15 +237,15 @@ def test_o01_what_is_made_inert_is_still_read(text: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, TEXTS)
 def test_o01_no_text_becomes_anything_in_a_title(text: str, subject: str) -> None:
-    title = title_of(text, subject, "prompt")
+    title = compose_title(text, subject, "prompt")
     assert title_findings(title) == set()
     assert 0 < len(title.strip()) <= len(title) <= TITLE_CHARS
 
 
 @ATTACK_ROWS
 def test_o01_text_in_a_title_stays_text(sign: str, text: str) -> None:
-    assert title_findings(title_of(text, None, "")) == set()
-    assert title_findings(title_of(None, text, "")) == set()
+    assert title_findings(compose_title(text, None, "")) == set()
+    assert title_findings(compose_title(None, text, "")) == set()
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,14 @@ def test_o01_text_in_a_title_stays_text(sign: str, text: str) -> None:
 )
 def test_o01_a_title_does_not_say_that_it_is_a_draft(prefix: str) -> None:
     assert "draft" in title_findings(prefix.strip("\u00ad\ufe0f") + "x"), "void"
-    assert title_of(prefix + "Add x", None, "") == "Add x"
-    assert title_of(prefix, "Add y", "") == "Add y"
+    assert compose_title(prefix + "Add x", None, "") == "Add x"
+    assert compose_title(prefix, "Add y", "") == "Add y"
 
 
 def test_o01_a_persons_own_title_keeps_its_references_and_nobody_elses_does() -> None:
-    assert title_of("Fix #1 for @me", None, "", trusted=True) == "Fix #1 for @me"
-    assert title_findings(title_of(None, "Fix #1 for @me", "", trusted=True)) == set()
-    assert title_findings(title_of("", None, "Fix #1 for @me", trusted=True)) == set()
+    assert compose_title("Fix #1 for @me", None, "", trusted=True) == "Fix #1 for @me"
+    assert title_findings(compose_title(None, "Fix #1 for @me", "", trusted=True)) == set()
+    assert title_findings(compose_title("", None, "Fix #1 for @me", trusted=True)) == set()
 
 
 def test_o01_the_marks_cannot_be_forged() -> None:
@@ -280,7 +280,7 @@ def test_o01_the_marks_cannot_be_forged() -> None:
 def test_o01_a_body_is_never_too_long() -> None:
     for text in ("x" * 70_000, "`" * 70_000, "@[](\n" * 14_000, "a\n\n" * 23_000, "\u200b\n" * 35_000):
         body = compose(facts(text, times=400))
-        assert len(body) <= MOST_CHARS
+        assert len(body) <= MAX_CHARS
         assert findings(body, OUR_COMMENTS) == set()
         assert re.search(r"and \d+ more", body)
     with refused(ErrorCode.INVALID_INPUT):
@@ -315,13 +315,13 @@ def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> No
     (arena.home / "credentials.toml").write_text(
         f'[[credential]]\nhost = "forge.example"\nusername = "u"\nsecret = "{TOKEN}"\n'
     )
-    services = build_parts(arena.home, arena.surroundings(), allow_file=True)
+    services = build_services(arena.home, arena.surroundings(), allow_file=True)
     for leak in LEAKS.values():
-        (arena.wt / "f.txt").write_text(leak)
-        arena.wb.commit(arena.task.id, leak if where == "subject" else "work")
+        (arena.worktree / "f.txt").write_text(leak)
+        arena.workbench.commit(arena.task.id, leak if where == "subject" else "work")
         task = find_task(services.home, arena.task.id)
         task = task.model_copy(update={"prompt": leak}) if where == "prompt" else task
-        body = compose(description.facts(services, task, leak if where == "given" else None))
+        body = compose(description.gather_facts(services, task, leak if where == "given" else None))
         with pytest.raises(SandboxError) as error:
             secret_scan.require_no_secret(services, body)
         assert error.value.code is ErrorCode.POLICY_VIOLATION
@@ -334,9 +334,11 @@ def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> No
 
 @pytest.mark.one_git
 def test_o05_a_body_without_a_secret_leaves(arena: Arena) -> None:
-    services = build_parts(arena.home, {**arena.surroundings(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
-    (arena.wt / "f.txt").write_text(TOKEN)
-    arena.wb.commit(arena.task.id, "work")
-    secret_scan.require_no_secret(services, compose(description.facts(services, find_task(services.home, arena.task.id))))
-    assert secret_scan.holds(naive(LEAKS["with its user"]), TOKEN)
+    services = build_services(arena.home, {**arena.surroundings(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
+    (arena.worktree / "f.txt").write_text(TOKEN)
+    arena.workbench.commit(arena.task.id, "work")
+    secret_scan.require_no_secret(
+        services, compose(description.gather_facts(services, find_task(services.home, arena.task.id)))
+    )
+    assert secret_scan.contains_secret(naive(LEAKS["with its user"]), TOKEN)
     services.close()

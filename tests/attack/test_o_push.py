@@ -32,17 +32,17 @@ def stub(arena: Arena, authority: trustme.CA) -> Iterator[Stub]:
     authority.cert_pem.write_to_path(str(arena.root / "ca.pem"))
     with serving(Stub(arena.remote.parent, down=arena.root / "down"), authority) as server:
         store(arena, f"127.0.0.1:{server.port}")
-        arena.wb.__exit__(None, None, None)
-        arena.wb = arena.open()
-        arena.repo_id = arena.wb.clone(f"https://127.0.0.1:{server.port}/remote.git").repository.id
-        arena.task = arena.wb.create_task(arena.repo_id)
-        arena.wt = arena.home / "repositories" / "worktrees" / arena.repo_id / arena.task.id
+        arena.workbench.__exit__(None, None, None)
+        arena.workbench = arena.open_workbench()
+        arena.repo_id = arena.workbench.clone(f"https://127.0.0.1:{server.port}/remote.git").repository.id
+        arena.task = arena.workbench.create_task(arena.repo_id)
+        arena.worktree = arena.home / "repositories" / "worktrees" / arena.repo_id / arena.task.id
         yield server
 
 
 def commit(arena: Arena, text: str = "mine\n") -> str:
-    (arena.wt / "f.txt").write_text(text)
-    return arena.wb.commit(arena.task.id, "x").commit
+    (arena.worktree / "f.txt").write_text(text)
+    return arena.workbench.commit(arena.task.id, "x").commit
 
 
 def there(arena: Arena, branch: str | None = None) -> str | None:
@@ -53,7 +53,9 @@ def there(arena: Arena, branch: str | None = None) -> str | None:
 
 
 def set_there(arena: Arena, oid: str, branch: str | None = None) -> None:
-    arena.must("update-ref", f"refs/heads/{branch or arena.task.branch}", oid, cwd=arena.root, git_dir=arena.remote)
+    arena.require_git(
+        "update-ref", f"refs/heads/{branch or arena.task.branch}", oid, cwd=arena.root, git_dir=arena.remote
+    )
 
 
 def hook(arena: Arena, name: str, script: str) -> Path:
@@ -83,41 +85,41 @@ def test_o07_a_branch_that_somebody_else_made_stays(arena: Arena) -> None:
     ours, main = commit(arena), str(there(arena, "main"))
     set_there(arena, main)
     with refused(ErrorCode.PUSH_REJECTED) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert (reason(caught), there(arena)) == (PushReason.BRANCH_EXISTS, main)
     assert f"expected no such branch, found {main}" in caught[0].details
     assert f"sandbox task fork {arena.task.id}`" in caught[0].hint
     spec = f"{ours}:refs/heads/{arena.task.branch}"
-    arena.must("push", "-q", "-f", str(arena.remote), spec, cwd=arena.root, git_dir=arena.cache)
+    arena.require_git("push", "-q", "-f", str(arena.remote), spec, cwd=arena.root, git_dir=arena.cache)
     assert there(arena) == ours, "void"
 
 
 def test_o07_commits_made_on_it_since_our_push_stay_and_both_are_named(arena: Arena) -> None:
     """Control: where nobody made any, the same steps move the branch."""
     first, main = commit(arena), str(there(arena, "main"))
-    assert arena.wb.push(arena.task.id).forced is False
+    assert arena.workbench.push(arena.task.id).forced is False
     commit(arena, "more\n")
     set_there(arena, main)
     with refused(ErrorCode.PUSH_REJECTED) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert (reason(caught), there(arena)) == (PushReason.BRANCH_MOVED, main)
     assert f"expected {first}, found {main}" in caught[0].details
     set_there(arena, first)
-    assert arena.wb.push(arena.task.id).commit == there(arena)
+    assert arena.workbench.push(arena.task.id).commit == there(arena)
 
 
 def test_o07_a_branch_deleted_since_our_push_is_not_made_again(arena: Arena) -> None:
     """Control: a fork of the task takes the same commit to a branch of its own."""
     commit(arena)
-    arena.wb.push(arena.task.id)
+    arena.workbench.push(arena.task.id)
     later = commit(arena, "more\n")
     ref = f"refs/heads/{arena.task.branch}"
-    arena.must("update-ref", "-d", ref, cwd=arena.root, git_dir=arena.remote)
+    arena.require_git("update-ref", "-d", ref, cwd=arena.root, git_dir=arena.remote)
     with refused(ErrorCode.PUSH_REJECTED) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert (reason(caught), there(arena)) == (PushReason.BRANCH_DELETED, None)
-    fork = arena.wb.fork_task(arena.task.id)
-    assert arena.wb.push(fork.id).commit == later == there(arena, fork.branch)
+    fork = arena.workbench.fork_task(arena.task.id)
+    assert arena.workbench.push(fork.id).commit == later == there(arena, fork.branch)
 
 
 # --- O08: never the default branch, nor any that is not the task's own
@@ -126,7 +128,7 @@ def test_o07_a_branch_deleted_since_our_push_is_not_made_again(arena: Arena) -> 
 FORGED: dict[str, Callable[[Arena], dict[str, str]]] = {
     "default": lambda arena: {"branch": "main"},
     "foreign": lambda arena: {"branch": "release"},
-    "other-task": lambda arena: {"branch": arena.wb.create_task(arena.repo_id).branch},
+    "other-task": lambda arena: {"branch": arena.workbench.create_task(arena.repo_id).branch},
     "no-slug": lambda arena: {"branch": f"space-agent/{arena.task.id}"},
     "below": lambda arena: {"branch": f"{arena.task.branch}/../../main"},
     "refspec": lambda arena: {"branch": f"{arena.task.branch}:refs/heads/main"},
@@ -134,7 +136,7 @@ FORGED: dict[str, Callable[[Arena], dict[str, str]]] = {
     "line": lambda arena: {"branch": f"{arena.task.branch}\n"},
     "base": lambda arena: {"base_branch": arena.task.branch},
     "full-base": lambda arena: {"base_branch": f"refs/heads/{arena.task.branch}"},
-    "id": lambda arena: {"id": arena.wb.create_task(arena.repo_id).id},
+    "id": lambda arena: {"id": arena.workbench.create_task(arena.repo_id).id},
 }
 
 
@@ -143,15 +145,15 @@ def test_o08_a_forged_record_reaches_no_other_branch_and_no_server(arena: Arena,
     """Control: the record as it was is asked about, and pushed."""
     ours = commit(arena)
     forged = {name: make(arena) for name, make in FORGED.items()}
-    before, asked = arena.must("for-each-ref", cwd=arena.root, git_dir=arena.remote), len(stub.seen)
-    genuine = arena.wb.task(arena.task.id).model_dump(mode="json")
+    before, asked = arena.require_git("for-each-ref", cwd=arena.root, git_dir=arena.remote), len(stub.seen)
+    genuine = arena.workbench.task(arena.task.id).model_dump(mode="json")
     for fields in forged.values():
         tampered(arena, **fields)
         with refused(ErrorCode.POLICY_VIOLATION):
-            arena.wb.push(arena.task.id)
+            arena.workbench.push(arena.task.id)
         tampered(arena, **genuine)
-    assert (arena.must("for-each-ref", cwd=arena.root, git_dir=arena.remote), len(stub.seen)) == (before, asked)
-    assert arena.wb.push(arena.task.id).commit == ours == there(arena)
+    assert (arena.require_git("for-each-ref", cwd=arena.root, git_dir=arena.remote), len(stub.seen)) == (before, asked)
+    assert arena.workbench.push(arena.task.id).commit == ours == there(arena)
     assert len(stub.seen) > asked
 
 
@@ -162,26 +164,26 @@ def test_o08_without_the_rule_a_forged_record_would_move_the_default_branch(
     ours, main = commit(arena), str(there(arena, "main"))
     pushed = f"refs/sandbox/{arena.task.id}/pushed"
     clone = arena.home / "repositories" / "clones" / arena.repo_id
-    arena.must("update-ref", pushed, main, cwd=arena.root, git_dir=clone)
+    arena.require_git("update-ref", pushed, main, cwd=arena.root, git_dir=clone)
     tampered(arena, branch="main")
     with refused(ErrorCode.POLICY_VIOLATION):
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert there(arena, "main") == main
     monkeypatch.setattr(DELIVERY, "require_own_branch", lambda *_: None)
-    arena.wb.push(arena.task.id)
+    arena.workbench.push(arena.task.id)
     assert there(arena, "main") == ours
 
 
 @pytest.mark.one_git
 def test_o08_our_branch_is_not_pushed_to_once_the_remote_calls_it_its_default(arena: Arena) -> None:
     commit(arena)
-    arena.wb.push(arena.task.id)
+    arena.workbench.push(arena.task.id)
     commit(arena, "more\n")
     ref = f"refs/heads/{arena.task.branch}"
-    arena.must("symbolic-ref", "HEAD", ref, cwd=arena.root, git_dir=arena.remote)
-    arena.wb.clone(str(arena.remote))
+    arena.require_git("symbolic-ref", "HEAD", ref, cwd=arena.root, git_dir=arena.remote)
+    arena.workbench.clone(str(arena.remote))
     with refused(ErrorCode.POLICY_VIOLATION):
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
 
 
 # --- what the server says, and what it does
@@ -195,12 +197,12 @@ def test_o07_a_server_that_accepts_and_keeps_something_else_is_a_conflict(arena:
     ours = commit(arena)
     path = hook(arena, "post-receive", then.format(branch=arena.task.branch))
     with refused(ErrorCode.CONFLICT) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert ours in caught[0].details
     assert str(there(arena) or "no such branch") in caught[0].details
     path.unlink()
     arena.git("update-ref", "-d", f"refs/heads/{arena.task.branch}", cwd=arena.root, git_dir=arena.remote)
-    assert arena.wb.push(arena.task.id).commit == ours == there(arena)
+    assert arena.workbench.push(arena.task.id).commit == ours == there(arena)
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -208,17 +210,17 @@ def test_o06_a_push_that_nobody_can_confirm_says_so_and_is_not_sent_twice(arena:
     ours = commit(arena)
     path = hook(arena, "post-receive", f": > '{stub.down}'")
     with refused(ErrorCode.NETWORK_ERROR) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert "could not be verified" in caught[0].brief
     assert (there(arena), stub.pushes()) == (ours, 1)
-    assert arena.wb.task(arena.task.id).pushed_at is None
+    assert arena.workbench.task(arena.task.id).pushed_at is None
     assert stub.down is not None
     stub.down.unlink()
     path.unlink()
-    assert arena.wb.push(arena.task.id).commit == ours
+    assert arena.workbench.push(arena.task.id).commit == ours
     assert stub.pushes() == 1  # the remote was asked, and had it already
     later = commit(arena, "more\n")
-    assert arena.wb.push(arena.task.id).forced is False
+    assert arena.workbench.push(arena.task.id).forced is False
     assert (there(arena), stub.pushes()) == (later, 2)
 
 
@@ -227,12 +229,12 @@ def test_o06_a_push_whose_answer_is_lost_is_found_out_by_the_next(arena: Arena, 
     ours = commit(arena)
     stub.hangs_up = 9
     with refused(ErrorCode.NETWORK_ERROR) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert "may have arrived" in caught[0].hint
-    assert (there(arena), arena.wb.task(arena.task.id).pushed_at) == (ours, None)
+    assert (there(arena), arena.workbench.task(arena.task.id).pushed_at) == (ours, None)
     stub.hangs_up = 0
     later = commit(arena, "more\n")  # not what is there, and not what we knew to be there
-    assert arena.wb.push(arena.task.id).forced is False
+    assert arena.workbench.push(arena.task.id).forced is False
     assert there(arena) == later
 
 
@@ -240,7 +242,7 @@ def test_o06_a_push_that_curl_repeats_after_a_lost_answer_has_arrived(arena: Are
     """The second request is refused: the branch is no longer where the first one found it."""
     ours = commit(arena)
     stub.hangs_up = 1
-    assert arena.wb.push(arena.task.id).commit == ours == there(arena)
+    assert arena.workbench.push(arena.task.id).commit == ours == there(arena)
     assert stub.pushes() == 2, "void: the request was not repeated"
 
 
@@ -257,19 +259,19 @@ def test_o_a_hook_cannot_have_the_users_credential_asked_for(arena: Arena, stub:
     (arena.operator / ".gitconfig").write_text(f'[credential]\n\thelper = "!{helper}"\n')
     (arena.home / "credentials.toml").unlink()
     stub.asks = False
-    arena.wb.__exit__(None, None, None)
-    arena.wb = arena.open()
+    arena.workbench.__exit__(None, None, None)
+    arena.workbench = arena.open_workbench()
     _trusting(arena)
     commit(arena)
     path = hook(arena, name, "echo 'fatal: Authentication failed for https://h/: 403' >&2; exit 1")
     with refused(ErrorCode.PUSH_REJECTED) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert (reason(caught), arena.marks()) == (PushReason.HOOK_DECLINED, set())
     assert classify("push", 1, caught[0].details).code is ErrorCode.AUTH_FAILED, "void: its words fool nobody"
     path.unlink()
     stub.asks = True
     with refused(ErrorCode.AUTH_FAILED):
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert arena.marks() == {"helper"}
 
 
@@ -294,11 +296,11 @@ def test_o07_a_limit_of_the_server_is_named(arena: Arena, stub: Stub, name: str)
     commit(arena, "".join(map(str, range(20_000))))
     stub.most_bytes = None if key else 1000
     if key:
-        arena.must("config", key, value, cwd=arena.root, git_dir=arena.remote)
+        arena.require_git("config", key, value, cwd=arena.root, git_dir=arena.remote)
     with refused(ErrorCode.PUSH_REJECTED) as caught:
-        arena.wb.push(arena.task.id)
+        arena.workbench.push(arena.task.id)
     assert reason(caught) is expected, caught[0].details
     stub.most_bytes = None
     if key:
-        arena.must("config", "--unset", key, cwd=arena.root, git_dir=arena.remote)
-    assert arena.wb.push(arena.task.id).commit == there(arena)
+        arena.require_git("config", "--unset", key, cwd=arena.root, git_dir=arena.remote)
+    assert arena.workbench.push(arena.task.id).commit == there(arena)

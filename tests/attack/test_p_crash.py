@@ -14,21 +14,21 @@ import pytest
 
 from devtools.command import SANDBOX
 from devtools.inventory import left_behind
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from tests.attack.arena import Arena
 from tests.attack.test_i_output import cli
 
 pytestmark = pytest.mark.must
 
 
-def test_p03_a_run_takes_away_what_killed_ones_left(guests: Callable[..., Arena], engine: Engine) -> None:
+def test_p03_a_run_takes_away_what_killed_ones_left(guests: Callable[..., Arena], engine: DockerEngine) -> None:
     """Every step of every command is in tests/e2e/test_kill.py.
 
     Control: the killed ones leave a room, a container that never started, one that runs on.
     """
     arena = guests("sh", "-c", "sleep 600", extra="timeout_s = 900")
     rooms = arena.home / "repositories" / "rooms"
-    label = f"space.sandbox.instance={arena.wb._parts.instance}"
+    label = f"space.sandbox.instance={arena.workbench._services.instance_id}"
 
     def containers() -> list[Any]:
         return list(engine.api.containers(all=True, filters={"label": label}))
@@ -52,7 +52,7 @@ def test_p03_a_run_takes_away_what_killed_ones_left(guests: Callable[..., Arena]
     profile.write_text(profile.read_text().replace("sleep 600", "sleep 0"))
     done = cli(arena, "run", str(arena.remote))
     assert done.returncode == 0, done.stderr
-    assert len(arena.wb.repositories()) == 1
+    assert len(arena.workbench.repositories()) == 1
     assert containers() == []
     assert list(rooms.iterdir()) == []
     assert cli(arena, "gc").returncode == 0
@@ -60,7 +60,7 @@ def test_p03_a_run_takes_away_what_killed_ones_left(guests: Callable[..., Arena]
 
 
 def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
-    guests: Callable[..., Arena], engine: Engine, monkeypatch: pytest.MonkeyPatch
+    guests: Callable[..., Arena], engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Control: with nobody looking for it, the guest goes on writing after a commit. (A file that only grows.)"""
     arena = guests("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i >> counter; done", extra="timeout_s = 60")
@@ -68,21 +68,21 @@ def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
     environ = {"PATH": os.environ["PATH"], "HOME": str(arena.operator), "PYTHONPATH": str(Path.cwd())}
     command = [*SANDBOX, "--home", str(arena.home), "check", "run", arena.task.id, "go"]
     victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ)
-    counter = arena.wt / "counter"
+    counter = arena.worktree / "counter"
     wait_until(counter.exists)
     victim.kill()
     victim.wait()
 
     with monkeypatch.context() as without:
-        without.setattr("sandbox.workbench.tasks.lifecycle.end_orphans", lambda *_: None)
-        arena.wb.commit(arena.task.id, "beside a living guest")
+        without.setattr("sandbox.workbench.tasks.lifecycle.remove_orphans", lambda *_: None)
+        arena.workbench.commit(arena.task.id, "beside a living guest")
         wait_until(changes(counter))
 
-    arena.wb.commit(arena.task.id, "after its end")
+    arena.workbench.commit(arena.task.id, "after its end")
     label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
     assert engine.api.containers(all=True, filters={"label": label}) == []
     assert not list((arena.home / "repositories" / "tasks").glob("*guest*"))
-    assert arena.wb.status(arena.task.id).dirty is False
+    assert arena.workbench.status(arena.task.id).dirty is False
 
 
 def changes(path: Path) -> Callable[[], bool]:

@@ -100,9 +100,9 @@ def life(arena: Arena, **env: str) -> subprocess.CompletedProcess[str]:
 def test_q01_every_inherited_git_variable_is_hostile(arena: Arena) -> None:
     env = hostile(arena)
     plain = arena.root / "plain"
-    arena.must("clone", "-q", str(arena.remote), str(plain), cwd=arena.root)
+    arena.require_git("clone", "-q", str(arena.remote), str(plain), cwd=arena.root)
     (plain / "f.txt").write_text("changed\n")
-    before = arena.canary()
+    before = arena.read_canaries()
     for names, command, mark in (
         (("GIT_EXTERNAL_DIFF",), ("diff",), "external-diff"),
         (("GIT_CONFIG_PARAMETERS",), ("status",), "parameters"),
@@ -110,7 +110,7 @@ def test_q01_every_inherited_git_variable_is_hostile(arena: Arena) -> None:
         (("GIT_CONFIG_GLOBAL",), ("status",), "fsmonitor"),
     ):
         some = {n: env[n] for n in names}
-        arena.fires(mark, lambda some=some, command=command: arena.git(*command, cwd=plain, env=some))  # type: ignore[misc]
+        arena.require_mark(mark, lambda some=some, command=command: arena.git(*command, cwd=plain, env=some))  # type: ignore[misc]
     arena.git("version", cwd=plain, env={"GIT_TRACE": env["GIT_TRACE"]})
     assert (arena.outside / "trace").exists(), "void"
     (arena.outside / "trace").unlink()
@@ -118,7 +118,7 @@ def test_q01_every_inherited_git_variable_is_hostile(arena: Arena) -> None:
     done = life(arena, **env)
     assert done.stdout == "whole\n", done.stderr
     assert arena.marks() == set()
-    assert arena.canary() == before
+    assert arena.read_canaries() == before
 
 
 @pytest.mark.parametrize("how", ["first in PATH", "GIT_PYTHON_GIT_EXECUTABLE", "current directory"])
@@ -135,7 +135,9 @@ def test_q03_only_git_on_the_fixed_path_is_run(arena: Arena, how: str) -> None:
     extra = {"GIT_PYTHON_GIT_EXECUTABLE": str(folder / "git")} if how.startswith("GIT") else {}
     argv = ["/usr/bin/env", extra.get("GIT_PYTHON_GIT_EXECUTABLE", "git"), "version"]
     where = folder if how == "current directory" else arena.root
-    arena.fires("path", lambda: subprocess.run(argv, cwd=where, env={"PATH": path}, check=True, capture_output=True))
+    arena.require_mark(
+        "path", lambda: subprocess.run(argv, cwd=where, env={"PATH": path}, check=True, capture_output=True)
+    )
     program = LIFE.format(checkout=str(Path.cwd()), home=str(arena.home), remote=str(arena.remote))
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=where, env={**arena.surroundings(), "PATH": path, **extra},
@@ -212,9 +214,9 @@ def test_q07_home_is_private_whatever_the_umask(make_arena: Callable[..., Arena]
         (arena.root / "control").write_text("")
         assert stat.S_IMODE((arena.root / "control").stat().st_mode) == 0o666, "void"
         arena.new_task()
-        (arena.wt / "f.txt").write_text("changed\n")
-        arena.wb.commit(arena.task.id, "x")
-        arena.wb.push(arena.task.id)
+        (arena.worktree / "f.txt").write_text("changed\n")
+        arena.workbench.commit(arena.task.id, "x")
+        arena.workbench.push(arena.task.id)
     finally:
         os.umask(old)
     top = arena.home / "repositories"
@@ -268,7 +270,7 @@ def processes_with(word: bytes) -> list[str]:
 def test_git_used_by_the_controls_is_the_products(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """The controls prove something about the git that the product runs, in every command of a task's life."""
     programs: set[str] = set()
-    real = process.command_line
+    real = process.build_command_line
 
     def recorded(*args: Any) -> list[str]:
         argv = real(*args)
@@ -276,7 +278,7 @@ def test_git_used_by_the_controls_is_the_products(arena: Arena, monkeypatch: pyt
         programs.add(next(word for word in words if "=" not in word))  # behind `env -i NAME=VALUE...`
         return argv
 
-    monkeypatch.setattr(process, "command_line", recorded)
+    monkeypatch.setattr(process, "build_command_line", recorded)
     assert arena.whole_life() == []
     assert {Path(program).resolve() for program in programs} == {Path(arena.git_program).resolve()}
-    assert arena.must("version", cwd=arena.root) == process.git_version(arena.home, arena.git_program)
+    assert arena.require_git("version", cwd=arena.root) == process.git_version(arena.home, arena.git_program)

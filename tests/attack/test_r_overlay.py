@@ -26,13 +26,13 @@ from sandbox.attack.harness.plumbing import Plumbing
 from sandbox.attack.harness.scene import FILES, SECRET
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files import checkout
-from sandbox.files.overlay import Layers, is_mounted, mount_overlay, unmount
+from sandbox.files.overlay import OverlayLayers, is_mounted, mount_overlay, unmount_overlay
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import list_tree, read_blobs
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind, SearchQuery
 from sandbox.policy.paths import RepoPath
-from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.worktrees import clean_room
 from tests.attack.arena import Arena, refused
@@ -61,13 +61,13 @@ def start(guests: Callable[..., Arena], programs: Path, script: str, **options: 
     arena = guests("sh", "-c", script, extra=ROOM, **options)
     arena.new_task()
     for program in programs.iterdir():
-        shutil.copy(program, arena.wt / program.name)
+        shutil.copy(program, arena.worktree / program.name)
     return arena
 
 
 def said(arena: Arena) -> dict[str, str]:
     """What the guest's program printed: `name answer`."""
-    (run,) = arena.wb.run_checks(arena.task.id, ["go"])
+    (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
     assert run.verdict == "passed", (run.stdout_tail, run.stderr_tail)
     return dict(line.rsplit(" ", 1) for line in run.stdout_tail.splitlines())
 
@@ -83,14 +83,14 @@ def test_r_no_mark_of_an_overlay_can_be_made_by_a_guest(
     guests: Callable[..., Arena], programs: Path, tmp_path: Path
 ) -> None:
     """Control: whoever may make them hides a file of the checkout below without deleting it."""
-    layers = Layers(*(tmp_path / name for name in ("lower", "upper", "work", "merged")))
+    layers = OverlayLayers(*(tmp_path / name for name in ("lower", "upper", "work", "merged")))
     for folder in (layers.lower / "d", layers.upper / "d", layers.work, layers.merged):
         folder.mkdir(parents=True)
     (layers.lower / "d" / "x").touch()
     os.setxattr(layers.upper / "d", "trusted.overlay.opaque", b"y")
     mount_overlay(layers)
     hidden = not (layers.merged / "d" / "x").exists()
-    unmount(layers.merged)
+    unmount_overlay(layers.merged)
     assert hidden, "void"
 
     arena = start(guests, programs, "./forge marks", **overlay())
@@ -99,11 +99,11 @@ def test_r_no_mark_of_an_overlay_can_be_made_by_a_guest(
     forged = [name for name in answers if name.startswith(("mknod", "xattr trusted", "whiteout", "redirect"))]
     assert len(forged) == 8
     assert {answers[name] for name in forged} <= {"EPERM", "EINVAL", "EXDEV"}, answers
-    kinds = {c.path: c.kind for c in arena.wb.status(arena.task.id).changes if c.path not in {"race", "forge"}}
+    kinds = {c.path: c.kind for c in arena.workbench.status(arena.task.id).changes if c.path not in {"race", "forge"}}
     assert kinds == {"f.txt/y": ChangeKind.ADDED, "linked": ChangeKind.ADDED, "newdir": ChangeKind.RENAMED}
     assert {answers["exchange"], answers["tmpfile"]} == {"ok"}, "void"
-    tree = arena.wb.commit(arena.task.id, "x", allow=["."]).tree
-    listing = arena.must("ls-tree", "-r", "--name-only", tree, cwd=arena.root, git_dir=arena.cache).splitlines()
+    tree = arena.workbench.commit(arena.task.id, "x", allow=["."]).tree
+    listing = arena.require_git("ls-tree", "-r", "--name-only", tree, cwd=arena.root, git_dir=arena.cache).splitlines()
     assert listing == ["README.md", "d/x", "f.txt/y", "forge", "g.txt", "linked", "newdir", "race"]
 
 
@@ -131,17 +131,17 @@ def test_r_nothing_done_in_a_worktree_reaches_the_checkout_below_or_another_task
     Control: each of them did change the worktree it was made in.
     """
     arena = start(guests, programs, "./forge poison", **overlay(files=POISONED))
-    other = arena.wb.create_task(arena.repo_id)
+    other = arena.workbench.create_task(arena.repo_id)
     (pristine,) = (arena.home / "repositories" / "pristine" / arena.repo_id).glob("*/")
     before = seen(pristine)
     answers = said(arena)
     assert answers.pop("fallocate") == "EOPNOTSUPP", "guests may not reserve disk: policies/seccomp.json"
     assert set(answers.values()) == {"ok"}, answers
-    changed = {c.path for c in arena.wb.status(arena.task.id).changes}
+    changed = {c.path for c in arena.workbench.status(arena.task.id).changes}
     assert {"README.md", "f.txt", "g.txt", "m.txt", "t.txt", "l.txt", "d/x"} <= changed, "void"
     assert seen(pristine) == before
-    assert arena.wb.status(other.id).changes == ()
-    root = arena.wt.with_name(other.id)
+    assert arena.workbench.status(other.id).changes == ()
+    root = arena.worktree.with_name(other.id)
     assert {name: (root / name).read_bytes() for name in POISONED} == POISONED
 
 
@@ -154,7 +154,7 @@ POISONED = {**FILES, "m.txt": b"m\n" * 3000, "t.txt": b"t\n", "l.txt": b"l\n"}
 @pytest.mark.one_git
 def test_r_what_lies_deeper_than_a_path_may_be_long_is_named(arena: Arena) -> None:
     """Such a directory cannot be opened from the root. Control: the file is there for who goes down step by step."""
-    folder = os.open(arena.wt, os.O_PATH)
+    folder = os.open(arena.worktree, os.O_PATH)
     for _ in range(20):
         os.mkdir("x" * 250, dir_fd=folder)
         folder, above = os.open("x" * 250, os.O_PATH, dir_fd=folder), folder
@@ -162,10 +162,10 @@ def test_r_what_lies_deeper_than_a_path_may_be_long_is_named(arena: Arena) -> No
     os.close(os.open("payload.py", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
     assert stat.S_ISREG(os.stat("payload.py", dir_fd=folder, follow_symlinks=False).st_mode)
     os.close(folder)
-    (rejected,) = arena.wb.status(arena.task.id).rejected
+    (rejected,) = arena.workbench.status(arena.task.id).rejected
     assert len(rejected) > 4000
-    arena.wb.close_task(arena.task.id, delete_worktree=True, discard=True)
-    assert not arena.wt.exists()
+    arena.workbench.close_task(arena.task.id, delete_worktree=True, discard=True)
+    assert not arena.worktree.exists()
 
 
 MESS = """
@@ -185,24 +185,24 @@ def test_r_a_mess_made_inside_is_answered_and_removed(
     files = {**FILES, ".gitignore": b"/build/\n"}
     arena = start(guests, programs, MESS, settings={"workspaces": {"worktree": layout}}, files=files)
     assert said(arena) == {"done": "1"}
-    assert stat.S_IMODE(arena.wt.stat().st_mode) == 0, "void"
+    assert stat.S_IMODE(arena.worktree.stat().st_mode) == 0, "void"
     with refused(ErrorCode.QUOTA_EXCEEDED):  # the sparse file
-        arena.wb.status(arena.task.id)
-    (arena.wt / "sparse").unlink()
-    status = arena.wb.status(arena.task.id)
+        arena.workbench.status(arena.task.id)
+    (arena.worktree / "sparse").unlink()
+    status = arena.workbench.status(arena.task.id)
     assert {".GIT", ".sandbox-write-1", "d/.git", "d/pipe", "root"} <= set(status.rejected)
     shown = {c.path for c in status.changes}
     assert {"alias", "f.txt", "g.txt", "locked/in", f"{'0' * 255}/{'0' * 255}"} <= shown
-    tree = arena.wb.commit(arena.task.id, "x", allow=["."]).tree
-    listing = arena.must("ls-tree", "-r", tree, cwd=arena.root, git_dir=arena.cache).splitlines()
+    tree = arena.workbench.commit(arena.task.id, "x", allow=["."]).tree
+    listing = arena.require_git("ls-tree", "-r", tree, cwd=arena.root, git_dir=arena.cache).splitlines()
     assert {line.split()[0] for line in listing} == {"100644", "100755"}
-    arena.wb.close_task(arena.task.id, delete_worktree=True, discard=True)
+    arena.workbench.close_task(arena.task.id, delete_worktree=True, discard=True)
     assert [p for kind in ("worktrees", "layers") for p in (arena.home / "repositories" / kind).glob("*/*")] == []
 
 
 def test_r_options_of_a_mount_are_never_cut(tmp_path: Path) -> None:
     """Control: the kernel takes one page of them, drops the rest without a word, and mounts."""
-    layers = Layers(*(tmp_path / name for name in ("lower", "upper", "work", "merged")))
+    layers = OverlayLayers(*(tmp_path / name for name in ("lower", "upper", "work", "merged")))
     folders = f"lowerdir={layers.lower},upperdir={layers.upper},workdir={layers.work}"
     options = f"{folders},redirect_dir=off,metacopy=off,index=off"
     room = os.sysconf("SC_PAGE_SIZE") - 1 - len(options)
@@ -210,13 +210,13 @@ def test_r_options_of_a_mount_are_never_cut(tmp_path: Path) -> None:
     for at in range(room):  # one more character in each in turn, a name of 200 at most
         long[at % 3] += "/" if at // 3 % 200 == 0 else "x"
     lower, upper, work = map(Path, long)
-    layers = Layers(lower, upper, work, layers.merged)
+    layers = OverlayLayers(lower, upper, work, layers.merged)
     for folder in (layers.lower, layers.upper, layers.work, layers.merged):
         folder.mkdir(parents=True)
     whole = options.replace(str(tmp_path / "lower"), long[0]).replace(str(tmp_path / "upper"), long[1])
     whole = whole.replace(str(tmp_path / "work"), long[2]) + ",xino=off"
     assert ctypes.CDLL(None).mount(b"overlay", os.fsencode(layers.merged), b"overlay", 0, whole.encode()) == 0, "void"
-    unmount(layers.merged)
+    unmount_overlay(layers.merged)
     with pytest.raises(OSError, match="too long"):
         mount_overlay(layers)
     assert not is_mounted(layers.merged)
@@ -284,15 +284,15 @@ def test_r_a_room_holds_the_committed_tree_to_the_byte(layout: str, make_arena: 
         ("160000", b"sub", "1" * 40),
     ]
     plumbing.publish(tree(*sorted(names, key=lambda n: n[1] + b"/" * (n[0] == "40000"))))
-    base = arena.wb.status(arena.new_task().id).base_commit
-    turn_round(arena.wt)
-    committed = arena.wb.commit(arena.task.id, "x").tree
+    base = arena.workbench.status(arena.new_task().id).base_commit
+    turn_round(arena.worktree)
+    committed = arena.workbench.commit(arena.task.id, "x").tree
     git = Git(arena.cache)
     wanted = stored(git, committed)
     assert wanted["sub"] == ("100644", b"in the place of a submodule"), "void"
     assert len(wanted) == 9
-    services = build_parts(arena.home, arena.surroundings(), allow_file=True)
-    near = arena.must("rev-parse", f"{base}^{{tree}}", cwd=arena.root, git_dir=arena.cache)
+    services = build_services(arena.home, arena.surroundings(), allow_file=True)
+    near = arena.require_git("rev-parse", f"{base}^{{tree}}", cwd=arena.root, git_dir=arena.cache)
     for from_what in (near, "0" * 40):
         with clean_room(services, arena.repo_id, git, committed, from_what) as room:
             found = laid_out(room)
@@ -300,12 +300,12 @@ def test_r_a_room_holds_the_committed_tree_to_the_byte(layout: str, make_arena: 
         assert found.pop(".git")[1].startswith(b"gitdir: /nonexistent/")
         assert found == wanted
         assert found != stored(git, near), "void"
-    arena.wb.restore(arena.task.id, "base")
-    assert [f.path for f in arena.wb.diff(arena.task.id).files] == ["sub"], (
+    arena.workbench.restore(arena.task.id, "base")
+    assert [f.path for f in arena.workbench.diff(arena.task.id).files] == ["sub"], (
         "a directory cannot say that it is a submodule"
     )
-    arena.wb.restore(arena.task.id, "head")
-    assert arena.wb.status(arena.task.id).changes == ()
+    arena.workbench.restore(arena.task.id, "head")
+    assert arena.workbench.status(arena.task.id).changes == ()
 
 
 # --- races
@@ -321,22 +321,22 @@ while [ ! -e stop ]; do sleep 0.1; done
 def swapping(guests: Callable[..., Arena], programs: Path, layout: str) -> Iterator[tuple[Arena, Path]]:
     """A check that runs in its container swaps `own` for a link that leads out. Nothing outside may change."""
     arena = start(guests, programs, "exec sh ./swap", settings={"workspaces": {"worktree": layout}})
-    (arena.wt / "swap").write_text(SWAPPER.format(outside=arena.outside))
-    before = arena.canary()
+    (arena.worktree / "swap").write_text(SWAPPER.format(outside=arena.outside))
+    before = arena.read_canaries()
     done: list[Any] = []
-    check = threading.Thread(target=lambda: done.append(arena.wb.run_checks(arena.task.id, ["go"])), daemon=True)
+    check = threading.Thread(target=lambda: done.append(arena.workbench.run_checks(arena.task.id, ["go"])), daemon=True)
     check.start()
-    own, ends = arena.wt / "own", time.monotonic() + 30
+    own, ends = arena.worktree / "own", time.monotonic() + 30
     while not own.is_symlink() and time.monotonic() < ends:
         assert check.is_alive(), done
     try:
         yield arena, own
         assert check.is_alive(), "void: the guest ended"
     finally:
-        (arena.wt / "stop").touch()
+        (arena.worktree / "stop").touch()
         check.join(30)
         assert not check.is_alive()
-    assert arena.canary() == before
+    assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET)
 
 
@@ -358,10 +358,10 @@ def test_r_h05_h06_a_guest_that_swaps_leaks_nothing_to_any_read(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Any,
 ) -> None:
-    monkeypatch.setattr(lifecycle.editing.__wrapped__, "__defaults__", (0.1,))  # type: ignore[attr-defined]
-    with swapping(guests, programs, layout) as (arena, own), WorktreeFiles(arena.wt) as files:
+    monkeypatch.setattr(lifecycle.lock_task.__wrapped__, "__defaults__", (0.1,))  # type: ignore[attr-defined]
+    with swapping(guests, programs, layout) as (arena, own), WorktreeFiles(arena.worktree) as files:
         control(own, lambda: (own / "f").read_bytes() == SECRET)
-        wb, task_id, secret = arena.wb, arena.task.id, SECRET.decode().strip()
+        wb, task_id, secret = arena.workbench, arena.task.id, SECRET.decode().strip()
         for change in (wb.snapshot, wb.fork_task):
             with refused(ErrorCode.CONFLICT):
                 change(task_id)
@@ -401,7 +401,7 @@ def test_r_h08_a_guest_that_swaps_moves_no_write(
     """Below the lock, which would not let anybody write while a check runs."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # more attempts
     tried, done = Counter[str](), Counter[str]()
-    with swapping(guests, programs, layout) as (arena, own), WorktreeFiles(arena.wt) as files:
+    with swapping(guests, programs, layout) as (arena, own), WorktreeFiles(arena.worktree) as files:
         was = arena.outside.stat().st_mtime_ns
         (arena.outside / "bait").mkdir()
 

@@ -12,8 +12,8 @@ import pytest
 
 from sandbox.agent.clients import CLIENTS
 from sandbox.attack import runner, select
-from sandbox.attack.harness.scratch import Scratch
-from sandbox.attack.harness.site import Site
+from sandbox.attack.harness.scratch import ScratchDirectory
+from sandbox.attack.harness.site import AttackRun
 from sandbox.attack.suites import start
 from sandbox.config import Settings
 from sandbox.models import AttackOutcome
@@ -28,12 +28,12 @@ def opened(make_arena: Callable[..., Arena]) -> Arena:
     """A victim with the hostile directory, whose modules have been seen to run."""
     arena = make_arena()
     start.plant(arena)
-    arena.fires("click.py", lambda: careless(arena, [sys.executable, "-m", "sandbox", "--version"]))
+    arena.require_mark("click.py", lambda: careless(arena, [sys.executable, "-m", "sandbox", "--version"]))
     return arena
 
 
 def careless(arena: Arena, argv: list[str], **env: str) -> None:
-    subprocess.run(argv, cwd=start.opened(arena), env=env, capture_output=True, check=False, timeout=60)
+    subprocess.run(argv, cwd=start.opened_directory(arena), env=env, capture_output=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize("python_path", start.PYTHON_PATHS, ids=repr)
@@ -61,10 +61,10 @@ def test_control_s01_modules_of_the_directory_run(
 
 def test_s01_python_m_by_hand_imports_less(opened: Arena) -> None:
     """A belt for those who type it: once our own package runs, the directory is off the import path."""
-    shutil.rmtree(start.opened(opened) / "sandbox")
+    shutil.rmtree(start.opened_directory(opened) / "sandbox")
     careless(opened, [sys.executable, "-c", "import click"])
     assert opened.marks() == {"click.py"}, "void"
-    opened.forget()
+    opened.delete_marks()
     careless(opened, [sys.executable, "-m", "sandbox", "--version"])
     assert opened.marks() == set()
 
@@ -77,7 +77,7 @@ def test_s01_the_shipped_entry_sees_a_careless_snippet(tmp_path: Path, monkeypat
     argv = (sys.executable, "-m", "sandbox", "--home", str(tmp_path / "home"), "mcp")
     monkeypatch.setattr(start, "snippet", lambda *_: start.Start(argv, {}))
     monkeypatch.setattr(start, "require_tools", lambda *_: None)
-    with Site(Settings(), {}, scratch=Scratch(tmp_path)) as site:
-        (result,) = runner.run(site, select(["S01"]), None, 120)
+    with AttackRun(Settings(), {}, scratch=ScratchDirectory(tmp_path)) as site:
+        (result,) = runner.run_entries(site, select(["S01"]), None, 120)
     assert result.outcome is AttackOutcome.GOT_THROUGH, result
     assert "sandbox.__init__.py" in result.seen

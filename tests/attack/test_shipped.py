@@ -14,14 +14,14 @@ import pytest
 from devtools import newergit
 from devtools.requirement import unavailable
 from sandbox.attack import runner, select
-from sandbox.attack.harness.entry import Entry
-from sandbox.attack.harness.scratch import Scratch
-from sandbox.attack.harness.site import Site
+from sandbox.attack.harness.entry import AttackEntry
+from sandbox.attack.harness.scratch import ScratchDirectory
+from sandbox.attack.harness.site import AttackRun
 from sandbox.attack.selection import needs_engine
 from sandbox.checks import containers
 from sandbox.config import Settings
 from sandbox.engine import container, supervised
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
 from sandbox.models import AttackOutcome, AttackResult, CommitResult, Diff, FileContent, PatchResult, Status
 from sandbox.workbench import Workbench
@@ -31,19 +31,19 @@ DEADLINE_S = 280.0
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackRun]:
     """One scratch directory, and one scene for all guests, for the entries that this process runs."""
-    with Site(Settings(), os.environ, scratch=Scratch(tmp_path_factory.mktemp("shipped"))) as made:
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path_factory.mktemp("shipped"))) as made:
         yield made
 
 
-def tried(site: Site, entry: Entry) -> AttackResult:
-    (result,) = runner.run(site, [entry], None, DEADLINE_S)
+def tried(site: AttackRun, entry: AttackEntry) -> AttackResult:
+    (result,) = runner.run_entries(site, [entry], None, DEADLINE_S)
     return result
 
 
 @pytest.mark.parametrize("entry", select(), ids=lambda entry: entry.id)
-def test_shipped_entry_holds(site: Site, entry: Entry, request: pytest.FixtureRequest) -> None:
+def test_shipped_entry_holds(site: AttackRun, entry: AttackEntry, request: pytest.FixtureRequest) -> None:
     if needs_engine([entry]):
         request.getfixturevalue("engine")
     result = tried(site, entry)
@@ -62,7 +62,7 @@ def test_shipped_entry_on_a_newer_git_holds(tmp_path: Path) -> None:
     except FileNotFoundError as missing:
         unavailable(str(missing))
     settings = Settings.model_validate({"git": {"executable": str(newer)}})
-    with Site(settings, os.environ, scratch=Scratch(tmp_path)) as site:
+    with AttackRun(settings, os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         assert [tried(site, entry).outcome for entry in select(["B04"])] == [AttackOutcome.HELD]
 
 
@@ -123,7 +123,7 @@ def test_shipped_suite_sees_a_careless_host(tmp_path: Path, monkeypatch: pytest.
     """One use-case does what a careless product would do: every entry that is about it has to get through."""
     careless, names = CARELESS[method]
     monkeypatch.setattr(Workbench, method, careless)
-    with Site(Settings(), os.environ, scratch=Scratch(tmp_path)) as site:
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(names)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
 
@@ -133,7 +133,7 @@ def test_shipped_suite_sees_the_operators_own_rules(tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
     (policies / "paths.toml").write_text('[[repository]]\nmatch = ["*"]\nallow = [".gitattributes"]\n')
-    with Site(Settings(), os.environ, policies, Scratch(tmp_path)) as site:
+    with AttackRun(Settings(), os.environ, policies, ScratchDirectory(tmp_path)) as site:
         (entry,) = select(["J31"])
         assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
 
@@ -145,7 +145,7 @@ SOFT = {
 SOFT_ENTRIES = ["A08", "K03", "K04", "K05", "K06", "K08", "K16", "K22", "K25", "L01", "L02", "L03", "L04", "L16"]
 
 
-def test_shipped_suite_sees_a_soft_guest(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guests without the walls, as a wrong policy or a wrong engine would make them."""
     hardened = create_options
 
@@ -155,8 +155,8 @@ def test_shipped_suite_sees_a_soft_guest(engine: Engine, tmp_path: Path, monkeyp
         return {**options, "User": "0:0", "HostConfig": {**options["HostConfig"], **SOFT, "Mounts": mounts}}
 
     monkeypatch.setattr(containers, "create_options", soft)
-    monkeypatch.setattr(container, "require_created", lambda *_: None)
+    monkeypatch.setattr(container, "require_same_options", lambda *_: None)
     monkeypatch.setattr(supervised, "require_posture", lambda *_: None)
-    with Site(Settings(), os.environ, scratch=Scratch(tmp_path)) as site:
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(SOFT_ENTRIES)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(SOFT_ENTRIES, AttackOutcome.GOT_THROUGH), results

@@ -14,7 +14,7 @@ from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import why_not_overlay
+from sandbox.files.overlay import find_overlay_obstacle
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from sandbox.workbench.tasks import worktrees
@@ -27,7 +27,7 @@ MASK = ".git"
 
 @pytest.fixture(params=["overlay", "plain"])
 def desk(request: pytest.FixtureRequest, upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
-    if request.param == "overlay" and (reason := why_not_overlay(tmp_path)):
+    if request.param == "overlay" and (reason := find_overlay_obstacle(tmp_path)):
         unavailable(f"no overlay mounts here: {reason}")
     home = tmp_path / "sandbox-home"
     home.mkdir()
@@ -153,8 +153,8 @@ def test_a_lost_worktree_comes_back_from_its_last_snapshot_or_commit(desk: Desk)
     change(desk)
     kept = desk.workbench.snapshot(desk.task.id)
     wanted = on_disk(desk.root)
-    services = desk.workbench._parts
-    worktrees.give_up(worktrees.site_of(services, desk.repo_id, desk.task.id))
+    services = desk.workbench._services
+    worktrees.delete_worktree(worktrees.locate_worktree(services, desk.repo_id, desk.task.id))
     with refused(ErrorCode.NOT_FOUND) as caught:
         desk.workbench.status(desk.task.id)
     assert f"sandbox task clean {desk.task.id}" in caught.value.hint
@@ -162,7 +162,7 @@ def test_a_lost_worktree_comes_back_from_its_last_snapshot_or_commit(desk: Desk)
     assert (cleaned.dirty, cleaned.previous and cleaned.previous.id) == (True, kept.id)
     assert on_disk(desk.root) == wanted
     head = desk.workbench.commit(desk.task.id, "two").tree
-    worktrees.give_up(worktrees.site_of(services, desk.repo_id, desk.task.id))
+    worktrees.delete_worktree(worktrees.locate_worktree(services, desk.repo_id, desk.task.id))
     cleaned = desk.workbench.clean_task(desk.task.id)
     assert (cleaned.dirty, cleaned.tree, cleaned.previous) == (False, head, None)
     assert on_disk(desk.root) == wanted

@@ -22,19 +22,27 @@ import pytest
 
 from devtools.requirement import unavailable
 from sandbox.checks.containers import FreshContainer, TaskContainer
-from sandbox.checks.execute import Executor, Guest, Place, Recorder
+from sandbox.checks.execute import CheckDirectories, Executor, GuestSettings, Recorder
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, Ending, Streams, WhyStop, list_labelled, nothing_stops, remove
-from sandbox.engine.container import task_container as container_name
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container import (
+    INSTANCE_LABEL,
+    ContainerExit,
+    StopCondition,
+    Streams,
+    list_containers,
+    never_stop,
+    remove_container,
+)
+from sandbox.engine.container import task_container_name as container_name
 from sandbox.engine.create_options import ContainerSpec, Supervisor, create_options
-from sandbox.engine.runtimes import runtimes
+from sandbox.engine.runtimes import list_runtimes
 from sandbox.errors import SandboxError
-from sandbox.images import resolve
-from sandbox.images.supervisor import Courier, supervisor
+from sandbox.images import resolve_image
+from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
-from sandbox.policy.container import ShippedPolicy
-from sandbox.workbench.controller.services import Parts, build_parts
+from sandbox.policy.container import EffectiveContainerPolicy
+from sandbox.workbench.controller.services import Services, build_services
 
 pytestmark = pytest.mark.xdist_group("executor")
 
@@ -52,14 +60,16 @@ HOG = "head -c 200000000 /dev/zero | tail"
 class ExecReference:
     """What others do: a container that sleeps, and the engine's `exec` in it."""
 
-    engine: Engine
-    policy: ShippedPolicy
-    guest: Guest
+    engine: DockerEngine
+    policy: EffectiveContainerPolicy
+    guest: GuestSettings
     host: Mapping[str, Any] = field(default_factory=dict)
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+    def execute(
+        self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
+    ) -> ContainerExit:
         name, api = f"sandbox-{run_id}", self.engine.api
-        body = create_options(self._spec(name, check, place), self.policy)
+        body = create_options(self._spec(name, check, directories), self.policy)
         body["HostConfig"].update(self.host)
         started_at, started = datetime.now(UTC), time.monotonic()
         try:
@@ -69,12 +79,12 @@ class ExecReference:
             made = api.exec_create(name, list(check.argv), environment=dict(check.env), workdir=cwd)["Id"]
             reader = threading.Thread(target=self._read, args=(made, streams), daemon=True)
             reader.start()
-            timed_out, stopped = self._watch(reader, started + check.timeout_s, why_stop, name)
+            timed_out, stopped = self._watch(reader, started + check.timeout_s, stop_condition, name)
             code = api.exec_inspect(made)["ExitCode"]
         finally:
-            remove(self.engine, name)
+            remove_container(self.engine, name)
         wall_time_s = time.monotonic() - started
-        return Ending(code, False, timed_out, started_at, wall_time_s, Counters(), stopped=stopped)
+        return ContainerExit(code, False, timed_out, started_at, wall_time_s, Counters(), stop_verdict=stopped)
 
     def _read(self, made: str, streams: Streams) -> None:
         frames: Any = self.engine.api.exec_start(made, stream=True, demux=True)
@@ -86,7 +96,7 @@ class ExecReference:
                     streams.stderr(err)
 
     def _watch(
-        self, reader: threading.Thread, ends_at: float, why_stop: WhyStop, name: str
+        self, reader: threading.Thread, ends_at: float, why_stop: StopCondition, name: str
     ) -> tuple[bool, Verdict | None]:
         while reader.is_alive():
             reader.join(0.05)
@@ -97,7 +107,7 @@ class ExecReference:
                 return timed_out, stopped
         return False, None
 
-    def _spec(self, name: str, check: Check, place: Place) -> ContainerSpec:
+    def _spec(self, name: str, check: Check, place: CheckDirectories) -> ContainerSpec:
         return ContainerSpec(
             name=name,
             image=self.guest.image_digest,
@@ -121,7 +131,7 @@ class Rig:
     """An executor with a workspace. `task_id`: of the container that is kept, if it keeps one."""
 
     executor: Executor
-    guest: Guest
+    guest: GuestSettings
     folder: Path
     task_id: str | None
 
@@ -137,13 +147,15 @@ class Rig:
     def run(
         self,
         *argv: str,
-        why_stop: WhyStop = nothing_stops,
+        why_stop: StopCondition = never_stop,
         follow: Callable[[str, bytes], None] | None = None,
         **changes: Any,
     ) -> CheckRun:
         limits = GENEROUS.model_copy(update=changes.pop("limits", {}))
         check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
-        place = Place(self.workspace, self.folder / "report", "0" * 40, clean_room=False, task_id=self.task_id)
+        place = CheckDirectories(
+            self.workspace, self.folder / "report", "0" * 40, clean_room=False, task_id=self.task_id
+        )
         recorder = Recorder(self.executor, self.guest, self.folder / "logs")
         return recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow, why_stop)
 
@@ -170,34 +182,36 @@ class Signal:
 
 
 @pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     environ = {name: value for name, value in os.environ.items() if name.startswith("DOCKER_") or name == "PATH"}
-    with closing(build_parts(tmp_path_factory.mktemp("executor") / "home", environ, allow_file=True)) as made:
+    with closing(build_services(tmp_path_factory.mktemp("executor") / "home", environ, allow_file=True)) as made:
         try:
             made.engine.info()
-            resolve(made.image_site, "base")
+            resolve_image(made.image_build_context, "base")
         except SandboxError as error:
             unavailable(f"{error.brief}: {error.details}")
         yield made
-        for left in list_labelled(made.engine, {INSTANCE_LABEL: made.instance}):
-            remove(made.engine, left.id)
+        for left in list_containers(made.engine, {INSTANCE_LABEL: made.instance_id}):
+            remove_container(made.engine, left.id)
 
 
 @pytest.fixture(scope="module")
-def make_rig(services: Parts, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Rig]:
-    def guest(runtime: str) -> Guest:
-        if runtime not in runtimes(services.engine):
+def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Rig]:
+    def guest(runtime: str) -> GuestSettings:
+        if runtime not in list_runtimes(services.engine):
             unavailable(f"The engine has no runtime '{runtime}': run `scripts/setup gvisor`")
-        courier = Courier(f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance)
-        return Guest(
-            image_digest=resolve(services.image_site, "base"),
+        courier = SupervisorExtractor(
+            f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance_id
+        )
+        return GuestSettings(
+            image_digest=resolve_image(services.image_build_context, "base"),
             runtime=runtime,
             user=services.guest_user,
             git_mask=services.home.git_mask,
-            hosts=services.hosts,
-            instance=services.instance,
+            hosts=services.hosts_file,
+            instance=services.instance_id,
             cpus=os.cpu_count() or 1,
-            supervisor=Supervisor(supervisor(services.image_site, services.policy, courier), LEASE_S),
+            supervisor=Supervisor(ensure_supervisor(services.image_build_context, services.policy, courier), LEASE_S),
         )
 
     def make(kind: str) -> Rig:
@@ -301,7 +315,7 @@ def test_output_past_its_limit_is_dropped_and_counted(rig: Rig) -> None:
 
 
 @on(*EVERYWHERE)
-def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Parts) -> None:
+def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Services) -> None:
     run = rig.run("/usr/bin/env", env={"GREETING": "hi there"})
     found = dict(line.split("=", 1) for line in run.stdout_tail.splitlines())
     assert found["GREETING"] == "hi there"
@@ -457,18 +471,18 @@ def test_what_a_check_leaves_running_is_ended_and_counted(rig: Rig) -> None:
 
 
 @on("fresh", "exec", "gvisor-fresh")
-def test_no_container_is_left(rig: Rig, services: Parts) -> None:
-    before = {c.name for c in list_labelled(services.engine, {INSTANCE_LABEL: services.instance})}
+def test_no_container_is_left(rig: Rig, services: Services) -> None:
+    before = {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})}
     rig.sh("sleep 600 &")
-    assert {c.name for c in list_labelled(services.engine, {INSTANCE_LABEL: services.instance})} <= before
+    assert {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})} <= before
 
 
-def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], services: Parts) -> None:
+def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], services: Services) -> None:
     rig = rigs("task")
     assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
     assert rig.sh("cat /tmp/kept").stdout_tail == "kept\n"
-    name = container_name(services.instance, rig.task_id or "")
-    assert name in {c.name for c in list_labelled(services.engine, {INSTANCE_LABEL: services.instance})}
+    name = container_name(services.instance_id, rig.task_id or "")
+    assert name in {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})}
 
 
 def test_removing_a_tasks_container_twice_is_fine_and_the_next_check_has_a_new_one(

@@ -64,7 +64,7 @@ def test_our_adapter_opens_finds_and_describes(emulated_github: EmulatedGitHub, 
     assert forge.find("topic") is None
     opened = forge.open(Proposal("topic", "main", "A title", "Words", draft=True))
     assert (opened.pull.head_commit, opened.pull.draft, opened.pull.number) == (commit, True, 1)
-    forge.describe(1, "Others")
+    forge.replace_body(1, "Others")
     found = forge.find("topic")
     assert found is not None
     assert (found.title, found.body, found.pull.url) == ("A title", "Others", opened.pull.url)

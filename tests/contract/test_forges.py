@@ -156,7 +156,7 @@ def test_body_is_replaced_and_the_title_stays(side: Side) -> None:
     side.server.push(BRANCH)
     forge = side.forge()
     forge.open(DRAFT)
-    forge.describe(1, "New\n\n`x`")
+    forge.replace_body(1, "New\n\n`x`")
     found = forge.find(BRANCH)
     assert found is not None
     assert (found.title, found.body, found.pull.draft) == ("Change", "New\n\n`x`", True)
@@ -218,7 +218,7 @@ def test_failed_check_has_the_end_of_its_log(side: Side) -> None:
     forge.open(DRAFT)
     side.judge(commit, {"test": "fail", "lint": "pass"})
     side.log(commit, "\x1b[31mAssertionError\x1b[0m: \u202e4 != 5")
-    lint, test = forge.with_excerpts(forge.checks(commit, 1))
+    lint, test = forge.add_excerpts(forge.checks(commit, 1))
     assert "AssertionError: \\u202e4 != 5" in test.excerpt
     assert "\x1b" not in test.excerpt
     assert len(test.excerpt.encode()) <= EXCERPT_BYTES
@@ -246,7 +246,7 @@ def test_question_is_repeated_while_the_forge_fails_and_a_change_is_not(side: Si
     assert forge.find(BRANCH) is not None
     side.server.on(side.change, side.one_path, faults.server_error(502))
     with pytest.raises(SandboxError) as raised:
-        forge.describe(1, "New")
+        forge.replace_body(1, "New")
     assert raised.value.code is ErrorCode.FORGE_ERROR
     assert side.server.count(side.change, side.one_path) == 1
 

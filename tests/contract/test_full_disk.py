@@ -13,7 +13,7 @@ from devtools.inventory import left_behind
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Tidying
+from sandbox.models import LeftoverAction
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -81,7 +81,7 @@ def test_a_full_disk_is_told_as_one_and_leaves_nothing_broken(desk: Desk, upstre
         path.unlink()
     for step in steps.values():
         step()
-    assert [x for x in bench.collect().leftovers if x.action in {Tidying.FAILED, Tidying.KEPT}] == []
+    assert [x for x in bench.collect().leftovers if x.action in {LeftoverAction.FAILED, LeftoverAction.KEPT}] == []
     bench.close_task(task)
     bench.__exit__(None, None, None)
     assert left_behind(desk.home) == []

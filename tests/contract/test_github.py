@@ -101,7 +101,7 @@ def test_a_short_pause_is_kept_and_a_long_one_only_told(
     assert forge.find(BRANCH) is None
     assert slept == [7.0]
     github.on("GET", PULLS, replace(limited, headers={"Retry-After": "31"}), forever=True)
-    with pytest.raises(http_session.ForgeFailure) as caught:
+    with pytest.raises(http_session.TransientForgeError) as caught:
         forge.find(BRANCH)
     assert (caught.value.wait_s, slept) == (31.0, [7.0])
 
@@ -154,7 +154,7 @@ def test_the_log_of_a_failed_job_comes_from_elsewhere_without_the_token(
 def test_a_log_in_a_place_where_no_logs_are_is_not_fetched(
     github: StandIn, forge: GitHub, elsewhere: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter.GitHub, "_holds_logs", lambda _self, hostname: hostname == "logs.example")
+    monkeypatch.setattr(adapter.GitHub, "_is_log_host", lambda _self, hostname: hostname == "logs.example")
     github.rules.annotations[77] = [{"message": "from the annotation"}]
     assert "from the annotation" in _explained(github, forge)
     assert elsewhere.requests == []
@@ -174,7 +174,7 @@ def test_a_log_in_a_place_where_no_logs_are_is_not_fetched(
 def test_logs_are_fetched_from_the_forge_and_from_where_github_keeps_them(
     forge: GitHub, hostname: str, holds: bool
 ) -> None:
-    assert forge._holds_logs(hostname) is holds
+    assert forge._is_log_host(hostname) is holds
 
 
 def test_an_excerpt_is_the_end_of_a_log_without_a_marked_error() -> None:
@@ -184,7 +184,7 @@ def test_an_excerpt_is_the_end_of_a_log_without_a_marked_error() -> None:
 
 def _explained(github: StandIn, forge: GitHub) -> str:
     url = f"{github.url}/demo-owner/demo/actions/runs/5/job/77"
-    (found,) = forge.with_excerpts([CiCheck(name="unit", state=CiState.FAIL, url=url)])
+    (found,) = forge.add_excerpts([CiCheck(name="unit", state=CiState.FAIL, url=url)])
     return found.excerpt
 
 

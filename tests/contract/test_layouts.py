@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
-from sandbox.files.stamps import Known, keeps_times, stamp_of
+from sandbox.files.overlay import find_overlay_obstacle, is_mounted, unmount_overlay
+from sandbox.files.stamps import KnownDirectory, keeps_times, stamp_of
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
 from sandbox.git.objects import blob_id, build_tree, list_tree
@@ -25,13 +25,13 @@ from sandbox.models import ChangeKind
 from sandbox.workspaces import changes
 from sandbox.workspaces.base_facts import gather_facts
 from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.full_checkout import Plain
-from sandbox.workspaces.layout import Base, Layout, Site
-from sandbox.workspaces.overlay import Overlay
-from sandbox.workspaces.statcache import Memory, index_of
+from sandbox.workspaces.full_checkout import PlainLayout
+from sandbox.workspaces.layout import BaseTree, Layout, WorktreePaths
+from sandbox.workspaces.overlay import OverlayLayout
+from sandbox.workspaces.statcache import StatCacheFiles, load_or_build
 from tests.unit.conftest import Upstream, initialised, refused
 
-LAYOUTS: dict[str, Callable[[], Layout]] = {"overlay": Overlay, "plain": Plain}
+LAYOUTS: dict[str, Callable[[], Layout]] = {"overlay": OverlayLayout, "plain": PlainLayout}
 MASK = b"gitdir: /nonexistent/ours\n"
 ADDED, MODIFIED, DELETED, TYPE = ChangeKind.ADDED, ChangeKind.MODIFIED, ChangeKind.DELETED, ChangeKind.TYPE_CHANGED
 
@@ -47,14 +47,14 @@ class Bench:
         self.commit = source.oid("HEAD")
         self.tree = source.oid("HEAD^{tree}")
         self.layout = layout
-        self.memory = Memory(place / "worktree.stat", place / "worktree.guest")
-        self.site = Site(place / "worktree", place / "layers", place / "pristines", None, MASK, self.memory)
+        self.memory = StatCacheFiles(place / "worktree.stat", place / "worktree.guest")
+        self.site = WorktreePaths(place / "worktree", place / "layers", place / "pristines", None, MASK, self.memory)
         self.root = self.site.root
         self.facts = gather_facts(self.git, self.tree, list_tree(self.git, self.tree), {})
-        layout.lay_out(self.git, self.tree, self.site)
+        layout.create(self.git, self.tree, self.site)
 
     def changes(self, artifacts: tuple[str, ...] = (), head: str = "") -> Changes:
-        base = Base(self.facts, self.facts.rules(artifacts))
+        base = BaseTree(self.facts, self.facts.rules(artifacts))
         return self.layout.find_changes(self.git, self.site, base, head or self.tree)
 
     def warm_up(self, head: str = "") -> None:
@@ -67,13 +67,13 @@ class Bench:
 
     def is_warm(self, head: str) -> bool:
         """Whether a look at the worktree now would read nothing that is as in the head."""
-        index = index_of(self.git, head, self.root, self.memory)
+        index = load_or_build(self.git, head, self.root, self.memory)
         stamped = {p: s for f, found in index.folders.items() for p, s in _stamps(f, found.known)}
         content = {e.path: (e.mode, e.oid) for e in index.entries(()).values()}
         return all(stamped[p] == _stamp(self.root, p) for p, leaf in content.items() if _leaf(self.root, p) == leaf)
 
 
-def _stamps(folder: bytes, known: Known) -> Iterator[tuple[bytes, bytes]]:
+def _stamps(folder: bytes, known: KnownDirectory) -> Iterator[tuple[bytes, bytes]]:
     for name, stamp in known.by_name().items():
         yield os.path.join(folder, os.fsencode(name)), stamp  # noqa: PTH118 - bytes
 
@@ -95,7 +95,7 @@ def _leaf(root: Path, path: bytes) -> tuple[str, str] | None:
 @pytest.fixture(params=LAYOUTS)
 def layout(request: pytest.FixtureRequest, tmp_path: Path) -> Layout:
     """Each layout of this host in turn."""
-    if request.param == "overlay" and (reason := why_not_overlay(tmp_path)):
+    if request.param == "overlay" and (reason := find_overlay_obstacle(tmp_path)):
         unavailable(f"no overlay mounts here: {reason}")
     return LAYOUTS[request.param]()
 
@@ -195,7 +195,7 @@ def test_a_tree_over_the_budget_is_refused_before_anything_is_written(
 ) -> None:
     upstream.write("f", b"x" * 100)
     upstream.commit()
-    monkeypatch.setattr("sandbox.git.objects.Budget.__init__.__defaults__", (10, 50, 50, 5))
+    monkeypatch.setattr("sandbox.git.objects.TreeBudget.__init__.__defaults__", (10, 50, 50, 5))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         lay(upstream)
     place = tmp_path / "place-0"
@@ -380,7 +380,7 @@ def test_a_change_is_found_for_what_it_is_and_makes_the_tree_it_should(
 def require_same_when_laid_out(bench: Bench, found: Changes, again: Path) -> None:
     """The tree made of the changes is, on disk, the worktree; and against it there are no changes."""
     tree = build_tree(bench.git, bench.commit, found.tree)
-    Plain().lay_out(bench.git, tree, Site(again, again.parent / "none", again.parent, None, MASK))
+    PlainLayout().create(bench.git, tree, WorktreePaths(again, again.parent / "none", again.parent, None, MASK))
     for path in (p for p in _names(again) if p != ".git"):
         one, two = bench.root / path, again / path
         if path in {"out", "f"} and path in found.rejected:
@@ -447,10 +447,10 @@ def test_rules_of_the_tree_are_read_at_every_depth_and_links_are_none(upstream: 
     git = Git(upstream.git_dir)
     tree = upstream.oid("HEAD^{tree}")
     rules = gather_facts(git, tree, list_tree(git, tree), {}).rules(("*.tmp",))
-    assert rules.ignored("d/secret", directory=False)
-    assert rules.ignored("d/x/secret", directory=False)
-    assert not rules.ignored("secret", directory=False)
-    assert rules.ignored("secret.tmp", directory=False)
+    assert rules.is_ignored("d/secret", directory=False)
+    assert rules.is_ignored("d/x/secret", directory=False)
+    assert not rules.is_ignored("secret", directory=False)
+    assert rules.is_ignored("secret.tmp", directory=False)
 
 
 def test_modes_of_a_change_are_git_modes(bench: Bench) -> None:
@@ -494,27 +494,27 @@ def test_a_worktree_that_lost_its_mount_comes_back_with_its_changes(bench: Bench
     (bench.root / "f").write_bytes(b"changed\n")
     (bench.root / "d" / "e" / "x").unlink()
     before = bench.changes()
-    unmount(bench.root)  # as after a reboot
-    assert bench.layout.is_ready(bench.site) is (bench.layout.kind == "plain")
-    bench.layout.make_ready(bench.site)
-    bench.layout.make_ready(bench.site)
-    assert bench.layout.is_ready(bench.site)
+    unmount_overlay(bench.root)  # as after a reboot
+    assert bench.layout.is_mounted(bench.site) is (bench.layout.kind == "plain")
+    bench.layout.ensure_mounted(bench.site)
+    bench.layout.ensure_mounted(bench.site)
+    assert bench.layout.is_mounted(bench.site)
     assert (bench.root / "f").read_bytes() == b"changed\n"
     assert bench.changes() == before
 
 
 def test_removal_leaves_nothing_and_can_be_repeated(bench: Bench) -> None:
     bench.warm_up()
-    bench.memory.guests.touch()
+    bench.memory.guest_mark.touch()
     (bench.root / "deep").mkdir(mode=0)
     bench.layout.remove(bench.site)
     bench.layout.remove(bench.site)
     assert not bench.root.exists()
     assert not bench.site.layers.exists()
-    assert bench.layout.kind == "overlay" or not (bench.memory.index.exists() or bench.memory.guests.exists())
+    assert bench.layout.kind == "overlay" or not (bench.memory.index.exists() or bench.memory.guest_mark.exists())
 
 
-@pytest.mark.parametrize("layout", [Plain()], ids=["plain"])
+@pytest.mark.parametrize("layout", [PlainLayout()], ids=["plain"])
 def test_what_was_read_before_is_not_read_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     if not keeps_times(bench.root):
         unavailable("times of this file system prove nothing")
@@ -588,7 +588,7 @@ def test_both_layouts_find_the_same_changes(
 ) -> None:
     """The plain one is looked at between the steps, so that stamps of every age meet what comes next."""
     place = tmp_path_factory.mktemp("both")
-    if reason := why_not_overlay(place):
+    if reason := find_overlay_obstacle(place):
         unavailable(f"no overlay mounts here: {reason}")
     benches = [Bench(source, layout(), place / name) for name, layout in LAYOUTS.items()]
     head = ""

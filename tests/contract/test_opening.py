@@ -18,7 +18,7 @@ from sandbox.errors import ErrorCode
 from sandbox.models import Task
 from sandbox.profiles import Profile
 from sandbox.workbench.checks import gate
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push as delivery
 from tests.unit.conftest import refused
 
@@ -66,13 +66,13 @@ def bench(tmp_path: Path, forge_packages: None, elsewhere: StandIn) -> Iterator[
 
 def test_what_clean_rooms_said_is_asked_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
-    real = gate.known
+    real = gate.find_tree_verdicts
 
-    def known(services: Parts, profile: Profile, tree: str) -> gate.Known:
+    def known(services: Services, profile: Profile, tree: str) -> gate.TreeVerdicts:
         asked.append(tree)
         return real(services, profile, tree)
 
-    monkeypatch.setattr(gate, "known", known)
+    monkeypatch.setattr(gate, "find_tree_verdicts", known)
     assert bench.workbench.open_pull_request(bench.task.id).created
     assert len(asked) == 1
 
@@ -89,13 +89,13 @@ def test_without_a_token_nothing_is_pushed(bench: Bench) -> None:
 def test_a_commit_that_comes_meanwhile_is_neither_pushed_nor_described(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = delivery.push_and_hear
+    real = delivery.push_with_page
 
     def push(*arguments: object, **named: object) -> object:
         bench.commit("second")
         return real(*arguments, **named)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(delivery, "push_and_hear", push)
+    monkeypatch.setattr(delivery, "push_with_page", push)
     with refused(ErrorCode.CONFLICT):
         bench.workbench.open_pull_request(bench.task.id)
     assert (bench.branches(), bench.github.rules.pulls) == (["main"], [])

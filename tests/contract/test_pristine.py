@@ -12,17 +12,17 @@ import pytest
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import is_mounted, unmount, why_not_overlay
+from sandbox.files.overlay import find_overlay_obstacle, is_mounted, unmount_overlay
 from sandbox.workbench import Workbench
-from sandbox.workbench.controller.services import build_parts
-from sandbox.workbench.repositories.clone import cache_of
-from sandbox.workbench.tasks.worktrees import clean_room, collect_unused, ready, site_of
+from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.repositories.clone import open_repository
+from sandbox.workbench.tasks.worktrees import clean_room, collect_unused_checkouts, ensure_mounted, locate_worktree
 from tests.unit.conftest import Upstream, refused
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    if reason := why_not_overlay(tmp_path):
+    if reason := find_overlay_obstacle(tmp_path):
         unavailable(f"no overlay mounts here: {reason}")
     yield tmp_path / "home"
     unmount_below(tmp_path)
@@ -74,10 +74,10 @@ def test_a_task_whose_mount_is_gone_is_mounted_again_when_it_is_used(
     task = workbench.create_task(repo_id)
     assert task.worktree_path is not None
     (task.worktree_path / "f").write_bytes(b"changed\n")
-    unmount(task.worktree_path)
+    unmount_overlay(task.worktree_path)
     assert list(task.worktree_path.iterdir()) == []
     assert workbench.read_file(task.id, "f").content == "changed\n"
-    unmount(task.worktree_path)
+    unmount_overlay(task.worktree_path)
     assert [c.path for c in workbench.status(task.id).changes] == ["f"]
     assert is_mounted(task.worktree_path)
 
@@ -136,15 +136,15 @@ def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
     """Control: it goes as soon as the room is gone, so nothing else kept it."""
     task = workbench.create_task(repo_id)
     (shared,) = pristines(home)
-    services = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    _, git = cache_of(services, repo_id)
+    services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    _, git = open_repository(services, repo_id)
     with clean_room(services, repo_id, git, shared.name, shared.name) as room:
         workbench.close_task(task.id, delete_worktree=True)
         os.utime(shared, (0, 0))
-        assert collect_unused(services, repo_id) == []
+        assert collect_unused_checkouts(services, repo_id) == []
         assert (room / "d" / "x").read_bytes() == b"x\n"
     os.utime(shared, (0, 0))
-    assert collect_unused(services, repo_id) == [shared.name]
+    assert collect_unused_checkouts(services, repo_id) == [shared.name]
 
 
 def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
@@ -152,16 +152,16 @@ def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
 ) -> None:
     """He read the record when it still said working. Control: mounting itself works."""
     task = workbench.create_task(repo_id)
-    services = build_parts(home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = site_of(services, repo_id, task.id)
-    unmount(site.root)
-    assert is_mounted(ready(services, task)), "void"
+    services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = locate_worktree(services, repo_id, task.id)
+    unmount_overlay(site.root)
+    assert is_mounted(ensure_mounted(services, task)), "void"
     workbench.close_task(task.id)
-    ready(services, task)
+    ensure_mounted(services, task)
     assert not is_mounted(site.root)
     workbench.close_task(task.id, delete_worktree=True)
     with refused(ErrorCode.NOT_FOUND):
-        ready(services, task)
+        ensure_mounted(services, task)
     assert not site.root.exists()
 
 

@@ -21,25 +21,25 @@ from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.cli.app import main
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.overlay import is_mounted, why_not_overlay
-from sandbox.models import Leftover, Task, Tidying
+from sandbox.files.overlay import find_overlay_obstacle, is_mounted
+from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.store.home import Home
-from sandbox.store.liveness import Presence
+from sandbox.store.liveness import LiveController
 from sandbox.store.records import save_task
 from sandbox.workbench import Workbench
-from sandbox.workbench.controller.services import build_parts
-from sandbox.workbench.tasks.worktrees import put_away, site_of
+from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.tasks.worktrees import locate_worktree, unmount_worktree
 from sandbox.workspaces.layout_choice import layout_of
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
 pytestmark = pytest.mark.slow
-REMOVED, KEPT, BUSY = Tidying.REMOVED, Tidying.KEPT, Tidying.BUSY
+REMOVED, KEPT, BUSY = LeftoverAction.REMOVED, LeftoverAction.KEPT, LeftoverAction.BUSY
 
 
 @pytest.fixture(params=["overlay", "plain"])
 def desk(request: pytest.FixtureRequest, upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
-    if request.param == "overlay" and (reason := why_not_overlay(tmp_path)):
+    if request.param == "overlay" and (reason := find_overlay_obstacle(tmp_path)):
         unavailable(f"no overlay mounts here: {reason}")
     home = tmp_path / "sandbox-home"
     home.mkdir()
@@ -67,7 +67,7 @@ def collected(desk: Desk) -> list[Leftover]:
     return list(found)
 
 
-def kinds(found: list[Leftover]) -> list[tuple[str, Tidying]]:
+def kinds(found: list[Leftover]) -> list[tuple[str, LeftoverAction]]:
     return sorted((x.kind, x.action) for x in found)
 
 
@@ -82,11 +82,11 @@ def room(desk: Desk, name: str) -> Path:
 DIE_IN_A_ROOM = """
 import os, signal, sys
 from pathlib import Path
-from sandbox.workbench.controller.services import build_parts
-from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.worktrees import clean_room
-parts = build_parts(Path(sys.argv[1]), {"PATH": os.environ["PATH"]}, allow_file=True)
-_, git = cache_of(parts, sys.argv[2])
+parts = build_services(Path(sys.argv[1]), {"PATH": os.environ["PATH"]}, allow_file=True)
+_, git = open_repository(parts, sys.argv[2])
 with clean_room(parts, sys.argv[2], git, sys.argv[3], sys.argv[3]) as root:
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -111,7 +111,7 @@ def test_a_home_in_order_has_nothing_to_collect(desk: Desk) -> None:
 
 def test_rooms_of_a_killed_controller_go_and_those_of_a_living_one_stay(desk: Desk) -> None:
     die_in_a_room(desk)
-    services = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
     living = room(desk, f"run-{services.presence.new_id()}")
     living.mkdir()
     with again(desk) as other:
@@ -232,7 +232,7 @@ def test_a_damaged_record_keeps_its_worktree_and_its_work_is_rescued(desk: Desk)
     desk.write("f", b"only here\n")
     record(desk, desk.task).write_text("{")
     found = collected(desk)
-    assert kinds(found) == [("changes", Tidying.RESCUED), ("worktree", KEPT)]
+    assert kinds(found) == [("changes", LeftoverAction.RESCUED), ("worktree", KEPT)]
     assert (desk.root / "f").read_bytes() == b"only here\n"
     (ref,) = [line.split()[0] for line in desk.refs() if "/rescued-" in line]
     assert desk.git("show", f"{ref}:f") == "only here\n"
@@ -261,9 +261,9 @@ def test_without_its_branch_a_changed_worktree_stays(desk: Desk) -> None:
 def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
     desk.write("f", b"kept\n")
     desk.workbench.close_task(desk.task.id)
-    services = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = site_of(services, desk.repo_id, desk.task.id)
-    layout_of(site).make_ready(site)
+    services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = locate_worktree(services, desk.repo_id, desk.task.id)
+    layout_of(site).ensure_mounted(site)
     mounted = is_mounted(site.root)
     assert mounted == site.layers.is_dir()
     assert kinds(collected(desk)) == ([("mount", REMOVED)] if mounted else [])
@@ -272,9 +272,9 @@ def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
 
 
 def test_a_task_without_its_worktree_is_named(desk: Desk) -> None:
-    services = build_parts(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = site_of(services, desk.repo_id, desk.task.id)
-    put_away(site)
+    services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    site = locate_worktree(services, desk.repo_id, desk.task.id)
+    unmount_worktree(site)
     shutil.rmtree(site.root)
     shutil.rmtree(site.layers, ignore_errors=True)
     (named,) = collected(desk)
@@ -288,7 +288,7 @@ def test_a_commit_that_was_not_told_is_taken_back_and_its_changes_stay(desk: Des
     commit = desk.workbench.commit(desk.task.id, "killed").commit
     record(desk, desk.task).write_bytes(before)
     (told,) = collected(desk)
-    assert (told.kind, told.action) == ("commit", Tidying.RESTORED)
+    assert (told.kind, told.action) == ("commit", LeftoverAction.RESTORED)
     assert desk.git("rev-parse", f"refs/heads/{desk.task.branch}").strip() == desk.task.head_commit
     with again(desk) as other:
         assert other.status(desk.task.id).dirty
@@ -375,7 +375,7 @@ def test_what_was_half_made_goes(desk: Desk, kind: str) -> None:
 
 def test_what_another_controller_may_be_making_stays(desk: Desk) -> None:
     """Probes and git's own files say nothing of their owner: they are judged when nobody else is at work."""
-    other = Presence(desk.home / "repositories" / "presence")
+    other = LiveController(desk.home / "repositories" / "presence")
     paths = [HALVES[kind](desk.home / "repositories", desk.repo_id) for kind in ("probe", "object")]
     paths[0].mkdir()
     paths[1].touch()
@@ -450,7 +450,7 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_done(desk: Desk) -> No
     (desk.home / "repositories" / "registry.json").write_text("{")
     desk.workbench.__exit__(None, None, None)
     with again(desk) as other:
-        assert kinds(list(other.collect().leftovers)) == [("look", Tidying.FAILED), ("temporary file", REMOVED)]
+        assert kinds(list(other.collect().leftovers)) == [("look", LeftoverAction.FAILED), ("temporary file", REMOVED)]
 
 
 @pytest.mark.parametrize("desk", ["overlay"], indirect=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
-from sandbox.engine.connection import Engine
-from sandbox.store.run_queue import Turns
+from sandbox.engine.connection import DockerEngine
+from sandbox.store.run_queue import RunQueue
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
 
@@ -79,7 +79,7 @@ class Bench:
         """Places in the line, wishes, rooms, marks and temporary files: none may be there when nothing runs."""
         below = self.home / "repositories"
         found = [*below.glob("stops/*"), *below.glob("rooms/*"), *below.glob("tasks/*.guest"), *below.rglob("*.tmp")]
-        places = Turns(below / "turns", 1).tickets() if (below / "turns").exists() else []
+        places = RunQueue(below / "turns", 1).list_tickets() if (below / "turns").exists() else []
         return [str(p.relative_to(below)) for p in found] + [ticket.name for ticket in places]
 
 
@@ -93,7 +93,7 @@ def opened_bench(root: Path, parallel: int = 0) -> Iterator[Bench]:
     unmount_below(found.home)
 
 
-def assert_nothing_runs(bench: Bench, engine: Engine) -> None:
+def assert_nothing_runs(bench: Bench, engine: DockerEngine) -> None:
     """No file says that something is at work; once the tasks are closed, no container is there."""
     assert bench.leftovers() == []
     for task in bench.workbench.tasks():

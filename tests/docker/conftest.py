@@ -11,18 +11,18 @@ import docker.errors
 import pytest
 
 from devtools.requirement import unavailable
-from sandbox.engine.connection import Engine, connect
+from sandbox.engine.connection import DockerEngine, connect
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
 
 
 def docker_api(engine: ContainerEngine) -> docker.APIClient:
     """The API of the engine of these tests, which is Docker."""
-    assert isinstance(engine, Engine)
+    assert isinstance(engine, DockerEngine)
     return engine.api
 
 
-def image_digest(engine: Engine, name: str) -> str:
+def image_digest(engine: DockerEngine, name: str) -> str:
     """The id of a local image of ours."""
     try:
         return str(engine.api.inspect_image(f"space-sandbox/{name}:latest")["Id"])
@@ -40,7 +40,7 @@ def remove_tags(engine: ContainerEngine, name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[DockerEngine]:
     try:
         found = connect("", os.environ, 60.0)
     except SandboxError as error:
@@ -50,10 +50,10 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def base_image(engine: Engine) -> str:
+def base_image(engine: DockerEngine) -> str:
     return image_digest(engine, "base")
 
 
 @pytest.fixture(scope="session")
-def build_image(engine: Engine) -> str:
+def build_image(engine: DockerEngine) -> str:
     return image_digest(engine, "build")

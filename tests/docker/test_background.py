@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.models import Verdict
 from sandbox.workbench import VerifyOptions
@@ -28,7 +28,7 @@ def bench(tmp_path: Path, base_image: str, request: pytest.FixtureRequest) -> It
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs(bench: Bench, engine: Engine) -> Iterator[None]:
+def nothing_runs(bench: Bench, engine: DockerEngine) -> Iterator[None]:
     yield
     assert_nothing_runs(bench, engine)
 

@@ -16,10 +16,10 @@ import pytest
 
 from devtools.command import Command
 from sandbox.checks.cancellation import Cancellation
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.models import Check, CheckRun, TaskStatus, Verdict
-from sandbox.store.queue_tickets import in_line
-from sandbox.store.run_queue import Turns
+from sandbox.store.queue_tickets import waiting_in_order
+from sandbox.store.run_queue import RunQueue
 from sandbox.workbench import Watch
 from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, began, opened_bench, wait_until
 
@@ -31,7 +31,7 @@ def bench(tmp_path: Path, base_image: str) -> Iterator[Bench]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs(bench: Bench, engine: Engine) -> Iterator[None]:
+def nothing_runs(bench: Bench, engine: DockerEngine) -> Iterator[None]:
     yield
     assert_nothing_runs(bench, engine)
 
@@ -221,15 +221,15 @@ def test_a_check_that_waits_in_line_is_stopped_by_another_process(narrow: Bench)
     thread = in_background(lambda: narrow.workbench.run_checks(first, ["long"]))
     wait_until(began(narrow, first))
     runner = Command(narrow.home).start("check", "run", second, "quick", "--json")
-    line = Turns(narrow.home / "repositories" / "turns", 1)
-    wait_until(lambda: [ticket.owner for ticket in in_line(line.tickets())] == [second])
+    line = RunQueue(narrow.home / "repositories" / "turns", 1)
+    wait_until(lambda: [ticket.owner for ticket in waiting_in_order(line.list_tickets())] == [second])
 
     stopped = Command(narrow.home).ok("check", "stop", second)["stopped"]
 
     stdout, stderr = runner.communicate(timeout=DEADLINE_S)
     assert stopped == [{"check_id": "quick", "verdict": "killed"}]
     assert (runner.returncode, json.loads(stdout)["exit_code"]) == (1, None), stderr
-    assert [ticket.owner for ticket in line.tickets()] == [first]
+    assert [ticket.owner for ticket in line.list_tickets()] == [first]
     narrow.workbench.stop_checks(first)
     thread.join(DEADLINE_S)
 
@@ -239,15 +239,15 @@ def test_the_command_says_its_place_in_line_and_killing_it_frees_the_place(narro
     tasks = [narrow.task() for _ in range(3)]
     runner = Command(narrow.home).start("check", "run", tasks[0], "long")
     wait_until(began(narrow, tasks[0]))
-    line = Turns(narrow.home / "repositories" / "turns", 1)
+    line = RunQueue(narrow.home / "repositories" / "turns", 1)
     waiters = []
     for place, task_id in enumerate(tasks[1:], 2):
         waiters.append(Command(narrow.home).start("check", "run", task_id, "quick"))
-        wait_until(lambda place=place: len(line.tickets()) == place)  # type: ignore[misc]  # binds the loop's value
+        wait_until(lambda place=place: len(line.list_tickets()) == place)  # type: ignore[misc]  # binds the loop's value
     says(waiters[1], "waiting: 2nd in line")
     waiters[0].kill()
     waiters[0].communicate(timeout=DEADLINE_S)
-    assert [ticket.owner for ticket in in_line(line.tickets())] == [tasks[2]]
+    assert [ticket.owner for ticket in waiting_in_order(line.list_tickets())] == [tasks[2]]
 
     Command(narrow.home).ok("check", "stop", tasks[0])
     stdout, _ = waiters[1].communicate(timeout=DEADLINE_S)
@@ -264,12 +264,12 @@ def test_ctrl_c_while_waiting_in_line_leaves_the_line(narrow: Bench) -> None:
     thread = in_background(lambda: narrow.workbench.run_checks(first, ["long"]))
     wait_until(began(narrow, first))
     runner = Command(narrow.home).start("check", "run", second, "quick")
-    line = Turns(narrow.home / "repositories" / "turns", 1)
-    wait_until(lambda: [ticket.owner for ticket in in_line(line.tickets())] == [second])
+    line = RunQueue(narrow.home / "repositories" / "turns", 1)
+    wait_until(lambda: [ticket.owner for ticket in waiting_in_order(line.list_tickets())] == [second])
     runner.send_signal(signal.SIGINT)
     _, stderr = runner.communicate(timeout=DEADLINE_S)
     assert runner.returncode == 130, stderr
-    assert [ticket.owner for ticket in line.tickets()] == [first]
+    assert [ticket.owner for ticket in line.list_tickets()] == [first]
     narrow.workbench.stop_checks(first)
     thread.join(DEADLINE_S)
     assert len(narrow.records(second)) == 1
@@ -279,12 +279,12 @@ def test_l24_a_storm_of_checks_from_threads_and_processes_passes_in_turns(bench:
     """What is left of them is asked by `nothing_runs`. The order is proven in tests/unit/store/test_run_queue.py."""
     tasks = [bench.task() for _ in range(32)]
     commands = [Command(bench.home).start("check", "run", task_id, "quick") for task_id in tasks[:8]]
-    line, at_work = Turns(bench.home / "repositories" / "turns", 1), [0]
+    line, at_work = RunQueue(bench.home / "repositories" / "turns", 1), [0]
     line.folder.mkdir(exist_ok=True)
     with ThreadPoolExecutor(24) as pool:
         found = [pool.submit(bench.workbench.run_checks, task_id, ["quick"]) for task_id in tasks[8:]]
         while wait(found, timeout=0.05).not_done:
-            at_work.append(sum(ticket.running for ticket in line.tickets()))
+            at_work.append(sum(ticket.running for ticket in line.list_tickets()))
     assert [run.verdict for future in found for run in future.result()] == [Verdict.PASSED] * 24
     assert max(at_work) <= 2 * (os.cpu_count() or 1)
     for command in commands:

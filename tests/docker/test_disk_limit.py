@@ -10,7 +10,7 @@ import pytest
 
 from devtools.mounts import unmount_below
 from sandbox.checks.disk_watch import DiskWatch
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Verdict
 from sandbox.workbench import Workbench
@@ -47,8 +47,8 @@ def layout(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def home(engine: Engine, base_image: str, tmp_path: Path) -> Iterator[Path]:
-    assert engine.local
+def home(engine: DockerEngine, base_image: str, tmp_path: Path) -> Iterator[Path]:
+    assert engine.is_local
     assert base_image
     yield tmp_path / "home"
     unmount_below(tmp_path)

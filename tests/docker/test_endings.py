@@ -10,7 +10,7 @@ import pytest
 
 from devtools.mounts import unmount_below
 from sandbox.cli.run_explanations import explain
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.models import CauseKind, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
@@ -60,8 +60,10 @@ limits = {{ {limits} }}
 
 
 @pytest.fixture(scope="module")
-def bench(engine: Engine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workbench, str]]:
-    assert engine.local
+def bench(
+    engine: DockerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Workbench, str]]:
+    assert engine.is_local
     assert base_image
     root = tmp_path_factory.mktemp("endings")
     (root / "home" / "profiles").mkdir(parents=True)

@@ -15,15 +15,15 @@ import pytest
 
 from devtools.command import Command
 from devtools.mounts import unmount_below
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.body import compose
-from sandbox.gate import Require, Step, required
+from sandbox.gate import DeliveryStep, Require, needs_verification
 from sandbox.images.lookup import WHEELHOUSE_LABEL
 from sandbox.models import Verdict
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks.gate import require_open
-from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.checks.gate import require_open_gate
+from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.delivery import description
 from tests.docker.test_verify import CHAIN, Bench
 from tests.unit.conftest import refused
@@ -41,21 +41,21 @@ def bench(tmp_path: Path, base_image: str) -> Iterator[Bench]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs(bench: Bench, engine: Engine) -> Iterator[None]:
+def nothing_runs(bench: Bench, engine: DockerEngine) -> Iterator[None]:
     """After each test: no clean room is there."""
     yield
     assert list((bench.home / "repositories" / "rooms").iterdir()) == []
 
 
-def closed_cells(bench: Bench) -> set[tuple[Require, Step]]:
+def closed_cells(bench: Bench) -> set[tuple[Require, DeliveryStep]]:
     """Where the gate refuses the task's last commit."""
-    found: set[tuple[Require, Step]] = set()
+    found: set[tuple[Require, DeliveryStep]] = set()
     task = bench.workbench.task(bench.task_id)
     for require in get_args(Require):
-        services = build_parts(bench.home, os.environ, {"gate": {"require": require}}, allow_file=True)
-        for step in Step:
+        services = build_services(bench.home, os.environ, {"gate": {"require": require}}, allow_file=True)
+        for step in DeliveryStep:
             try:
-                require_open(services, task, step)
+                require_open_gate(services, task, step)
             except SandboxError as error:
                 if error.code is not ErrorCode.GATE_CLOSED:
                     raise
@@ -64,7 +64,9 @@ def closed_cells(bench: Bench) -> set[tuple[Require, Step]]:
     return found
 
 
-GUARDED = {(require, step) for require in get_args(Require) for step in Step if required(step, require)}
+GUARDED = {
+    (require, step) for require in get_args(Require) for step in DeliveryStep if needs_verification(step, require)
+}
 
 
 def test_every_cell_of_the_gate_opens_by_a_clean_room_and_closes_with_the_next_commit(bench: Bench) -> None:
@@ -92,7 +94,7 @@ def test_a_changed_check_a_failure_and_a_later_failure_close_the_gate(bench: Ben
 
 
 def test_a_tag_that_moves_to_another_image_closes_the_gate(
-    bench: Bench, engine: Engine, base_image: str, build_image: str
+    bench: Bench, engine: DockerEngine, base_image: str, build_image: str
 ) -> None:
     """Nothing else changes, and nothing runs in the other image: to be another one is enough."""
     name = f"sandbox-test-{uuid.uuid4().hex}:moving"
@@ -102,11 +104,11 @@ def test_a_tag_that_moves_to_another_image_closes_the_gate(
         with Workbench(bench.home, environ=dict(os.environ), settings=settings, allow_file=True) as workbench:
             assert workbench.verify(bench.task_id).verified
         task = bench.workbench.task(bench.task_id)
-        services = build_parts(bench.home, os.environ, settings, allow_file=True)
-        require_open(services, task, Step.PUSH)
+        services = build_services(bench.home, os.environ, settings, allow_file=True)
+        require_open_gate(services, task, DeliveryStep.PUSH)
         engine.api.tag(build_image, name)
         with refused(ErrorCode.GATE_CLOSED):
-            require_open(services, task, Step.PUSH)
+            require_open_gate(services, task, DeliveryStep.PUSH)
         services.close()
     finally:
         engine.api.remove_image(name, noprune=True)
@@ -162,8 +164,8 @@ def test_a_reviewer_gets_the_same_verdicts_with_the_command_that_the_pull_reques
     bench.commit(b"good\n# one\n")
     runs = bench.verify().runs
     bench.workbench.push(bench.task_id)
-    services = build_parts(bench.home, os.environ, allow_file=True)
-    body = compose(description.facts(services, bench.workbench.task(bench.task_id)))
+    services = build_services(bench.home, os.environ, allow_file=True)
+    body = compose(description.gather_facts(services, bench.workbench.task(bench.task_id)))
     services.close()
     reviewer = Command(tmp_path / "reviewer")
     shutil.copytree(bench.home / "profiles", reviewer.home / "profiles")
@@ -180,7 +182,9 @@ def test_a_reviewer_gets_the_same_verdicts_with_the_command_that_the_pull_reques
     assert f"image: `base` `{runs[0].image_digest}`" in body
 
 
-def test_a_verified_body_names_the_wheel_house_of_its_image(bench: Bench, engine: Engine, base_image: str) -> None:
+def test_a_verified_body_names_the_wheel_house_of_its_image(
+    bench: Bench, engine: DockerEngine, base_image: str
+) -> None:
     name = f"sandbox-test-{uuid.uuid4().hex}:wheels"
     container = engine.api.create_container(base_image, ["true"])
     try:
@@ -193,8 +197,8 @@ def test_a_verified_body_names_the_wheel_house_of_its_image(bench: Bench, engine
     finally:
         engine.api.remove_container(container["Id"])
     try:
-        services = build_parts(bench.home, os.environ, {"profiles": {"bench": {"image": name}}}, allow_file=True)
-        body = compose(description.facts(services, bench.workbench.task(bench.task_id)))
+        services = build_services(bench.home, os.environ, {"profiles": {"bench": {"image": name}}}, allow_file=True)
+        body = compose(description.gather_facts(services, bench.workbench.task(bench.task_id)))
         services.close()
     finally:
         engine.api.remove_image(name)

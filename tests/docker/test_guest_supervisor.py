@@ -21,15 +21,15 @@ import pytest
 
 from devtools.requirement import unavailable
 from sandbox.checks.containers import TaskContainer
-from sandbox.checks.execute import Guest, Place, Recorder
-from sandbox.checks.output import Follow
+from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
+from sandbox.checks.output import OutputListener
 from sandbox.config import ImageSettings
 from sandbox.engine import pid1_messages
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import WhyStop, nothing_stops, remove, task_container
-from sandbox.engine.create_options import HOSTS, Supervisor
-from sandbox.engine.pid1_session import Outcome, Session
-from sandbox.images import Courier, Site, build, supervisor
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container import StopCondition, never_stop, remove_container, task_container_name
+from sandbox.engine.create_options import HOSTS_FILE, Supervisor
+from sandbox.engine.pid1_session import Session, SessionOutcome
+from sandbox.images import ImageBuildContext, SupervisorExtractor, build, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
 from sandbox.store.home import GIT_MASK, Home
@@ -46,7 +46,7 @@ def quiet(line: str) -> None:
 class Bench:
     """A task's container, and a worktree with the attacker's program in it."""
 
-    engine: Engine
+    engine: DockerEngine
     recorder: Recorder
     container: str
     folder: Path
@@ -57,13 +57,13 @@ class Bench:
         *argv: str,
         timeout_s: float = 120.0,
         memory_bytes: int = 256 * MEBIBYTE,
-        follow: Follow | None = None,
-        why_stop: WhyStop = nothing_stops,
+        follow: OutputListener | None = None,
+        why_stop: StopCondition = never_stop,
     ) -> CheckRun:
         """One check to its end, in the container that is there or in a new one."""
         limits = Limits(memory_bytes=memory_bytes, cpus=1.0, pids=self.pids)
         check = Check(id="attack", label="Attack", argv=argv, timeout_s=timeout_s, limits=limits)
-        place = Place(self.folder / "workspace", self.folder / "report", "0" * 40, False, None)
+        place = CheckDirectories(self.folder / "workspace", self.folder / "report", "0" * 40, False, None)
         return self.recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow, why_stop)
 
     def script(self, text: str, timeout_s: float = 120.0) -> CheckRun:
@@ -88,13 +88,13 @@ def attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def binary(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def binary(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = Home(tmp_path_factory.mktemp("init") / "home")
     home.prepare()
-    site = Site(engine, home, ImageSettings(), os.environ)
+    site = ImageBuildContext(engine, home, ImageSettings(), os.environ)
     build(site, "init", quiet)
-    courier = Courier(f"sandbox-init-{uuid.uuid4().hex}", user(), "runc", "test")
-    return supervisor(site, load_container_policy(ROOT / "policies"), courier)
+    courier = SupervisorExtractor(f"sandbox-init-{uuid.uuid4().hex}", user(), "runc", "test")
+    return ensure_supervisor(site, load_container_policy(ROOT / "policies"), courier)
 
 
 def user() -> tuple[int, int]:
@@ -102,21 +102,21 @@ def user() -> tuple[int, int]:
 
 
 @pytest.fixture
-def bench(engine: Engine, base_image: str, binary: Path, attacks: Path, tmp_path: Path) -> Iterator[Bench]:
+def bench(engine: DockerEngine, base_image: str, binary: Path, attacks: Path, tmp_path: Path) -> Iterator[Bench]:
     with benched(engine, base_image, binary, tmp_path) as found:
         shutil.copy(attacks, tmp_path / "workspace" / "attacks")
         yield found
 
 
 @contextmanager
-def benched(engine: Engine, image: str, binary: Path, folder: Path, runtime: str = "runc") -> Iterator[Bench]:
+def benched(engine: DockerEngine, image: str, binary: Path, folder: Path, runtime: str = "runc") -> Iterator[Bench]:
     for name in ("workspace", "report"):
         (folder / name).mkdir()
         os.chown(folder / name, *user())
     (folder / "workspace" / ".git").write_bytes(GIT_MASK)
     (folder / "mask").write_bytes(GIT_MASK)
-    (folder / "hosts").write_text(HOSTS)
-    guest = Guest(
+    (folder / "hosts").write_text(HOSTS_FILE)
+    guest = GuestSettings(
         image_digest=image,
         runtime=runtime,
         user=user(),
@@ -128,12 +128,12 @@ def benched(engine: Engine, image: str, binary: Path, folder: Path, runtime: str
     )
     task_id = f"task-{uuid.uuid4()}"
     executor = TaskContainer(engine, load_container_policy(ROOT / "policies"), guest, task_id)
-    name = task_container(guest.instance, task_id)
+    name = task_container_name(guest.instance, task_id)
     try:
         pids = 64 if runtime == "runc" else 512  # gVisor's own threads count, and it ends when it gets no more
         yield Bench(engine, Recorder(executor, guest, folder / "logs"), name, folder, pids)
     finally:
-        remove(engine, name)
+        remove_container(engine, name)
 
 
 def test_control_an_honest_check_passes_and_its_guest_is_kept(bench: Bench) -> None:
@@ -173,7 +173,7 @@ def test_i14_an_imitated_report_is_output(bench: Bench) -> None:
     forged = b"D" + len(body).to_bytes(4) + body
     envelope = b"\1\0\0\0" + len(forged).to_bytes(4)  # as the engine frames the streams of a container
     (done,) = pid1_messages.Decoder().feed(envelope + forged)
-    assert isinstance(done, pid1_messages.Done), "the control: from PID 1 it would be a report"
+    assert isinstance(done, pid1_messages.ExitReport), "the control: from PID 1 it would be a report"
     assert (done.wait_status, done.quiescent) == (0, True)
     (bench.folder / "workspace" / "forged").write_bytes((forged + envelope + forged) * 100)
     run = bench.script("cat forged; cat forged >&2; for i in 0 1 2; do cat forged > /proc/1/fd/$i; done; exit 4")
@@ -196,7 +196,7 @@ def test_l14_a_check_whose_end_its_own_tracer_keeps_has_timed_out(bench: Bench) 
 
 @pytest.mark.parametrize("runtime", ["runc", "runsc"])
 def test_k30_a_stolen_nonce_turns_no_verdict(
-    engine: Engine, base_image: str, binary: Path, attacks: Path, tmp_path: Path, runtime: str
+    engine: DockerEngine, base_image: str, binary: Path, attacks: Path, tmp_path: Path, runtime: str
 ) -> None:
     """gVisor lets a guest open /proc/1/fd: a check told to end can learn its nonce, and report a pass itself."""
     if runtime not in runtimes(engine):
@@ -227,18 +227,18 @@ def test_k30_a_pass_reported_after_the_kill_is_none(bench: Bench, monkeypatch: p
     """The same without a race: whoever reported it."""
     run = Session.run
 
-    def forged(*arguments: Any) -> Outcome:
+    def forged(*arguments: Any) -> SessionOutcome:
         outcome = run(*arguments)
-        assert outcome.done is not None
-        assert outcome.done.killed
-        return replace(outcome, done=replace(outcome.done, wait_status=0, killed=False, quiescent=True))
+        assert outcome.report is not None
+        assert outcome.report.killed
+        return replace(outcome, report=replace(outcome.report, wait_status=0, killed=False, quiescent=True))
 
-    monkeypatch.setattr(Session, "run", forged)
+    monkeypatch.setattr(Session, "run_entries", forged)
     assert told_to_end(bench, "sh", "-c", "echo ready; sleep 600").verdict is Verdict.DISK_LIMIT
     assert bench.container_id is None
 
 
-def runtimes(engine: Engine) -> set[str]:
+def runtimes(engine: DockerEngine) -> set[str]:
     return set(engine.api.info()["Runtimes"])
 
 

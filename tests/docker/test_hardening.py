@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from docker.utils.socket import frames_iter
 
-from sandbox.engine.cgroups import Sampler, locate
-from sandbox.engine.connection import Engine
-from sandbox.engine.create_options import HOSTS, ContainerSpec, create_options
-from sandbox.engine.verify_created import require_created, verify_created
+from sandbox.engine.cgroups import Sampler, find_cgroups
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.create_options import HOSTS_FILE, ContainerSpec, create_options
+from sandbox.engine.verify_created import find_differences, require_same_options
 from sandbox.errors import SandboxError
 from sandbox.models import Limits
-from sandbox.policy.container import ShippedPolicy, load_container_policy
+from sandbox.policy.container import EffectiveContainerPolicy, load_container_policy
 from tests.docker.conftest import image_digest
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def execute(
-    engine: Engine, body: Body, verify: bool, during: Callable[[dict[str, Any]], None] | None = None
+    engine: DockerEngine, body: Body, verify: bool, during: Callable[[dict[str, Any]], None] | None = None
 ) -> Outcome:
     """Create, verify, attach, start, wait, remove."""
     api = engine.api
@@ -60,7 +60,7 @@ def execute(
     stream: Any = None
     try:
         if verify:
-            require_created(body, api.inspect_container(container))
+            require_same_options(body, api.inspect_container(container))
         stream = api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
         api.start(container)
         killer.start()
@@ -81,8 +81,8 @@ def execute(
 class Lab:
     """One workspace, and two ways to run a command over it: as the product does, and as anybody does."""
 
-    engine: Engine
-    policy: ShippedPolicy
+    engine: DockerEngine
+    policy: EffectiveContainerPolicy
     spec: ContainerSpec
 
     def hardened(self, *argv: str, **changes: Any) -> Outcome:
@@ -109,7 +109,7 @@ class Lab:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_is_left(engine: Engine) -> Iterator[None]:
+def nothing_is_left(engine: DockerEngine) -> Iterator[None]:
     yield
     left = engine.api.containers(all=True, filters={"label": f"{LABEL}={SESSION}"})
     for container in left:
@@ -129,11 +129,11 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lab(engine: Engine, base_image: str, tmp_path: Path) -> Lab:
+def lab(engine: DockerEngine, base_image: str, tmp_path: Path) -> Lab:
     return make_lab(engine, base_image, tmp_path)
 
 
-def make_lab(engine: Engine, image: str, folder: Path) -> Lab:
+def make_lab(engine: DockerEngine, image: str, folder: Path) -> Lab:
     user = (GUEST, GUEST) if os.geteuid() == 0 else (os.getuid(), os.getgid())
     for name in ("workspace", "report"):
         (folder / name).mkdir()
@@ -141,7 +141,7 @@ def make_lab(engine: Engine, image: str, folder: Path) -> Lab:
     (folder / "workspace" / ".git").write_text("gitdir: /nonexistent\n")
     os.chown(folder / "workspace" / ".git", *user)
     (folder / "mask").write_text("gitdir: /nonexistent\n")
-    (folder / "hosts").write_text(HOSTS)
+    (folder / "hosts").write_text(HOSTS_FILE)
     spec = ContainerSpec(
         name="sandbox-hardening",
         image=image,
@@ -224,12 +224,12 @@ for port in (80, 1023, 1024, 8080):
 """
 
 
-def test_ports_below_1024_are_refused_as_on_an_ordinary_host(lab: Lab, engine: Engine) -> None:
+def test_ports_below_1024_are_refused_as_on_an_ordinary_host(lab: Lab, engine: DockerEngine) -> None:
     image = image_digest(engine, "python")
     assert lab.hardened("python3", "-c", PORTS, image=image).lines() == ["80 13", "1023 13", "1024 0", "8080 0"]
 
 
-def test_control_the_engine_opens_all_ports_to_a_plain_container(lab: Lab, engine: Engine) -> None:
+def test_control_the_engine_opens_all_ports_to_a_plain_container(lab: Lab, engine: DockerEngine) -> None:
     plain = dataclasses.replace(lab, spec=dataclasses.replace(lab.spec, image=image_digest(engine, "python")))
     unprivileged = {"CapDrop": ["ALL"], "NetworkMode": "none"}
     assert plain.plain("python3", "-c", PORTS, **unprivileged).lines() == ["80 0", "1023 0", "1024 0", "8080 0"]
@@ -376,7 +376,7 @@ def test_counters_of_a_running_container(lab: Lab) -> None:
     samplers = []
 
     def sample(inspected: dict[str, Any]) -> None:
-        sampler = Sampler(locate(inspected["State"]["Pid"]))
+        sampler = Sampler(find_cgroups(inspected["State"]["Pid"]))
         samplers.append(sampler.__enter__())
 
     busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; (sleep 0.3 & sleep 0.3 & wait)"
@@ -396,7 +396,7 @@ def test_counter_shows_an_oom_kill_that_the_command_survives(lab: Lab) -> None:
     body = lab.body("sh", "-c", f"{HUNGRY[2]}; sleep 0.5; exit 0", limits=small)
 
     def sample(inspected: dict[str, Any]) -> None:
-        samplers.append(Sampler(locate(inspected["State"]["Pid"])).__enter__())
+        samplers.append(Sampler(find_cgroups(inspected["State"]["Pid"])).__enter__())
 
     outcome = execute(lab.engine, body, True, sample)
     samplers[0].__exit__(None, None, None)
@@ -415,7 +415,7 @@ CAPABILITIES = """
 
 @pytest.fixture(scope="module")
 def calls(
-    engine: Engine, base_image: str, probe: Path, tmp_path_factory: pytest.TempPathFactory
+    engine: DockerEngine, base_image: str, probe: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, int]]:
     """The same probe three times: hardened, hardened but with the engine's own profile, root without any wall."""
     lab = make_lab(engine, base_image, tmp_path_factory.mktemp("calls"))
@@ -491,7 +491,9 @@ def test_every_probe_is_in_a_table(calls: dict[str, dict[str, int]]) -> None:
 
 
 @pytest.mark.parametrize("name", ["io_uring_setup", "socket(AF_VSOCK)", "socket(AF_ALG)", "vmsplice"])
-def test_profile_denies_more_than_the_engines_own(engine: Engine, calls: dict[str, dict[str, int]], name: str) -> None:
+def test_profile_denies_more_than_the_engines_own(
+    engine: DockerEngine, calls: dict[str, dict[str, int]], name: str
+) -> None:
     if not engine.version.startswith("20.10"):
         pytest.skip("newer engines deny some of these themselves")
     assert calls["engine"][name] != EPERM
@@ -524,7 +526,7 @@ CMAKE = "cmake_minimum_required(VERSION 3.18)\nproject(x C)\nadd_executable(x he
 
 
 @pytest.fixture
-def project(engine: Engine, build_image: str, tmp_path: Path) -> Lab:
+def project(engine: DockerEngine, build_image: str, tmp_path: Path) -> Lab:
     lab = make_lab(engine, build_image, tmp_path)
     for name, text in {
         "Makefile": MAKEFILE, "hello.c": HELLO, "threads.c": THREADS, "CMakeLists.txt": CMAKE,
@@ -561,7 +563,7 @@ USER 0
 """
 
 
-def build(engine: Engine, extra: str) -> str:
+def build(engine: DockerEngine, extra: str) -> str:
     """From the base image; no RUN, so that it is a matter of milliseconds."""
     text = HOSTILE.format(base="space-sandbox/base:latest", extra=extra)
     tag = f"space-sandbox-test-{uuid.uuid4().hex}"
@@ -571,7 +573,7 @@ def build(engine: Engine, extra: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def hostile_images(engine: Engine, base_image: str) -> Iterator[dict[str, str]]:
+def hostile_images(engine: DockerEngine, base_image: str) -> Iterator[dict[str, str]]:
     images = {
         name: build(engine, extra)
         for name, extra in {"config": "", "volume": "VOLUME /data", "linker": "ENV LD_BIND_NOT=1"}.items()
@@ -621,6 +623,6 @@ def test_image_that_cannot_be_overridden_is_refused(
 def test_engine_answer_matches_what_the_unit_tests_replay(lab: Lab) -> None:
     """The captured answer has the fields this engine gives."""
     captured = json.loads((ROOT / "tests" / "data" / "inspect-20.10.json").read_text())
-    assert verify_created(lab.body("true"), captured) != ()
+    assert find_differences(lab.body("true"), captured) != ()
     unsent = {name for name, value in lab.body("true")["HostConfig"].items() if not value}
     assert lab.body("true")["HostConfig"].keys() - captured["HostConfig"].keys() <= unsent

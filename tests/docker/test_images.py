@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import ImageSettings, resources
-from sandbox.engine.connection import Engine
-from sandbox.engine.images import Build
+from sandbox.config import ImageSettings, find_resources
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.images import ImageBuild
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images import Site, build, list_images, resolve, tag_of
-from sandbox.images.lookup import find
+from sandbox.images import ImageBuildContext, build, list_images, resolve_image, tag_of
+from sandbox.images.lookup import find_recipe_image
 from sandbox.store.home import Home
 from tests.docker.conftest import docker_api, remove_tags
 
@@ -31,10 +31,10 @@ def quiet(line: str) -> None:
 
 
 @pytest.fixture
-def site(engine: Engine, tmp_path: Path) -> Site:
+def site(engine: DockerEngine, tmp_path: Path) -> ImageBuildContext:
     home = Home(tmp_path / "home")
     home.prepare()
-    return Site(engine, home, ImageSettings(), os.environ)
+    return ImageBuildContext(engine, home, ImageSettings(), os.environ)
 
 
 def run(
@@ -66,7 +66,7 @@ def run(
 
 
 @pytest.fixture
-def scratch(site: Site) -> Iterator[str]:
+def scratch(site: ImageBuildContext) -> Iterator[str]:
     """The name of an image a test may build; gone afterwards."""
     name = f"test-scratch-{uuid.uuid4().hex[:8]}"  # tests run at the same time in several processes
     (site.home.root / "images" / name).mkdir(parents=True)
@@ -74,17 +74,17 @@ def scratch(site: Site) -> Iterator[str]:
     remove_tags(site.engine, name)
 
 
-def tag_in(site: Site, name: str) -> str:
+def tag_in(site: ImageBuildContext, name: str) -> str:
     """The tag that a home's recipe of this name gives its images."""
-    return find(site, name).tag
+    return find_recipe_image(site, name).tag
 
 
-def write_dockerfile(site: Site, name: str, text: str) -> None:
+def write_dockerfile(site: ImageBuildContext, name: str, text: str) -> None:
     (site.home.root / "images" / name / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\n{text}\n")
 
 
 @pytest.mark.parametrize("name", ["base", "build", "python"])
-def test_image_has_no_setuid_file_and_runs_as_the_guest(site: Site, name: str) -> None:
+def test_image_has_no_setuid_file_and_runs_as_the_guest(site: ImageBuildContext, name: str) -> None:
     digest = build(site, name, quiet).digest
     assert digest is not None
     find = ["find", "/", "-xdev", "-perm", "/6000", "!", "-path", "/proc/*"]
@@ -96,7 +96,7 @@ def test_image_has_no_setuid_file_and_runs_as_the_guest(site: Site, name: str) -
     assert run(site.engine, digest, stat).split()[1:] == ["64000:64000", "64000:64000", "64000:0"]
 
 
-def test_base_image_has_the_tools_and_inherits_nothing(site: Site) -> None:
+def test_base_image_has_the_tools_and_inherits_nothing(site: ImageBuildContext) -> None:
     build(site, "base", quiet)
     tools = "git --version && make --version && ctags --version && test -s /etc/ssl/certs/ca-certificates.crt"
     output = run(site.engine, tag_of("base"), ["sh", "-c", tools])
@@ -108,14 +108,16 @@ def test_base_image_has_the_tools_and_inherits_nothing(site: Site) -> None:
     assert not config.get("Healthcheck")
 
 
-def test_second_build_does_nothing(site: Site) -> None:
+def test_second_build_does_nothing(site: ImageBuildContext) -> None:
     first = build(site, "python", quiet)
     lines: list[str] = []
     assert build(site, "python", lines.append) == first
     assert lines == [f"{tag_in(site, name)} is up to date" for name in ("base", "python", "build", "init")]
 
 
-def test_image_for_checks_brings_the_guests_pid_1_along_and_the_base_does_not(site: Site, scratch: str) -> None:
+def test_image_for_checks_brings_the_guests_pid_1_along_and_the_base_does_not(
+    site: ImageBuildContext, scratch: str
+) -> None:
     write_dockerfile(site, scratch, "")
     lines: list[str] = []
     build(site, scratch, lines.append)
@@ -125,7 +127,7 @@ def test_image_for_checks_brings_the_guests_pid_1_along_and_the_base_does_not(si
     assert lines == [f"{tag_in(site, 'base')} is up to date"]
 
 
-def test_two_builds_at_once_both_succeed(site: Site, scratch: str) -> None:
+def test_two_builds_at_once_both_succeed(site: ImageBuildContext, scratch: str) -> None:
     write_dockerfile(site, scratch, "RUN sleep 1")
     digests: list[str | None] = []
     threads = [threading.Thread(target=lambda: digests.append(build(site, scratch, quiet).digest)) for _ in range(2)]
@@ -137,7 +139,7 @@ def test_two_builds_at_once_both_succeed(site: Site, scratch: str) -> None:
     assert len(set(digests)) == 1
 
 
-def test_changed_recipe_is_listed_as_missing_until_it_is_built(site: Site, scratch: str) -> None:
+def test_changed_recipe_is_listed_as_missing_until_it_is_built(site: ImageBuildContext, scratch: str) -> None:
     def listed() -> tuple[bool, bool]:
         info = next(info for info in list_images(site) if info.name == scratch)
         return info.present, info.stale
@@ -152,7 +154,7 @@ def test_changed_recipe_is_listed_as_missing_until_it_is_built(site: Site, scrat
     assert listed() == (True, False)
 
 
-def test_image_is_stale_when_its_parent_was_built_anew(site: Site, scratch: str) -> None:
+def test_image_is_stale_when_its_parent_was_built_anew(site: ImageBuildContext, scratch: str) -> None:
     child = f"{scratch}-child"
     (site.home.root / "images" / child).mkdir()
     (site.home.root / "images" / child / "recipe.toml").write_text(f'parent = "{scratch}"')
@@ -163,13 +165,13 @@ def test_image_is_stale_when_its_parent_was_built_anew(site: Site, scratch: str)
         build(site, scratch, quiet, no_cache=True)
         stale = {info.name: info.stale for info in list_images(site) if info.name.startswith(scratch)}
         assert stale == {scratch: False, child: True}
-        assert resolve(site, child) == before  # of use until it is built
+        assert resolve_image(site, child) == before  # of use until it is built
         assert build(site, child, quiet).digest != before
     finally:
         remove_tags(site.engine, child)
 
 
-def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: Site, scratch: str) -> None:
+def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: ImageBuildContext, scratch: str) -> None:
     write_dockerfile(site, scratch, "RUN echo the evidence && exit 7")
     with pytest.raises(SandboxError) as raised:
         build(site, scratch, quiet)
@@ -179,71 +181,73 @@ def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: Site, scratch
     assert site.engine.inspect_image(tag_of(scratch)) is None
 
 
-def test_build_past_its_deadline_is_given_up(site: Site, scratch: str) -> None:
+def test_build_past_its_deadline_is_given_up(site: ImageBuildContext, scratch: str) -> None:
     parent = build(site, "base", quiet).digest or ""
     write_dockerfile(site, scratch, "RUN while echo x; do sleep 0.1; done")
     folder = site.home.root / "images" / scratch
-    wanted = Build(folder, tag_of(scratch), {"BASE": parent}, {}, no_cache=True, deadline_s=1.0)
+    wanted = ImageBuild(folder, tag_of(scratch), {"BASE": parent}, {}, no_cache=True, deadline_s=1.0)
     with pytest.raises(SandboxError) as raised:
         site.engine.build_image(wanted, quiet)
     assert raised.value.code is ErrorCode.TIMEOUT
 
 
-def test_image_with_a_volume_is_refused(site: Site, scratch: str) -> None:
+def test_image_with_a_volume_is_refused(site: ImageBuildContext, scratch: str) -> None:
     write_dockerfile(site, scratch, "")
     plain = build(site, scratch, quiet).digest
-    assert resolve(site, scratch) == plain
+    assert resolve_image(site, scratch) == plain
     write_dockerfile(site, scratch, "VOLUME /data")
     build(site, scratch, quiet)
     for reference in (scratch, tag_of(scratch)):
         with pytest.raises(SandboxError) as raised:
-            resolve(site, reference)
+            resolve_image(site, reference)
         assert raised.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_missing_image_names_the_command_or_what_looks_like_it(site: Site, scratch: str) -> None:
+def test_missing_image_names_the_command_or_what_looks_like_it(site: ImageBuildContext, scratch: str) -> None:
     write_dockerfile(site, scratch, "")
     for reference, hint in ((scratch, f"sandbox images build {scratch}"), ("pyhton", "python")):
         with pytest.raises(SandboxError) as raised:
-            resolve(site, reference)
+            resolve_image(site, reference)
         assert raised.value.code is ErrorCode.IMAGE_MISSING
         assert hint in raised.value.hint
 
 
 @pytest.mark.parametrize("reference", ["", "../containers/json", "UPPER", "a b", "x:y:z/"])
-def test_what_cannot_name_an_image_is_refused(site: Site, reference: str) -> None:
+def test_what_cannot_name_an_image_is_refused(site: ImageBuildContext, reference: str) -> None:
     with pytest.raises(SandboxError) as raised:
-        resolve(site, reference)
+        resolve_image(site, reference)
     assert raised.value.code is ErrorCode.INVALID_INPUT
 
 
-def test_local_image_resolves_by_tag_and_digest(site: Site) -> None:
+def test_local_image_resolves_by_tag_and_digest(site: ImageBuildContext) -> None:
     digest = build(site, "base", quiet).digest
     assert digest is not None
-    assert {resolve(site, name) for name in ("base", tag_of("base"), "space-sandbox/base", digest)} == {digest}
+    assert {resolve_image(site, name) for name in ("base", tag_of("base"), "space-sandbox/base", digest)} == {digest}
 
 
-def test_pull_without_a_registry_fails_fast_with_a_code(site: Site) -> None:
+def test_pull_without_a_registry_fails_fast_with_a_code(site: ImageBuildContext) -> None:
     with pytest.raises(SandboxError) as raised:
         site.engine.pull_image("localhost:1/nothing:latest", 20.0)
     assert raised.value.code is ErrorCode.NETWORK_ERROR
 
 
-def test_pull_from_a_silent_registry_ends_at_the_deadline(site: Site) -> None:
+def test_pull_from_a_silent_registry_ends_at_the_deadline(site: ImageBuildContext) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(SandboxError) as raised:
         site.engine.pull_image(f"localhost:{silent.getsockname()[1]}/nothing:latest", 1.0)
     assert raised.value.code is ErrorCode.TIMEOUT
 
 
-def test_ca_bundle_reaches_the_download_and_not_the_image(site: Site, scratch: str, tmp_path: Path) -> None:
+def test_ca_bundle_reaches_the_download_and_not_the_image(
+    site: ImageBuildContext, scratch: str, tmp_path: Path
+) -> None:
     folder = site.home.root / "images" / scratch
-    shutil.copytree(resources("images") / "python", folder, dirs_exist_ok=True)
+    shutil.copytree(find_resources("images") / "python", folder, dirs_exist_ok=True)
     # The stage that downloads proves that it had the bundle by leaving its word among the wheels.
     (folder / "download-wheels").write_text('#!/bin/sh\nmkdir "$2" && grep -c space-canary "$1/ca.crt" >"$2/seen"\n')
     (folder / "install-wheels").write_text("#!/bin/sh\n")
     bundle = tmp_path / "ca.crt"
-    bundle.write_bytes(b"# space-canary\n" + (resources("images") / "base" / "Dockerfile").read_bytes())
-    with_canary = Site(site.engine, site.home, ImageSettings(ca_bundle=str(bundle)), site.environ)
+    bundle.write_bytes(b"# space-canary\n" + (find_resources("images") / "base" / "Dockerfile").read_bytes())
+    with_canary = ImageBuildContext(site.engine, site.home, ImageSettings(ca_bundle=str(bundle)), site.environ)
     digest = build(with_canary, scratch, quiet).digest or ""
     assert run(site.engine, digest, ["cat", "/wheels/seen"]) == "0\n1\n"
     everywhere = ["grep", "-rls", "space-canary", "/etc", "/home", "/opt", "/root", "/srv", "/usr", "/var", "/wheels"]
@@ -255,11 +259,13 @@ def test_ca_bundle_reaches_the_download_and_not_the_image(site: Site, scratch: s
     ("mirror", "seen"), [("https://mirror.example/debian", "1"), ("http://mirror.example/debian", "0"), ("", "0")]
 )
 def test_ca_bundle_reaches_every_recipe_that_asks_for_it(
-    site: Site, scratch: str, tmp_path: Path, mirror: str, seen: str
+    site: ImageBuildContext, scratch: str, tmp_path: Path, mirror: str, seen: str
 ) -> None:
     bundle = tmp_path / "ca.crt"
     bundle.write_bytes(f"# space-canary {scratch}\n".encode())
-    asking = Site(site.engine, site.home, ImageSettings(ca_bundle=str(bundle), mirror=mirror), site.environ)
+    asking = ImageBuildContext(
+        site.engine, site.home, ImageSettings(ca_bundle=str(bundle), mirror=mirror), site.environ
+    )
     write_dockerfile(
         site,
         scratch,
@@ -304,7 +310,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def check(site: Site, project: Path, what: str) -> tuple[int, str, Path]:
+def check(site: ImageBuildContext, project: Path, what: str) -> tuple[int, str, Path]:
     """Exit code, output and report directory of `sandbox-python-check` on a project."""
     build(site, "python", quiet)
     report = project.with_name("report")
@@ -316,7 +322,7 @@ def check(site: Site, project: Path, what: str) -> tuple[int, str, Path]:
     return int(code), output, report
 
 
-def test_python_checks_pass_offline_and_leave_the_sources_as_they_were(site: Site, project: Path) -> None:
+def test_python_checks_pass_offline_and_leave_the_sources_as_they_were(site: ImageBuildContext, project: Path) -> None:
     before = sorted(project.rglob("*"))
     code, output, report = check(site, project, "test")
     assert code == 0, output
@@ -327,14 +333,14 @@ def test_python_checks_pass_offline_and_leave_the_sources_as_they_were(site: Sit
     assert sorted(project.rglob("*")) == before
 
 
-def test_python_check_fails_with_the_code_of_pytest(site: Site, project: Path) -> None:
+def test_python_check_fails_with_the_code_of_pytest(site: ImageBuildContext, project: Path) -> None:
     (project / "sample" / "__init__.py").write_text("def double(n):\n    return n\n")
     assert check(site, project, "test")[0] == 1
     (project / "test_sample.py").unlink()
     assert check(site, project, "test")[0] == 5
 
 
-def test_python_check_names_a_dependency_the_wheelhouse_lacks(site: Site, project: Path) -> None:
+def test_python_check_names_a_dependency_the_wheelhouse_lacks(site: ImageBuildContext, project: Path) -> None:
     (project / "pyproject.toml").write_text(PROJECT.replace("DEPENDENCIES", '"left-pad>=1"'))
     code, output, _ = check(site, project, "test")
     assert code == 69
@@ -342,7 +348,7 @@ def test_python_check_names_a_dependency_the_wheelhouse_lacks(site: Site, projec
     assert "sandbox images build python --wheelhouse" in output
 
 
-def test_python_check_names_what_its_build_lacks(site: Site, project: Path) -> None:
+def test_python_check_names_what_its_build_lacks(site: ImageBuildContext, project: Path) -> None:
     text = PROJECT.replace("DEPENDENCIES", "").replace('"setuptools"]', '"setuptools", "left-pad-backend>=1"]')
     (project / "pyproject.toml").write_text(text)
     for what in ("build", "test"):
@@ -355,7 +361,7 @@ def test_python_check_names_what_its_build_lacks(site: Site, project: Path) -> N
     assert check(site, project, "build")[0] == 1, "its own mistake"
 
 
-def test_python_check_compiles_a_tree_that_is_no_package(site: Site, project: Path) -> None:
+def test_python_check_compiles_a_tree_that_is_no_package(site: ImageBuildContext, project: Path) -> None:
     (project / "pyproject.toml").unlink()
     assert check(site, project, "build")[0] == 0
     (project / "sample" / "__init__.py").write_text("def double(:\n")
@@ -363,7 +369,7 @@ def test_python_check_compiles_a_tree_that_is_no_package(site: Site, project: Pa
     assert (code, "SyntaxError" in output) == (1, True)
 
 
-def test_variant_without_a_name_or_on_the_wrong_image_is_refused(site: Site, tmp_path: Path) -> None:
+def test_variant_without_a_name_or_on_the_wrong_image_is_refused(site: ImageBuildContext, tmp_path: Path) -> None:
     wheels = tmp_path / "requirements.txt"
     wheels.write_text("click\n")
     for name, name_as in (("python", None), ("build", "build-acme"), ("python", "base")):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.context import ctags
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import SandboxError
 from sandbox.workbench import Workbench
 
@@ -82,7 +82,7 @@ def repository(folder: Path, make: Make) -> Path:
 
 
 @pytest.fixture
-def workbench(tmp_path: Path, engine: Engine, base_image: str) -> Iterator[Workbench]:
+def workbench(tmp_path: Path, engine: DockerEngine, base_image: str) -> Iterator[Workbench]:
     assert engine
     assert base_image
     with Workbench(tmp_path / "home", allow_file=True) as found:
@@ -209,7 +209,7 @@ def test_ctags_prints_no_more_of_a_symbol_than_the_map_shows(
         printed.append(output)
         return []
 
-    monkeypatch.setattr(ctags, "parse", parse)
+    monkeypatch.setattr(ctags, "parse_symbols", parse)
 
     def make(folder: Path) -> None:
         (folder / "a.c").write_text(

@@ -17,10 +17,10 @@ from devtools.privateengine import PrivateEngine
 from devtools.requirement import unavailable
 from sandbox import Workbench
 from sandbox.engine.connection import connect
-from sandbox.engine.container import list_labelled
+from sandbox.engine.container import list_containers
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Tidying, Verdict
-from sandbox.store.quarantine import Quarantine
+from sandbox.models import LeftoverAction, Verdict
+from sandbox.store.quarantine import QuarantineNotes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quarantine"), pytest.mark.usefixtures("engine")]
 
@@ -92,7 +92,7 @@ def controller(hanging: Hanging, home: Path, timeout_s: float) -> Workbench:
     return Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True)
 
 
-def actions(workbench: Workbench, name: str) -> list[Tidying]:
+def actions(workbench: Workbench, name: str) -> list[LeftoverAction]:
     """What `gc` does about a container."""
     return [left.action for left in workbench.collect().leftovers if left.name == name]
 
@@ -100,7 +100,7 @@ def actions(workbench: Workbench, name: str) -> list[Tidying]:
 def test_a_container_that_cannot_be_ended_is_given_up_and_others_go_on(
     hanging: Hanging, home: Path, remote: str
 ) -> None:
-    held = Quarantine(home / "quarantine").held
+    held = QuarantineNotes(home / "quarantine").names
     with controller(hanging, home, 60.0) as patient, controller(hanging, home, IMPATIENCE_S) as impatient:
         repository = patient.clone(remote).repository.id
         first, second = patient.create_task(repository).id, patient.create_task(repository).id
@@ -117,13 +117,13 @@ def test_a_container_that_cannot_be_ended_is_given_up_and_others_go_on(
         # Whoever has to do with other containers, or with the same task, does not wait for it.
         assert patient.run_checks(second, ["true"])[-1].verdict is Verdict.PASSED
         assert patient.run_checks(first, ["true"])[-1].verdict is Verdict.PASSED
-        assert actions(impatient, name) == [Tidying.BUSY]
+        assert actions(impatient, name) == [LeftoverAction.BUSY]
 
         hanging.release()
-        while actions(patient, name) != [Tidying.REMOVED]:  # the engine has the start's failure to tidy up first
+        while actions(patient, name) != [LeftoverAction.REMOVED]:  # the engine has the start's failure to tidy up first
             assert time.monotonic() < ends_at
         assert held() == {}
         for task in (first, second):
             patient.close_task(task, delete_worktree=True, discard=True)
     with closing(connect(hanging.engine.url, {}, 60.0)) as engine:
-        assert list_labelled(engine, {}) == []
+        assert list_containers(engine, {}) == []

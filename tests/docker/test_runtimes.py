@@ -10,8 +10,8 @@ import pytest
 
 from devtools.requirement import unavailable
 from sandbox import VerifyOptions, Workbench
-from sandbox.engine.connection import Engine
-from sandbox.engine.runtimes import require_runtime, runtimes
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.runtimes import list_runtimes, require_runtime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Verdict
 
@@ -26,8 +26,8 @@ test: all
 
 
 @pytest.fixture
-def runsc(engine: Engine) -> str:
-    if "runsc" not in runtimes(engine):
+def runsc(engine: DockerEngine) -> str:
+    if "runsc" not in list_runtimes(engine):
         unavailable("The engine has no runtime 'runsc': run `scripts/setup gvisor`")
     return "runsc"
 
@@ -75,7 +75,7 @@ def test_control_without_asking_it_is_the_hosts_kernel(home: Path, remote: str) 
     assert GVISOR_VERSION not in build.stdout_tail
 
 
-def test_a_runtime_that_the_engine_lacks_is_an_error(engine: Engine) -> None:
+def test_a_runtime_that_the_engine_lacks_is_an_error(engine: DockerEngine) -> None:
     with pytest.raises(SandboxError, match="no runtime 'no-such-runtime'") as caught:
         require_runtime(engine, "no-such-runtime")
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE

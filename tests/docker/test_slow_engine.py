@@ -17,14 +17,14 @@ import pytest
 from devtools.privateengine import PrivateEngine
 from devtools.requirement import unavailable
 from sandbox import Workbench
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.engine.connection import connect
 from sandbox.engine.container import Streams, run_to_end
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
-from sandbox.workbench.reconciling.survey import matching
+from sandbox.workbench.reconciling.survey import find_matching
 
 STILL_S = 5.0
 
@@ -120,7 +120,7 @@ def verdicts(
         (home / "profiles" / "small.toml").write_text(PROFILE.replace("TIMEOUT", str(timeout_s)))
         url = str(repository(tmp_path / "project", check_s))
         rooms = home / "repositories" / "rooms"
-        stopper = threading.Timer(0.0, _stop_when, (engine, still_s, lambda: bool(matching(rooms, "**/started"))))
+        stopper = threading.Timer(0.0, _stop_when, (engine, still_s, lambda: bool(find_matching(rooms, "**/started"))))
         stopper.start()
         runs = workbench.run(url).runs
         stopper.join()
@@ -174,7 +174,7 @@ def test_container_that_ended_in_time_did_not_time_out(slow_engine: PrivateEngin
             labels={},
             cpuset="",
         )
-        options = create_options(spec, load_container_policy(resources("policies")))
+        options = create_options(spec, load_container_policy(find_resources("policies")))
         stopper = threading.Timer(0.0, _stop_when, (slow_engine, 4.0, lambda: bool(engine.api.containers())))
         stopper.start()
         heard = bytearray()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.config import ImageSettings
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images import Courier, Site, build, supervisor, tag_of
-from sandbox.policy.container import ShippedPolicy, load_container_policy
+from sandbox.images import ImageBuildContext, SupervisorExtractor, build, ensure_supervisor, tag_of
+from sandbox.policy.container import EffectiveContainerPolicy, load_container_policy
 from sandbox.store.home import Home
 from tests.docker.conftest import docker_api
 
@@ -27,46 +27,48 @@ def quiet(line: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def policy() -> ShippedPolicy:
+def policy() -> EffectiveContainerPolicy:
     return load_container_policy(ROOT / "policies")
 
 
 @pytest.fixture
-def site(engine: Engine, tmp_path: Path) -> Site:
+def site(engine: DockerEngine, tmp_path: Path) -> ImageBuildContext:
     home = Home(tmp_path / "home")
     home.prepare()
-    found = Site(engine, home, ImageSettings(), os.environ)
+    found = ImageBuildContext(engine, home, ImageSettings(), os.environ)
     build(found, "init", quiet)
     return found
 
 
-def courier() -> Courier:
+def courier() -> SupervisorExtractor:
     user = (64000, 64000) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-    return Courier(f"sandbox-init-{uuid.uuid4().hex}", user, "runc", "test")
+    return SupervisorExtractor(f"sandbox-init-{uuid.uuid4().hex}", user, "runc", "test")
 
 
-def nobody() -> Courier:
+def nobody() -> SupervisorExtractor:
     """A courier that no engine would start: whoever needs one fails."""
-    return Courier("NO SUCH NAME", (0, 0), "none", "")
+    return SupervisorExtractor("NO SUCH NAME", (0, 0), "none", "")
 
 
-def test_binary_is_handed_out_once_whole_and_read_only(site: Site, policy: ShippedPolicy) -> None:
-    path = supervisor(site, policy, courier())
+def test_binary_is_handed_out_once_whole_and_read_only(
+    site: ImageBuildContext, policy: EffectiveContainerPolicy
+) -> None:
+    path = ensure_supervisor(site, policy, courier())
     digest = docker_api(site.engine).inspect_image(tag_of("init"))["Id"].removeprefix("sha256:")
     assert path == site.home.root / "init" / digest / "init"
     assert stat.S_IMODE(path.stat().st_mode) == 0o555
     assert [entry.name for entry in path.parent.iterdir()] == ["init"]
-    assert supervisor(site, policy, nobody()) == path
+    assert ensure_supervisor(site, policy, nobody()) == path
 
 
-def test_hand_out_is_the_same_bytes_again(site: Site, policy: ShippedPolicy) -> None:
-    path = supervisor(site, policy, courier())
+def test_hand_out_is_the_same_bytes_again(site: ImageBuildContext, policy: EffectiveContainerPolicy) -> None:
+    path = ensure_supervisor(site, policy, courier())
     assert subprocess.run([path, "--hand-out"], check=True, capture_output=True, timeout=60).stdout == path.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["mode", "empty", "link", "folder gone"])
-def test_damaged_binary_is_made_again(site: Site, policy: ShippedPolicy, damage: str) -> None:
-    path = supervisor(site, policy, courier())
+def test_damaged_binary_is_made_again(site: ImageBuildContext, policy: EffectiveContainerPolicy, damage: str) -> None:
+    path = ensure_supervisor(site, policy, courier())
     content = path.read_bytes()
     if damage == "mode":
         path.chmod(0o755)
@@ -78,21 +80,21 @@ def test_damaged_binary_is_made_again(site: Site, policy: ShippedPolicy, damage:
         path.symlink_to("elsewhere")
     else:
         shutil.rmtree(path.parent)
-    assert supervisor(site, policy, courier()).read_bytes() == content
+    assert ensure_supervisor(site, policy, courier()).read_bytes() == content
     assert stat.S_IMODE(path.lstat().st_mode) == 0o555
 
 
-def test_binaries_of_images_long_gone_are_removed(site: Site, policy: ShippedPolicy) -> None:
+def test_binaries_of_images_long_gone_are_removed(site: ImageBuildContext, policy: EffectiveContainerPolicy) -> None:
     old, recent = (site.home.supervisors / (letter * 64) for letter in "ab")
     for folder in (old, recent):
         folder.mkdir(parents=True)
         (folder / "init").touch()
     os.utime(old, (0, 0))
-    path = supervisor(site, policy, courier())
+    path = ensure_supervisor(site, policy, courier())
     assert {entry.name for entry in site.home.supervisors.iterdir()} == {path.parent.name, recent.name}
 
 
-def impostor(site: Site, dockerfile: str) -> str:
+def impostor(site: ImageBuildContext, dockerfile: str) -> str:
     """An image of another name that hands out something else; the catalogue's own stays as it is."""
     name = f"test-scratch-{uuid.uuid4().hex[:8]}"
     folder = site.home.root / "images" / name
@@ -117,12 +119,12 @@ def impostor(site: Site, dockerfile: str) -> str:
     ],
 )
 def test_image_that_hands_out_something_else_is_refused(
-    site: Site, policy: ShippedPolicy, dockerfile: str, says: str
+    site: ImageBuildContext, policy: EffectiveContainerPolicy, dockerfile: str, says: str
 ) -> None:
     name = impostor(site, dockerfile)
     try:
         with pytest.raises(SandboxError) as raised:
-            supervisor(site, policy, courier(), name)
+            ensure_supervisor(site, policy, courier(), name)
     finally:
         for tag in docker_api(site.engine).images(f"space-sandbox/{name}")[0]["RepoTags"]:
             docker_api(site.engine).remove_image(tag, force=True)
@@ -131,11 +133,11 @@ def test_image_that_hands_out_something_else_is_refused(
     assert list(site.home.supervisors.glob("*/*")) == []
 
 
-def test_missing_image_names_its_command(site: Site, policy: ShippedPolicy) -> None:
+def test_missing_image_names_its_command(site: ImageBuildContext, policy: EffectiveContainerPolicy) -> None:
     name = f"test-scratch-{uuid.uuid4().hex[:8]}"
     (site.home.root / "images" / name).mkdir(parents=True)
     (site.home.root / "images" / name / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
     with pytest.raises(SandboxError) as raised:
-        supervisor(site, policy, nobody(), name)
+        ensure_supervisor(site, policy, nobody(), name)
     assert raised.value.code is ErrorCode.IMAGE_MISSING
     assert f"sandbox images build {name}" in raised.value.hint

@@ -14,18 +14,25 @@ import docker.errors
 import pytest
 
 from sandbox.checks.containers import TaskContainer
-from sandbox.checks.execute import Guest, Place, Recorder, judge
+from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
 from sandbox.engine import supervised
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import INSTANCE_LABEL, Streams, list_labelled, nothing_stops, remove, task_container
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container import (
+    INSTANCE_LABEL,
+    Streams,
+    list_containers,
+    never_stop,
+    remove_container,
+    task_container_name,
+)
 from sandbox.engine.create_options import ContainerSpec, Supervisor, create_options
-from sandbox.engine.guest_commands import command_of
-from sandbox.engine.supervised import Work, run_supervised
+from sandbox.engine.guest_commands import build_command
+from sandbox.engine.supervised import SupervisedCheck, run_supervised
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images import resolve
-from sandbox.images.supervisor import Courier, supervisor
+from sandbox.images import resolve_image
+from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
-from sandbox.workbench.controller.services import Parts, build_parts
+from sandbox.workbench.controller.services import Services, build_services
 from tests.docker.test_hardening import build
 
 DEADLINE_S = 120.0
@@ -33,28 +40,30 @@ LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, tmp_bytes=1024**2
 
 
 @pytest.fixture(scope="module")
-def parts(engine: Engine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
-    assert engine.local
+def services(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    assert engine.is_local
     assert base_image
     home = tmp_path_factory.mktemp("task-container") / "home"
-    with closing(build_parts(home, dict(os.environ), allow_file=True)) as made:
+    with closing(build_services(home, dict(os.environ), allow_file=True)) as made:
         yield made
-        for left in list_labelled(made.engine, {INSTANCE_LABEL: made.instance}):
-            remove(made.engine, left.id)
+        for left in list_containers(made.engine, {INSTANCE_LABEL: made.instance_id}):
+            remove_container(made.engine, left.id)
 
 
 @pytest.fixture(scope="module")
-def guest(services: Parts) -> Guest:
-    courier = Courier(f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance)
-    return Guest(
-        image_digest=resolve(services.image_site, "base"),
+def guest(services: Services) -> GuestSettings:
+    courier = SupervisorExtractor(
+        f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance_id
+    )
+    return GuestSettings(
+        image_digest=resolve_image(services.image_build_context, "base"),
         runtime="runc",
         user=services.guest_user,
         git_mask=services.home.git_mask,
-        hosts=services.hosts,
-        instance=services.instance,
+        hosts=services.hosts_file,
+        instance=services.instance_id,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(supervisor(services.image_site, services.policy, courier), 600),
+        supervisor=Supervisor(ensure_supervisor(services.image_build_context, services.policy, courier), 600),
     )
 
 
@@ -62,25 +71,25 @@ def guest(services: Parts) -> Guest:
 class Bench:
     """A task's container and its folders. `guest` may be changed between checks, as settings are."""
 
-    services: Parts
-    guest: Guest
+    services: Services
+    guest: GuestSettings
     folder: Path
     task_id: str
     keep: bool = True
 
     @property
     def name(self) -> str:
-        return task_container(self.guest.instance, self.task_id)
+        return task_container_name(self.guest.instance, self.task_id)
 
     @property
     def api(self) -> Any:
-        return self.parts.engine.api
+        return self.services.engine.api
 
     def run(self, *argv: str, **changes: Any) -> CheckRun:
         limits = LIMITS.model_copy(update=changes.pop("limits", {}))
         check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
-        place = Place(self.folder / "workspace", self.folder / "report", "0" * 40, False, self.task_id)
-        executor = TaskContainer(self.parts.engine, self.parts.policy, self.guest, self.task_id, self.keep)
+        place = CheckDirectories(self.folder / "workspace", self.folder / "report", "0" * 40, False, self.task_id)
+        executor = TaskContainer(self.services.engine, self.services.policy, self.guest, self.task_id, self.keep)
         return Recorder(executor, self.guest, self.folder / "logs").run(f"run-{uuid.uuid4().hex}", check, place)
 
     def sh(self, script: str, **changes: Any) -> CheckRun:
@@ -95,14 +104,14 @@ class Bench:
 
 
 @pytest.fixture
-def bench(services: Parts, guest: Guest, tmp_path: Path) -> Iterator[Bench]:
+def bench(services: Services, guest: GuestSettings, tmp_path: Path) -> Iterator[Bench]:
     for name in ("workspace", "report"):
         (tmp_path / name).mkdir()
         os.chown(tmp_path / name, *services.guest_user)
     (tmp_path / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
     found = Bench(services, guest, tmp_path, f"task-{uuid.uuid4()}")
     yield found
-    remove(services.engine, found.name)
+    remove_container(services.engine, found.name)
 
 
 # --- used again
@@ -172,7 +181,7 @@ def test_a_container_that_is_not_to_be_kept_is_gone_after_its_check(bench: Bench
 
 
 def other_image(bench: Bench) -> None:
-    bench.guest = replace(bench.guest, image_digest=resolve(bench.parts.image_site, "build"))
+    bench.guest = replace(bench.guest, image_digest=resolve_image(bench.services.image_build_context, "build"))
 
 
 def other_lease(bench: Bench) -> None:
@@ -187,13 +196,13 @@ def report_folder_of_its_own(bench: Bench) -> None:
     """What is mounted was deleted, and the path is somebody else's now."""
     (bench.folder / "report").rmdir()
     (bench.folder / "report").mkdir()
-    os.chown(bench.folder / "report", *bench.parts.guest_user)
+    os.chown(bench.folder / "report", *bench.services.guest_user)
 
 
 def foreign_container(bench: Bench) -> None:
     """One that has the name, and even our labels, and is not what we would make."""
     inspected = bench.api.inspect_container(bench.name)
-    remove(bench.parts.engine, bench.name)
+    remove_container(bench.services.engine, bench.name)
     body = {
         "Image": inspected["Image"],
         "Entrypoint": ["sleep", "600"],
@@ -258,13 +267,13 @@ def test_a_guest_that_ends_its_first_process_is_lost_and_never_passed(bench: Ben
 
 def test_a_container_that_somebody_removes_under_a_check_is_killed_and_never_an_error(bench: Bench) -> None:
     def remove_it(_: bytes) -> None:
-        remove(bench.parts.engine, bench.name)
+        remove_container(bench.services.engine, bench.name)
 
-    executor = TaskContainer(bench.parts.engine, bench.parts.policy, bench.guest, bench.task_id)
+    executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
-    place = Place(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
-    ending = executor.execute("run-x", check, place, Streams(remove_it, remove_it), nothing_stops)
-    assert (ending.lost, judge(ending)) == (True, Verdict.KILLED)
+    place = CheckDirectories(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
+    ending = executor.execute("run-x", check, place, Streams(remove_it, remove_it), never_stop)
+    assert (ending.report_missing, judge(ending)) == (True, Verdict.KILLED)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError], ids=lambda e: e.__name__)
@@ -274,11 +283,11 @@ def test_an_interrupt_leaves_no_container(bench: Bench, error: type[BaseExceptio
     def interrupt(_: bytes) -> None:
         raise error
 
-    executor = TaskContainer(bench.parts.engine, bench.parts.policy, bench.guest, bench.task_id)
+    executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
-    place = Place(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
+    place = CheckDirectories(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
     with pytest.raises(error):
-        executor.execute("run-x", check, place, Streams(interrupt, interrupt), nothing_stops)
+        executor.execute("run-x", check, place, Streams(interrupt, interrupt), never_stop)
     assert bench.container() == ""
 
 
@@ -300,19 +309,23 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
     bench: Bench, host: dict[str, Any], fault: str, keep: bool
 ) -> None:
     """The engine makes exactly what is asked for, so only the guest's own words can tell. Control: the tests above."""
-    options = create_options(_spec(bench), bench.parts.policy)
+    options = create_options(_spec(bench), bench.services.policy)
     options["HostConfig"].update(host)
     said: list[bytes] = []
-    work = Work(
-        command_of=lambda created: command_of(
-            ("sh", "-c", "echo ran; echo ran > ran"), PurePosixPath("/workspace"), {}, bench.parts.policy, created
+    work = SupervisedCheck(
+        build_command=lambda created: build_command(
+            ("sh", "-c", "echo ran; echo ran > ran"),
+            PurePosixPath("/workspace"),
+            {},
+            bench.services.policy,
+            created,
         ),
         streams=Streams(said.append, said.append),
         deadline_s=DEADLINE_S,
-        why_stop=nothing_stops,
+        stop_condition=never_stop,
     )
     with pytest.raises(SandboxError, match=fault) as caught:
-        run_supervised(bench.parts.engine, bench.name, options, work, keep=keep)
+        run_supervised(bench.services.engine, bench.name, options, work, keep=keep)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
     assert (said, (bench.folder / "workspace" / "ran").exists()) == ([], False)
     assert bench.container() == ""
@@ -344,7 +357,7 @@ def test_a_guest_that_cannot_write_its_files_runs_nothing_and_is_removed(bench: 
 def test_control_without_the_proof_a_check_that_ignores_errors_passes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervised, "require_writable", lambda *_: None)
+    monkeypatch.setattr(supervised, "require_writable_folders", lambda *_: None)
     of_another(bench, "workspace")
     run = bench.sh("echo built > /workspace/result; true")
     assert (run.verdict, (bench.folder / "workspace" / "result").exists()) == (Verdict.PASSED, False)
@@ -367,13 +380,13 @@ def test_the_proof_leaves_nothing_in_the_workspace(bench: Bench) -> None:
 
 def test_a_supervisor_of_another_version_is_told_from_a_broken_one(bench: Bench) -> None:
     """It is given arguments that it does not know, as one that was built before them."""
-    options = create_options(_spec(bench), bench.parts.policy)
+    options = create_options(_spec(bench), bench.services.policy)
     options["Entrypoint"].append("--of-tomorrow")
     sink: Callable[[bytes], None] = lambda _: None  # noqa: E731 - shorter than its name
-    work = Work(lambda created: command_of(("true",), PurePosixPath("/workspace"), {}, bench.parts.policy, created),
-                Streams(sink, sink), DEADLINE_S, nothing_stops)  # fmt: skip
+    work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {}, bench.services.policy, created),
+                Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
     with pytest.raises(SandboxError, match="another version") as caught:
-        run_supervised(bench.parts.engine, bench.name, options, work, keep=False)
+        run_supervised(bench.services.engine, bench.name, options, work, keep=False)
     assert caught.value.code is ErrorCode.IMAGE_MISSING
 
 
@@ -401,7 +414,7 @@ def _spec(bench: Bench) -> ContainerSpec:
 
 
 @pytest.fixture(scope="module")
-def hostile(engine: Engine, base_image: str) -> Iterator[dict[str, str]]:
+def hostile(engine: DockerEngine, base_image: str) -> Iterator[dict[str, str]]:
     assert base_image
     found = {
         name: build(engine, extra)

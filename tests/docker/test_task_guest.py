@@ -15,8 +15,8 @@ import pytest
 from devtools.command import SANDBOX, Command
 from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import task_container
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container import task_container_name
 from sandbox.models import Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
@@ -83,11 +83,11 @@ class Bench:
     def run(self, name: str) -> Verdict:
         return self.workbench.run_checks(self.task.id, [name])[0].verdict
 
-    def container(self, engine: Engine) -> str:
+    def container(self, engine: DockerEngine) -> str:
         """Id of the task's container, '' when there is none."""
         try:
             instance = (self.home / "instance").read_text()
-            return str(engine.api.inspect_container(task_container(instance, self.task.id))["Id"])
+            return str(engine.api.inspect_container(task_container_name(instance, self.task.id))["Id"])
         except docker.errors.NotFound:
             return ""
 
@@ -109,7 +109,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, base_image: str) -> It
     unmount_below(found.home)
 
 
-def test_another_process_finds_the_container(bench: Bench, engine: Engine) -> None:
+def test_another_process_finds_the_container(bench: Bench, engine: DockerEngine) -> None:
     assert bench.run("quick") is Verdict.PASSED
     first = bench.container(engine)
     done = Command(bench.home).ok("check", "run", bench.task.id, "quick")
@@ -145,7 +145,7 @@ def test_a_report_is_that_of_its_check_whatever_the_one_before_left(bench: Bench
 
 
 @pytest.mark.parametrize("delete", [True, False], ids=["deleted", "kept"])
-def test_closing_a_task_removes_its_container(bench: Bench, engine: Engine, delete: bool) -> None:
+def test_closing_a_task_removes_its_container(bench: Bench, engine: DockerEngine, delete: bool) -> None:
     bench.run("traps")
     assert bench.container(engine) != ""
     bench.workbench.close_task(bench.task.id, delete_worktree=delete, discard=True)
@@ -153,7 +153,9 @@ def test_closing_a_task_removes_its_container(bench: Bench, engine: Engine, dele
     assert not bench.report.exists()
 
 
-def test_a_task_can_be_closed_without_an_engine_and_gc_removes_its_container(bench: Bench, engine: Engine) -> None:
+def test_a_task_can_be_closed_without_an_engine_and_gc_removes_its_container(
+    bench: Bench, engine: DockerEngine
+) -> None:
     bench.run("quick")
     with Workbench(bench.home, environ={**os.environ, "DOCKER_HOST": "unix:///nobody/listens"}) as deaf:
         deaf.close_task(bench.task.id, delete_worktree=True, discard=True)
@@ -162,7 +164,7 @@ def test_a_task_can_be_closed_without_an_engine_and_gc_removes_its_container(ben
     assert bench.container(engine) == ""
 
 
-def test_a_refused_close_leaves_the_container(bench: Bench, engine: Engine) -> None:
+def test_a_refused_close_leaves_the_container(bench: Bench, engine: DockerEngine) -> None:
     bench.run("quick")
     first = bench.container(engine)
     (bench.worktree / "new").write_bytes(b"x")
@@ -171,7 +173,7 @@ def test_a_refused_close_leaves_the_container(bench: Bench, engine: Engine) -> N
     assert bench.container(engine) == first
 
 
-def test_a_verification_neither_sees_nor_touches_the_tasks_container(bench: Bench, engine: Engine) -> None:
+def test_a_verification_neither_sees_nor_touches_the_tasks_container(bench: Bench, engine: DockerEngine) -> None:
     """Control: the next check of the task does see what was planted."""
     bench.run("plants")
     first = bench.container(engine)
@@ -181,7 +183,7 @@ def test_a_verification_neither_sees_nor_touches_the_tasks_container(bench: Benc
     assert bench.container(engine) == first
 
 
-def test_a_worktree_that_was_mounted_anew_has_a_new_container(bench: Bench, engine: Engine) -> None:
+def test_a_worktree_that_was_mounted_anew_has_a_new_container(bench: Bench, engine: DockerEngine) -> None:
     """The old one still holds the mount that is gone, and would check files that nobody sees any more."""
     bench.run("quick")
     first = bench.container(engine)
@@ -194,7 +196,7 @@ def test_a_worktree_that_was_mounted_anew_has_a_new_container(bench: Bench, engi
 
 @pytest.mark.parametrize("bench", [ENDLESS], indirect=True, ids=["endless"])
 def test_a_deadline_holds_when_the_controller_was_killed_and_the_next_edit_ends_the_guest(
-    bench: Bench, engine: Engine
+    bench: Bench, engine: DockerEngine
 ) -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [*SANDBOX, "--home", str(bench.home), "check", "run", bench.task.id, "endless"]

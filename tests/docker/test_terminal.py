@@ -12,7 +12,7 @@ import pytest
 from devtools.command import Command
 from devtools.mounts import unmount_below
 from devtools.terminal import Terminal
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.store.home import Home
 from tests.docker.conftest import remove_tags
 from tests.docker.test_verify import Bench, Scripts
@@ -29,7 +29,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def scratch(engine: Engine, tmp_path: Path) -> Iterator[str]:
+def scratch(engine: DockerEngine, tmp_path: Path) -> Iterator[str]:
     """The name of an image a test may build; gone afterwards."""
     name = f"test-scratch-{uuid.uuid4().hex[:8]}"
     home = Home(tmp_path / "home")

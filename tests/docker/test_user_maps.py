@@ -15,7 +15,7 @@ from devtools.requirement import unavailable
 from sandbox import Workbench
 from sandbox.engine import ownership, supervised
 from sandbox.engine.connection import connect
-from sandbox.engine.container import list_labelled
+from sandbox.engine.container import list_containers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ProbeLevel, Verdict
 
@@ -46,7 +46,7 @@ def workbench(mapping: PrivateEngine, tmp_path: Path) -> Iterator[Workbench]:
     with Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True) as found:
         yield found
     with closing(connect(mapping.url, {}, 60.0)) as engine:
-        assert list_labelled(engine, {}) == []
+        assert list_containers(engine, {}) == []
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def remote(tmp_path: Path) -> str:
 def test_s15_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench, remote: str) -> None:
     with pytest.raises(SandboxError, match="maps users") as caught:
         workbench.run(remote)
-    assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, ownership.HINT)
+    assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, ownership.USER_MAPPING_HINT)
     (line,) = (probe for probe in workbench.doctor() if probe.name == "userns")
-    assert (line.level, line.hint) == (ProbeLevel.FAIL, ownership.HINT)
+    assert (line.level, line.hint) == (ProbeLevel.FAIL, ownership.USER_MAPPING_HINT)
 
 
 def test_s15_without_its_name_the_first_process_finds_out(
@@ -82,6 +82,6 @@ def test_s15_control_with_neither_a_check_passes_that_has_done_nothing(
     workbench: Workbench, remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "require_same_users", lambda _: None)
-    monkeypatch.setattr(supervised, "require_writable", lambda *_: None)
+    monkeypatch.setattr(supervised, "require_writable_folders", lambda *_: None)
     (run,) = workbench.run(remote).runs
     assert run.verdict is Verdict.PASSED

@@ -14,7 +14,7 @@ import pytest
 
 from devtools.command import Command
 from devtools.mounts import unmount_below
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, CheckRun, Verdict, Verification
 from sandbox.workbench import VerifyOptions, Watch, Workbench
@@ -113,7 +113,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, base_image: str) -> It
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs(bench: Bench, engine: Engine) -> Iterator[None]:
+def nothing_runs(bench: Bench, engine: DockerEngine) -> Iterator[None]:
     """After each test: no container of its home is there but the task's own, and no clean room."""
     yield
     bench.workbench.close_task(bench.task_id)
@@ -296,7 +296,7 @@ def test_an_interrupt_ends_all_that_runs_at_once(bench: Bench) -> None:
     assert bench.executed() == 2
 
 
-def test_an_interrupt_of_the_command_ends_all_that_runs_at_once(bench: Bench, engine: Engine) -> None:
+def test_an_interrupt_of_the_command_ends_all_that_runs_at_once(bench: Bench, engine: DockerEngine) -> None:
     bench.again({"a": ("sleep 1000", []), "b": ("sleep 1000", [])})
     process = Command(bench.home).start("verify", bench.task_id, "--jobs", "2")
     task = f"space.sandbox.task={bench.task_id}"

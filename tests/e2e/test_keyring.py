@@ -17,7 +17,7 @@ from devtools.command import SANDBOX, Command
 from devtools.gitserver import GitServer
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.delivery import secret_scan
 
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -137,12 +137,12 @@ def test_a_secret_of_the_keyring_leaves_in_no_text_and_nothing_leaves_while_nobo
 ) -> None:
     home = tmp_path / "home"
     set_secret(git_server, home, unlocked)
-    secret_scan.require_no_secret(build_parts(home, unlocked, allow_file=True), "a text")
+    secret_scan.require_no_secret(build_services(home, unlocked, allow_file=True), "a text")
     with pytest.raises(SandboxError) as found:
-        secret_scan.require_no_secret(build_parts(home, unlocked, allow_file=True), f"a text: {git_server.password}")
+        secret_scan.require_no_secret(build_services(home, unlocked, allow_file=True), f"a text: {git_server.password}")
     assert found.value.code is ErrorCode.POLICY_VIOLATION
     with pytest.raises(SandboxError) as unknown:
-        secret_scan.require_no_secret(build_parts(home, NO_SESSION, allow_file=True), "a text")
+        secret_scan.require_no_secret(build_services(home, NO_SESSION, allow_file=True), "a text")
     assert unknown.value.code is ErrorCode.AUTH_FAILED
 
 

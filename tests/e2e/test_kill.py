@@ -22,7 +22,7 @@ from devtools.inventory import left_behind, processes, records
 from devtools.kills import Kills, Run, plain_git, set_up
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
-from sandbox.engine.connection import Engine, connect
+from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ class Life:
 
     root: Path
     kills: Kills
-    engine: Engine | None = None
+    engine: DockerEngine | None = None
     answered: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -242,7 +242,7 @@ def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[DockerEngine]:
     try:
         found = connect("", os.environ, 60.0)
     except SandboxError as error:

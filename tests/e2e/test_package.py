@@ -54,7 +54,9 @@ def test_the_wheel_has_a_command_of_either_name(environment: Path, tmp_path: Pat
 
 
 def test_the_installed_package_is_typed_and_carries_its_resources(environment: Path, tmp_path: Path) -> None:
-    words = "import sandbox; from sandbox.config import resources; print(sandbox.__file__, resources('policies'))"
+    words = (
+        "import sandbox; from sandbox.config import find_resources; print(sandbox.__file__, find_resources('policies'))"
+    )
     module, policies = printed(environment / "bin" / "python", "-I", "-c", words, cwd=tmp_path).split()
     assert Path(module).is_relative_to(environment), "void: it is the checkout"
     assert Path(module).with_name("py.typed").is_file()

@@ -99,7 +99,7 @@ def test_f11_our_secret_among_a_servers_progress_is_not_shown(
     words = "\n".join([f"your password is {secret}, in part {secret[:9]}"] * 1400)  # more than one piece of the stream
     for shown in (False, True):
         if shown:
-            monkeypatch.setattr(transport, "without_secret", lambda text, _credential: text)
+            monkeypatch.setattr(transport, "remove_secret", lambda text, _credential: text)
         heard: list[str] = []
         with (
             git_server.saying(words),

@@ -25,7 +25,7 @@ from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import refresh
 from sandbox.git.process import Git
-from sandbox.git.transport import Access
+from sandbox.git.transport import RemoteAccess
 from sandbox.remotes import parse_remote
 
 # One home serves all examples of a property, hence the suppressed check. Derandomized: red means the change, not luck.
@@ -143,9 +143,9 @@ class Upstream:
         return self.root / ".git"
 
 
-def access_to(url: str, known_hosts: Path) -> Access:
+def access_to(url: str, known_hosts: Path) -> RemoteAccess:
     """Access to a remote without any credential."""
-    return Access(parse_remote(url, allow_file=True, allow_http=True), None, known_hosts, {})
+    return RemoteAccess(parse_remote(url, allow_file=True, allow_http=True), None, known_hosts, {})
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 
 from sandbox import capabilities as c
 from sandbox.config import ContainerSettings, ProfileSettings, Settings
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
-from sandbox.store.quarantine import Quarantine
+from sandbox.store.quarantine import QuarantineNotes
 
 OK, WARN, FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 POLICY = ContainerPolicy()
@@ -53,16 +53,16 @@ class FakeApi(docker.APIClient):
         return self._answer
 
 
-def engine(answer: dict[str, Any] | Exception = INFO, url: str = "unix:///run/docker.sock") -> Engine:
-    return Engine(FakeApi(answer), Endpoint(url, "DOCKER_HOST"), "20.10.24")
+def engine(answer: dict[str, Any] | Exception = INFO, url: str = "unix:///run/docker.sock") -> DockerEngine:
+    return DockerEngine(FakeApi(answer), Endpoint(url, "DOCKER_HOST"), "20.10.24")
 
 
 def by_name(probes: tuple[Probe, ...]) -> dict[str, Probe]:
     return {probe.name: probe for probe in probes}
 
 
-def run(answer: Engine | SandboxError, home: Path) -> dict[str, Probe]:
-    return by_name(c.doctor(answer, Settings(), home, policy=POLICY, git_version="git version 2.50.1"))
+def run(answer: DockerEngine | SandboxError, home: Path) -> dict[str, Probe]:
+    return by_name(c.probe_host(answer, Settings(), home, policy=POLICY, git_version="git version 2.50.1"))
 
 
 def test_lines_of_a_working_host(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_profiles_runtime_must_be_there_as_well(runtime: str, level: ProbeLeve
 
 def test_a_container_that_was_given_up_is_named(tmp_path: Path) -> None:
     assert "quarantine" not in run(engine(), tmp_path)
-    Quarantine(tmp_path / "quarantine").admit("sandbox-x", "", "silence")
+    QuarantineNotes(tmp_path / "quarantine").add("sandbox-x", "", "silence")
     probe = run(engine(), tmp_path)["quarantine"]
     assert (probe.level, probe.value) == (WARN, "sandbox-x")
 
@@ -268,15 +268,15 @@ def test_a_configured_git_is_named_and_is_not_debians() -> None:
 
 
 def test_a12_trust_in_every_directory_is_a_warning() -> None:
-    assert (c.trust_probe(True).level, c.trust_probe(False).level) == (WARN, OK)
+    assert (c.safe_directory_probe(True).level, c.safe_directory_probe(False).level) == (WARN, OK)
 
 
 def test_debian_package_version_is_read_from_its_own_stanza(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text("Package: git-man\nVersion: 1:1\n\nPackage: git\nStatus: ok\nVersion: 1:2.39.5-0+deb12u3\n\n")
-    assert c._debian_package("git", status) == "1:2.39.5-0+deb12u3"
-    assert c._debian_package("vim", status) == ""
-    assert c._debian_package("git", tmp_path / "missing") == ""
+    assert c._read_debian_version("git", status) == "1:2.39.5-0+deb12u3"
+    assert c._read_debian_version("vim", status) == ""
+    assert c._read_debian_version("git", tmp_path / "missing") == ""
 
 
 def test_openat2() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import load_settings, resources
+from sandbox.config import find_resources, load_settings
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -149,5 +149,5 @@ def test_variables_of_other_programs_and_the_home_are_no_settings(tmp_path: Path
 
 
 def test_the_shipped_folders_are_found() -> None:
-    assert (resources("policies") / "container.toml").is_file()
-    assert (resources("images") / "base").is_dir()
+    assert (find_resources("policies") / "container.toml").is_file()
+    assert (find_resources("images") / "base").is_dir()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from sandbox.credentials import Credential, credential_for, load_credentials
+from sandbox.credentials import Credential, find_credential, load_credentials
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -84,23 +84,23 @@ def test_a_pattern_matches_its_hosts_and_ports_only(
     pattern: str, hostname: str, port: int | None, matches: bool
 ) -> None:
     entry = Credential(host=pattern, secret=SecretStr("x"))
-    assert (credential_for([entry], hostname, port) is entry) is matches
+    assert (find_credential([entry], hostname, port) is entry) is matches
 
 
 def test_the_first_matching_entry_wins() -> None:
     secret = SecretStr("x")
     narrow, wide = Credential(host="git.example.org", secret=secret), Credential(host="*", secret=secret)
-    assert credential_for([narrow, wide], "git.example.org", None) is narrow
-    assert credential_for([wide, narrow], "git.example.org", None) is wide
+    assert find_credential([narrow, wide], "git.example.org", None) is narrow
+    assert find_credential([wide, narrow], "git.example.org", None) is wide
 
 
 def test_an_entry_for_the_other_protocol_hides_nothing(tmp_path: Path) -> None:
     key = Credential(host="*", ssh_key=tmp_path / "key")
     token = Credential(host="github.com", secret=SecretStr("x"))
     entries = [key, token]
-    assert credential_for(entries, "github.com", 443, "https") is token
-    assert credential_for(entries[::-1], "github.com", 22, "ssh") is key
-    assert credential_for([token], "github.com", 22, "ssh") is None
+    assert find_credential(entries, "github.com", 443, "https") is token
+    assert find_credential(entries[::-1], "github.com", 22, "ssh") is key
+    assert find_credential([token], "github.com", 22, "ssh") is None
 
 
 @pytest.mark.parametrize(
@@ -113,16 +113,16 @@ def test_an_entry_for_the_other_protocol_hides_nothing(tmp_path: Path) -> None:
 )
 def test_a_token_is_for_its_own_forge_only(tmp_path: Path, environ: dict[str, str], host: str, username: str) -> None:
     entries = load_credentials(tmp_path, environ)
-    found = credential_for(entries, host, 443)
+    found = find_credential(entries, host, 443)
     assert found is not None
     assert (found.username, found.secret.get_secret_value()) == (username, SECRET)
     strangers = {"github.com", "gitlab.com", "git.example.org", f"{host}.evil.net", f"evil-{host}"} - {host}
-    assert not [h for h in strangers if credential_for(entries, h, 443)]
+    assert not [h for h in strangers if find_credential(entries, h, 443)]
 
 
 def test_the_file_beats_a_token(tmp_path: Path) -> None:
     home = stored(tmp_path, f'[[credential]]\nhost = "github.com"\nsecret = "{SECRET}"\n')
-    found = credential_for(load_credentials(home, {"GH_TOKEN": "from-environment"}), "github.com", 443)
+    found = find_credential(load_credentials(home, {"GH_TOKEN": "from-environment"}), "github.com", 443)
     assert found is not None
     assert found.secret.get_secret_value() == SECRET
 

@@ -19,10 +19,10 @@ def test_a_copy_has_the_other_hint_and_leaves_the_original() -> None:
 
 
 def test_a_copy_keeps_class_and_attributes_of_a_subclass() -> None:
-    error = PushRejected(PushReason.BRANCH_MOVED, said="words")
+    error = PushRejected(PushReason.BRANCH_MOVED, output="words")
 
     with pytest.raises(PushRejected) as caught:
         raise error.with_hint("new") from error
 
-    assert (caught.value.reason, caught.value.said, caught.value.hint) == (PushReason.BRANCH_MOVED, "words", "new")
+    assert (caught.value.reason, caught.value.output, caught.value.hint) == (PushReason.BRANCH_MOVED, "words", "new")
     assert caught.value.__cause__ is error

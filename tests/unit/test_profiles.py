@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sandbox.capabilities import profile_probes
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, ProbeLevel
-from sandbox.profiles import MARKER_BYTES, Profile, detect, load_profiles, require_usable
+from sandbox.profiles import MARKER_BYTES, Profile, detect_profile, load_profiles, require_usable
 from tests.unit.conftest import refused
 
 WORKSPACE = PurePosixPath("/workspace")
@@ -25,7 +25,7 @@ SPACE = {
 
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, Profile]:
-    return load_profiles([resources("policies") / "profiles"], WORKSPACE)
+    return load_profiles([find_resources("policies") / "profiles"], WORKSPACE)
 
 
 def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None:
@@ -68,13 +68,13 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
 def test_a_repository_has_the_profile_of_its_markers(
     files: dict[str, bytes], name: str, shipped: dict[str, Profile]
 ) -> None:
-    assert detect(shipped, files.get).name == name
+    assert detect_profile(shipped, files.get).name == name
 
 
 @pytest.mark.parametrize("missing", SPACE)
 def test_without_any_one_of_its_markers_it_is_not_space(missing: str, shipped: dict[str, Profile]) -> None:
     files = {name: content for name, content in SPACE.items() if name != missing}
-    assert detect(shipped, files.get).name != "space"
+    assert detect_profile(shipped, files.get).name != "space"
 
 
 def test_the_checks_of_space_are_what_was_asked_for(shipped: dict[str, Profile]) -> None:
@@ -98,7 +98,7 @@ def test_the_checks_of_space_are_what_was_asked_for(shipped: dict[str, Profile])
 
 
 def test_the_workspace_of_the_policy_is_filled_in() -> None:
-    profiles = load_profiles([resources("policies") / "profiles"], PurePosixPath("/elsewhere"))
+    profiles = load_profiles([find_resources("policies") / "profiles"], PurePosixPath("/elsewhere"))
     assert profiles["space"].checks[1].env["SPACE_ASSETS_PATH"] == "/elsewhere/assets"
 
 
@@ -134,12 +134,12 @@ CHAIN = profile(("deploy", ("test",)), ("lint", ()), ("build", ()), ("test", ("b
     ],
 )
 def test_required_checks_come_first_and_each_once(wanted: list[str], order: list[str]) -> None:
-    assert [c.id for c in CHAIN.in_order(wanted)] == order
+    assert [c.id for c in CHAIN.order_checks(wanted)] == order
 
 
 def test_everything_in_order_keeps_each_after_what_it_requires() -> None:
     done: set[str] = set()
-    for check in CHAIN.in_order([c.id for c in CHAIN.checks]):
+    for check in CHAIN.order_checks([c.id for c in CHAIN.checks]):
         assert set(check.requires) <= done
         done.add(check.id)
     assert len(done) == len(CHAIN.checks)
@@ -147,7 +147,7 @@ def test_everything_in_order_keeps_each_after_what_it_requires() -> None:
 
 def test_an_unknown_check_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown check 'none'"):
-        CHAIN.in_order(["none"])
+        CHAIN.order_checks(["none"])
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def own(folder: Path, name: str, text: str) -> Path:
 def test_a_later_folder_replaces_and_adds(tmp_path: Path, shipped: dict[str, Profile]) -> None:
     folder = own(tmp_path / "mine", "python", 'label = "ours"\nimage = "ours"\n')
     own(folder, "extra", 'label = "x"\nimage = "x"\npriority = 999\n[[detect.any]]\nfile = "x"\n')
-    found = load_profiles([resources("policies") / "profiles", folder, tmp_path / "none"], WORKSPACE)
+    found = load_profiles([find_resources("policies") / "profiles", folder, tmp_path / "none"], WORKSPACE)
     assert set(found) == {*shipped, "extra"}
     assert (found["python"].label, found["python"].checks) == ("ours", ())
-    assert detect(found, {**SPACE, "x": b""}.get).name == "extra"
+    assert detect_profile(found, {**SPACE, "x": b""}.get).name == "extra"
 
 
 def test_equal_priorities_are_decided_by_name(tmp_path: Path) -> None:
     text = 'label = "x"\nimage = "x"\n[[detect.any]]\nfile = "x"\n'
     for name in ("b", "a", "generic"):
         folder = own(tmp_path / "mine", name, text)
-    assert detect(load_profiles([folder], WORKSPACE), {"x": b""}.get).name == "a"
+    assert detect_profile(load_profiles([folder], WORKSPACE), {"x": b""}.get).name == "a"
 
 
 HEAD = 'label = "x"\nimage = "x"\n'
@@ -212,16 +212,16 @@ BROKEN_CHECK = '[[check]]\nid = "a"\nlabel = "a"\nargv = "make"\n'
 
 
 def load_with(tmp_path: Path, name: str, text: str) -> dict[str, Profile]:
-    return load_profiles([resources("policies") / "profiles", own(tmp_path / "mine", name, text)], WORKSPACE)
+    return load_profiles([find_resources("policies") / "profiles", own(tmp_path / "mine", name, text)], WORKSPACE)
 
 
 def test_a_wrong_profile_breaks_only_what_it_would_be_used_for(tmp_path: Path) -> None:
     rules = 'priority = 99\n[[detect.all]]\nfile = "service.yaml"\n'
     found = load_with(tmp_path, "service", HEAD + rules + BROKEN_CHECK)
-    assert detect(found, {"pyproject.toml": b""}.get).name == "python"
-    assert detect(found, lambda _: None).name == "generic"
+    assert detect_profile(found, {"pyproject.toml": b""}.get).name == "python"
+    assert detect_profile(found, lambda _: None).name == "generic"
     with refused(ErrorCode.INVALID_INPUT) as caught:  # not python, with other checks
-        detect(found, {"service.yaml": b"", "pyproject.toml": b""}.get)
+        detect_profile(found, {"service.yaml": b"", "pyproject.toml": b""}.get)
     assert str(tmp_path / "mine" / "service.toml") in caught.value.brief
     assert "argv of check 1" in caught.value.details
 
@@ -229,15 +229,15 @@ def test_a_wrong_profile_breaks_only_what_it_would_be_used_for(tmp_path: Path) -
 @pytest.mark.parametrize("text", ["label = ", HEAD + BROKEN_CHECK], ids=["no TOML", "no detection"])
 def test_a_wrong_profile_that_replaces_a_shipped_one_is_detected_as_that(tmp_path: Path, text: str) -> None:
     found = load_with(tmp_path, "python", text)
-    assert detect(found, lambda _: None).name == "generic"
+    assert detect_profile(found, lambda _: None).name == "generic"
     with refused(ErrorCode.INVALID_INPUT):
-        detect(found, {"pyproject.toml": b""}.get)
+        detect_profile(found, {"pyproject.toml": b""}.get)
 
 
 def test_a_new_profile_of_which_nothing_can_be_read_is_never_detected(tmp_path: Path) -> None:
     found = load_with(tmp_path, "service", "label = \n")
     assert "line 1" in found["service"].problem
-    assert detect(found, {"service.yaml": b"", "pyproject.toml": b""}.get).name == "python"
+    assert detect_profile(found, {"service.yaml": b"", "pyproject.toml": b""}.get).name == "python"
 
 
 def test_doctor_names_the_file_and_the_mistake(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_doctor_names_the_file_and_the_mistake(tmp_path: Path) -> None:
     assert probe.level is ProbeLevel.WARN
     assert str(tmp_path / "mine" / "service.toml") in probe.value
     assert "line 1" in probe.value
-    assert profile_probes(load_profiles([resources("policies") / "profiles"], WORKSPACE).values()) == ()
+    assert profile_probes(load_profiles([find_resources("policies") / "profiles"], WORKSPACE).values()) == ()
 
 
 def test_g17_no_profile_takes_arguments_from_outside(shipped: dict[str, Profile]) -> None:

@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.server import make_server
-from sandbox.agent.transports.sessions import SPARE, BoundSessions
-from sandbox.agent.transports.shutdown import ended_by_signals
-from sandbox.agent.transports.timeouts import PatientProtocol
+from sandbox.agent.transports.sessions import SPARE, LimitSessions
+from sandbox.agent.transports.shutdown import handle_signals
+from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.home import Home, write_atomically
 
@@ -36,7 +36,7 @@ MAX_BODY_BYTES = 16 * 1024**2
 _GRACE_S = 5
 
 
-def serve_http(agent: Agent, address: str, token_file: Path | None, ready: Callable[[str, Path], None]) -> None:
+def serve_http(agent: Agent, address: str, token_file: Path | None, on_ready: Callable[[str, Path], None]) -> None:
     """Serve at `HOST:PORT` (port 0: any free one) until a signal; `ready` is called with the URL and the token's file.
 
     Raises: `invalid_input` for a malformed address, or for one that other hosts can reach without a `token_file`.
@@ -50,27 +50,27 @@ def serve_http(agent: Agent, address: str, token_file: Path | None, ready: Calla
         )
     path = token_file or agent.home / TOKEN_FILE
     token = read_token(path, create=token_file is None)
-    listener = listen(host, port)
+    listener = open_listener(host, port)
     with listener:
         bound = int(listener.getsockname()[1])
         app = RequireToken(make_app(agent, host, bound), token)
-        _serve(agent, app, listener, partial(ready, f"http://{_in_url(host)}:{bound}/mcp", path))
+        _run_server(agent, app, listener, partial(on_ready, f"http://{_url_host(host)}:{bound}/mcp", path))
 
 
-def _serve(agent: Agent, app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> None:
+def _run_server(agent: Agent, app: ASGIApp, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     server = _Server(
         agent.workbench.end_network,
         uvicorn.Config(
             app,
-            http=PatientProtocol,
+            http=TimeoutProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_GRACE_S,
         ),
     )
-    with ended_by_signals(server.handle_exit):
-        ready()
+    with handle_signals(server.handle_exit):
+        on_ready()
         anyio.run(server.serve, [listener])
 
 
@@ -135,7 +135,7 @@ class RequireToken:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
-        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._is_ours(scope)):
+        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._has_token(scope)):
             await self._app(scope, receive, send)
             return
         if scope["type"] == "http":
@@ -143,14 +143,14 @@ class RequireToken:
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
 
-    def _is_ours(self, scope: Scope) -> bool:
+    def _has_token(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._wanted)  # RFC 9110, 11.1
 
 
 def make_app(agent: Agent, host: str, port: int) -> ASGIApp:
-    names = {"127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else {_in_url(host)}
+    names = {"127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else {_url_host(host)}
     security = TransportSecuritySettings(
         allowed_hosts=[f"{name}:{port}" for name in sorted(names)],
         allowed_origins=[f"http://{name}:{port}" for name in sorted(names)],
@@ -159,12 +159,12 @@ def make_app(agent: Agent, host: str, port: int) -> ASGIApp:
         transport_security=security,
         host=host,
         max_request_body_size=MAX_BODY_BYTES,
-        max_sessions=agent.most_sessions + SPARE,
+        max_sessions=agent.max_sessions + SPARE,
     )
-    return BoundSessions(app, agent.most_sessions)
+    return LimitSessions(app, agent.max_sessions)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A listening socket with the protocol number of TCP. Raises: `invalid_input`.
 
     asyncio sets TCP_NODELAY only on such sockets (`base_events._set_nodelay`, Python 3.11). Without it each answer
@@ -179,7 +179,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _in_url(host: str) -> str:
+def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

@@ -8,7 +8,7 @@ import mcp_types as types
 _ENDLESS = "subscriptions/listen"
 
 
-class Owed:
+class PendingRequests:
     """Sees each message of a session, in either direction.
 
     Cancelled requests and subscriptions need no answer. Once the client has closed its end, a request that waits for
@@ -20,7 +20,7 @@ class Owed:
         self._questions: set[str] = set()
         self._change = anyio.Event()
 
-    def received(self, message: types.JSONRPCMessage) -> None:
+    def note_incoming(self, message: types.JSONRPCMessage) -> None:
         """Note a message from the client."""
         match message:
             case types.JSONRPCRequest() if message.method != _ENDLESS:
@@ -30,16 +30,16 @@ class Owed:
             case types.JSONRPCResponse() | types.JSONRPCError():
                 self._questions.discard(str(message.id))
 
-    def sent(self, message: types.JSONRPCMessage) -> None:
+    def note_outgoing(self, message: types.JSONRPCMessage) -> None:
         """Note a message that was written to the client completely."""
         match message:
             case types.JSONRPCRequest():
                 self._questions.add(str(message.id))
-                self._changed()
+                self._signal_change()
             case types.JSONRPCResponse() | types.JSONRPCError():
                 self._settle(str(message.id))
 
-    async def nothing(self) -> None:
+    async def wait_until_done(self) -> None:
         """Wait until the only requests left are those that wait for the client, one for each question."""
         while len(self._requests) > len(self._questions):
             await self._change.wait()
@@ -47,8 +47,8 @@ class Owed:
     def _settle(self, request: str) -> None:
         if request in self._requests:
             self._requests.remove(request)
-            self._changed()
+            self._signal_change()
 
-    def _changed(self) -> None:
+    def _signal_change(self) -> None:
         self._change.set()
         self._change = anyio.Event()

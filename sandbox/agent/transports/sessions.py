@@ -16,15 +16,15 @@ SPARE = 16
 """Sessions above the limit that may begin at the same moment."""
 
 _NAME = b"mcp-session-id"
-_KEPT = {b"host", b"origin"}
+_COPIED_HEADERS = {b"host", b"origin"}
 _GONE = 404
 
 
-class BoundSessions:
+class LimitSessions:
     """Keeps about `limit` sessions of the wrapped application."""
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self._app, self._most = app, most
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app, self._most = app, limit
         self._requests: OrderedDict[bytes, int] = (
             OrderedDict()
         )  # running requests by session, least recently used first
@@ -36,29 +36,29 @@ class BoundSessions:
             await self._app(scope, receive, send)
         elif name is None:
             begun: list[bytes] = []
-            await self._app(scope, receive, partial(self._opening, begun, send))
+            await self._app(scope, receive, partial(self._note_new_session, begun, send))
             await self._end_idle(scope, begun)
         else:
-            await self._within(name, scope, receive, send)
+            await self._forward(name, scope, receive, send)
 
-    async def _opening(self, begun: list[bytes], send: Send, message: Message) -> None:
+    async def _note_new_session(self, begun: list[bytes], send: Send, message: Message) -> None:
         name = _session_in(message.get("headers", ()))
         if name is not None and message["status"] < _GONE:
             self._requests.setdefault(name, 0)
             begun.append(name)
         await send(message)
 
-    async def _within(self, name: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, name: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         if name in self._requests:
             self._requests[name] += 1
             self._requests.move_to_end(name)
         try:
-            await self._app(scope, receive, partial(self._watched, name, scope["method"], send))
+            await self._app(scope, receive, partial(self._note_end, name, scope["method"], send))
         finally:
             if name in self._requests:
                 self._requests[name] -= 1
 
-    async def _watched(self, name: bytes, method: str, send: Send, message: Message) -> None:
+    async def _note_end(self, name: bytes, method: str, send: Send, message: Message) -> None:
         status = message.get("status", 0)
         if status == _GONE or (method == "DELETE" and 0 < status < _GONE):
             self._requests.pop(name, None)
@@ -72,17 +72,17 @@ class BoundSessions:
             if name is None:
                 return
             del self._requests[name]
-            headers = [(key, value) for key, value in scope["headers"] if key in _KEPT]
-            await self._app({**scope, "method": "DELETE", "headers": [*headers, (_NAME, name)]}, _nothing, _unheard)
+            headers = [(key, value) for key, value in scope["headers"] if key in _COPIED_HEADERS]
+            await self._app({**scope, "method": "DELETE", "headers": [*headers, (_NAME, name)]}, _empty_body, _discard)
 
 
 def _session_in(headers: list[tuple[bytes, bytes]] | tuple[()]) -> bytes | None:
     return next((value for key, value in headers if key.lower() == _NAME), None)
 
 
-async def _nothing() -> Message:
+async def _empty_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def _unheard(_message: Message) -> None:
+async def _discard(_message: Message) -> None:
     pass

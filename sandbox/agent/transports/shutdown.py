@@ -10,7 +10,7 @@ from types import FrameType
 
 
 @contextmanager
-def ended_by_signals(end: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handle_signals(on_signal: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Call `on_signal` in the main thread for each signal, instead of raising at an arbitrary place of the program.
 
     Raises: `KeyboardInterrupt` afterwards for Ctrl-C and a closed terminal, but not for SIGTERM. Ignored signals stay
@@ -20,7 +20,7 @@ def ended_by_signals(end: Callable[[int, FrameType | None], None]) -> Iterator[N
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        end(number, frame)
+        on_signal(number, frame)
 
     ours = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if _is_main() else ()
     before = {n: signal.signal(n, note) for n in ours if signal.getsignal(n) is not signal.SIG_IGN}

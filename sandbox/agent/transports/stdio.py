@@ -20,33 +20,33 @@ from pydantic import ValidationError
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.server import make_server
-from sandbox.agent.transports.pending import Owed
-from sandbox.agent.transports.shutdown import ended_by_signals
-from sandbox.agent.transports.stdio_transport import MAX_LINE_BYTES, Wire, standard_wire
+from sandbox.agent.transports.pending import PendingRequests
+from sandbox.agent.transports.shutdown import handle_signals
+from sandbox.agent.transports.stdio_transport import MAX_LINE_BYTES, StdioTransport, open_standard_streams
 
-_NO_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"Not JSON, or more than {MAX_LINE_BYTES} bytes")
-_NO_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="Not a JSON-RPC message")
+_NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"Not JSON, or more than {MAX_LINE_BYTES} bytes")
+_NOT_A_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="Not a JSON-RPC message")
 
 ANSWERS_S = 30.0
 """How long pending requests may take after the client has closed its end."""
 
-LAST_WORDS_S = 5.0
+DRAIN_TIMEOUT_S = 5.0
 """How long a client that has closed its end may take to read the remaining answers."""
 
 
 def serve_stdio(agent: Agent) -> None:
     """Serve until the client has closed its end and has its answers, or until a signal."""
-    with standard_wire() as wire:
-        anyio.run(_serve_until_told, agent, wire)
+    with open_standard_streams() as wire:
+        anyio.run(_serve_until_signal, agent, wire)
 
 
-async def _serve_until_told(agent: Agent, wire: Wire) -> None:
+async def _serve_until_signal(agent: Agent, wire: StdioTransport) -> None:
     loop, scope = asyncio.get_running_loop(), anyio.CancelScope()
-    with ended_by_signals(_from_signal(loop, scope.cancel)), scope:
+    with handle_signals(_signal_handler(loop, scope.cancel)), scope:
         await serve(agent, wire)
 
 
-async def _end_network_when_cancelled(agent: Agent) -> None:
+async def _abort_network_on_cancel(agent: Agent) -> None:
     """Abort network calls: cancellation does not reach them, so the shutdown would wait for them."""
     try:
         await anyio.sleep_forever()
@@ -54,42 +54,44 @@ async def _end_network_when_cancelled(agent: Agent) -> None:
         agent.workbench.end_network()
 
 
-def _from_signal(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
+def _signal_handler(
+    loop: asyncio.AbstractEventLoop, act: Callable[[], None]
+) -> Callable[[int, FrameType | None], None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(act)  # also wakes the loop
 
     return handle
 
 
-async def serve(agent: Agent, wire: Wire) -> None:
+async def serve(agent: Agent, wire: StdioTransport) -> None:
     """Serve one session."""
     server = make_server(agent)
     arrived, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as group:
-        written, pending = anyio.Event(), Owed()
-        group.start_soon(_end_network_when_cancelled, agent)
-        group.start_soon(_end_when_unheard, wire, group.cancel_scope)
+        written, pending = anyio.Event(), PendingRequests()
+        group.start_soon(_abort_network_on_cancel, agent)
+        group.start_soon(_cancel_when_disconnected, wire, group.cancel_scope)
         group.start_soon(_receive, wire, arrived, outgoing.clone(), pending, agent.workbench.end_network)
         group.start_soon(_send, wire, leaving, pending, group.cancel_scope, written)
         await server.run(incoming, outgoing, server.create_initialization_options())
-        with anyio.move_on_after(LAST_WORDS_S):
+        with anyio.move_on_after(DRAIN_TIMEOUT_S):
             await written.wait()
         group.cancel_scope.cancel()
 
 
-async def _end_when_unheard(wire: Wire, scope: anyio.CancelScope) -> None:
+async def _cancel_when_disconnected(wire: StdioTransport, scope: anyio.CancelScope) -> None:
     """Cancel the session of a client that died (both ends are closed), also while a check runs for it."""
-    await wire.unheard()
+    await wire.wait_until_disconnected()
     scope.cancel()
 
 
 async def _receive(
-    wire: Wire,
+    wire: StdioTransport,
     into: MemoryObjectSendStream[SessionMessage | Exception],
     answers: MemoryObjectSendStream[SessionMessage],
-    owed: Owed,
-    give_up: Callable[[], None],
+    pending: PendingRequests,
+    abort_network: Callable[[], None],
 ) -> None:
     """Read messages, then wait for pending answers: a client that pipes its requests closes right after the last one.
 
@@ -98,26 +100,26 @@ async def _receive(
     async with into, answers:
         with suppress(OSError):  # the client died with answers unread: no request is pending
             async for line in wire.lines():
-                found = _parsed(line) if line.strip() else None
+                found = _parse_line(line) if line.strip() else None
                 if isinstance(found, types.ErrorData):
                     await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=found)))
                 elif found is not None:
-                    owed.received(found)
+                    pending.note_incoming(found)
                     await into.send(SessionMessage(found))
             with anyio.move_on_after(ANSWERS_S) as waited:
-                await owed.nothing()
+                await pending.wait_until_done()
             if waited.cancelled_caught:
-                give_up()
+                abort_network()
 
 
-def _parsed(line: bytes) -> types.JSONRPCMessage | types.ErrorData:
+def _parse_line(line: bytes) -> types.JSONRPCMessage | types.ErrorData:
     if len(line) > MAX_LINE_BYTES:  # the part that was kept may be valid JSON
-        return _NO_JSON
+        return _NOT_JSON
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError as error:
-        return _NO_JSON if any(e["type"] == "json_invalid" for e in error.errors()) else _NO_MESSAGE
-    return _NO_MESSAGE if isinstance(message, types.JSONRPCNotification) and _has_id(line) else message
+        return _NOT_JSON if any(e["type"] == "json_invalid" for e in error.errors()) else _NOT_A_MESSAGE
+    return _NOT_A_MESSAGE if isinstance(message, types.JSONRPCNotification) and _has_id(line) else message
 
 
 def _has_id(line: bytes) -> bool:
@@ -126,9 +128,9 @@ def _has_id(line: bytes) -> bool:
 
 
 async def _send(
-    wire: Wire,
+    wire: StdioTransport,
     messages: MemoryObjectReceiveStream[SessionMessage],
-    owed: Owed,
+    pending: PendingRequests,
     scope: anyio.CancelScope,
     written: anyio.Event,
 ) -> None:
@@ -136,7 +138,7 @@ async def _send(
         try:
             async for sent in messages:
                 await wire.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-                owed.sent(sent.message)
+                pending.note_outgoing(sent.message)
         except OSError:  # the client no longer reads: no answer can reach it
             scope.cancel()
     written.set()

@@ -26,14 +26,14 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 _ResultT = TypeVar("_ResultT")
 
 
-class _Hand(Generic[_ResultT]):
+class _BlockingWorker(Generic[_ResultT]):
     """A thread for blocking calls, which it runs one after the other."""
 
     def __init__(self) -> None:
         self._given: SimpleQueue[tuple[Callable[[], _ResultT], Future[_ResultT]]] = SimpleQueue()
         threading.Thread(target=self._serve, daemon=True).start()
 
-    async def do(self, work: Callable[[], _ResultT]) -> _ResultT:
+    async def run(self, work: Callable[[], _ResultT]) -> _ResultT:
         """Run `work` in the thread and return its result. Cancellation ends the wait; work that has begun continues."""
         outcome: Future[_ResultT] = Future()
         self._given.put((work, outcome))
@@ -49,13 +49,13 @@ class _Hand(Generic[_ResultT]):
                     outcome.set_exception(error)
 
 
-class Wire:
+class StdioTransport:
     """The connection to one client, over two descriptors."""
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
         self._over = os.eventfd(0, os.EFD_CLOEXEC)
-        self._reader, self._writer = _Hand[bytes](), _Hand[None]()
+        self._reader, self._writer = _BlockingWorker[bytes](), _BlockingWorker[None]()
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Lines without their ends, until the client closes; of a line that is too long `MAX_LINE_BYTES` + 1 bytes.
@@ -63,27 +63,27 @@ class Wire:
         Raises: `OSError` when the client is gone in another way: a socket reset, a terminal hangup.
         """
         kept = bytearray()
-        while chunk := await self._reader.do(partial(os.read, self._reads, _CHUNK_BYTES)):
+        while chunk := await self._reader.run(partial(os.read, self._reads, _CHUNK_BYTES)):
             *ends, rest = chunk.split(b"\n")
             for end in ends:
-                _take(kept, end)
+                _append_limited(kept, end)
                 yield bytes(kept)
                 kept.clear()
-            _take(kept, rest)
+            _append_limited(kept, rest)
         yield bytes(kept)
 
     async def write(self, line: bytes) -> None:
         """Write one line. Raises: `OSError` when the client no longer reads."""
-        await self._writer.do(partial(_write_all, self._writes, line + b"\n"))
+        await self._writer.run(partial(_write_all, self._writes, line + b"\n"))
 
-    async def unheard(self) -> None:
+    async def wait_until_disconnected(self) -> None:
         """Wait until the client's reading end is closed; else only a write notices. For a file it waits for ever."""
         poll = select.poll()
         poll.register(self._writes, 0)  # POLLERR and POLLHUP need no request: poll(2)
         poll.register(self._over, select.POLLIN)
-        await _Hand[object]().do(poll.poll)
+        await _BlockingWorker[object]().run(poll.poll)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Give up both descriptors: the client sees them closed, even while this process lives.
 
         They are redirected to /dev/null, not closed: a thread that blocks in one may continue to use its number.
@@ -95,7 +95,7 @@ class Wire:
         os.close(null)
 
 
-def _take(kept: bytearray, piece: bytes) -> None:
+def _append_limited(kept: bytearray, piece: bytes) -> None:
     """Append to the kept bytes without a copy: a long line comes in many pieces."""
     kept += piece[: MAX_LINE_BYTES + 1 - len(kept)]
 
@@ -107,7 +107,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 @contextmanager
-def standard_wire() -> Iterator[Wire]:
+def open_standard_streams() -> Iterator[StdioTransport]:
     """The client at our standard streams. Meanwhile standard input is empty and standard output is standard error.
 
     So no stray print and no child process can write between the lines.
@@ -117,10 +117,10 @@ def standard_wire() -> Iterator[Wire]:
     os.dup2(null, _INPUT)
     os.dup2(_ERRORS, _OUTPUT)
     os.close(null)
-    wire = Wire(reads, writes)
+    wire = StdioTransport(reads, writes)
     try:
         yield wire
     finally:
         os.dup2(reads, _INPUT)
         os.dup2(writes, _OUTPUT)
-        wire.let_go()
+        wire.detach()

@@ -19,7 +19,7 @@ BODY_S = 120.0
 """How long its body may take after that: 16 MiB at 140 kB a second."""
 
 
-class PatientProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """HTTP/1.1 with a deadline for each head and each body."""
 
     head_s = HEAD_S
@@ -29,32 +29,32 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start the deadline of the first head."""
         super().connection_made(transport)
-        self._expect()
+        self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the deadline."""
         super().connection_lost(exc)
-        self._forget()
+        self._cancel_deadline()
 
     def on_response_complete(self) -> None:
         """Start the deadline of the next head."""
         super().on_response_complete()
-        self._expect()
+        self._start_deadline()
 
-    def _expect(self) -> None:
-        self._forget()
-        self._deadline = self.loop.call_later(self.head_s, self._give_up)
+    def _start_deadline(self) -> None:
+        self._cancel_deadline()
+        self._deadline = self.loop.call_later(self.head_s, self._on_head_deadline)
 
-    def _forget(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
 
-    def _give_up(self) -> None:
+    def _on_head_deadline(self) -> None:
         if self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE:  # DONE: answered before its body ended
             self.transport.close()
         elif self.conn.their_state is h11.SEND_BODY:
-            self._deadline = self.loop.call_later(self.body_s, self._give_body_up)
+            self._deadline = self.loop.call_later(self.body_s, self._on_body_deadline)
 
-    def _give_body_up(self) -> None:
+    def _on_body_deadline(self) -> None:
         if self.conn.their_state is h11.SEND_BODY:  # a client that only waits for its answer has no deadline
             self.transport.close()

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from sandbox.attack.harness.host import Host
+from sandbox.attack.harness.host import AttackHost
 from sandbox.attack.harness.scene import Scene
 
 
-def _nothing(_scene: Scene) -> None:
+def _plant_no_files(_scene: Scene) -> None:
     """Prepare no files."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class AttackEntry:
     """One attack. All of its functions get the same scene, in this order.
 
     `needs`: each returns a reason to skip the entry on this host, or ''. `plant`: prepares what the attacker prepares.
@@ -30,8 +30,8 @@ class Entry:
     tried: str
     control: Callable[[Scene], str]
     attack: Callable[[Scene], str]
-    plant: Callable[[Scene], None] = _nothing
-    needs: tuple[Callable[[Host], str], ...] = ()
+    plant: Callable[[Scene], None] = _plant_no_files
+    needs: tuple[Callable[[AttackHost], str], ...] = ()
     scene: Literal["task", "bare", "guests"] = "task"
     needs_engine: bool = False
 

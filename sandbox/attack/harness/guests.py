@@ -16,18 +16,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.attack.harness.host import Host
+from sandbox.attack.harness.host import AttackHost
 from sandbox.attack.harness.listeners import Listeners
 from sandbox.attack.harness.scene import Scene
 from sandbox.engine.container import INSTANCE_LABEL
-from sandbox.engine.unhardened import Bind, SoftContainers, SoftEnd
+from sandbox.engine.unhardened import Bind, UnhardenedContainers, UnhardenedExit
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
     from sandbox.models import CheckRun
 
 WORKSPACE = "/workspace"
-_ROOM = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608, disk_bytes = 67108864, disk_files = 4000"
+_LIMITS = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608, disk_bytes = 67108864, disk_files = 4000"
 """Limits that a probe reaches at once. `CHECK` adds `file_bytes` and `output_bytes`."""
 
 PROFILE = 'label = "attack"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
@@ -41,13 +41,13 @@ limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = 
 """
 
 
-def small(runtime: str) -> tuple[int, int]:
+def small_limits(runtime: str) -> tuple[int, int]:
     """MiB of memory, and processes, of a probe. A runtime with its own kernel uses a part of both."""
     return (128, 64) if runtime == "runc" else (512, 256)
 
 
 @dataclass(frozen=True)
-class Item:
+class ProbeItem:
     """One attempt of the probe."""
 
     allowed: bool
@@ -55,10 +55,10 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeOutput:
     """What a probe printed. `complete`: it ran to its end."""
 
-    items: dict[str, Item] = field(default_factory=dict)
+    items: dict[str, ProbeItem] = field(default_factory=dict)
     facts: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -67,20 +67,20 @@ class Probed:
         return "end" in self.facts
 
 
-def parse(text: str) -> Probed:
+def parse_probe(text: str) -> ProbeOutput:
     """Parse the lines of probe.pl; other lines are ignored. Pure."""
-    probed = Probed()
+    probed = ProbeOutput()
     for line in text.splitlines():
         kind, *words = line.split("\t")
         if kind == "item" and len(words) == 3:
-            probed.items[words[0]] = Item(words[1] == "ALLOWED", words[2])
+            probed.items[words[0]] = ProbeItem(words[1] == "ALLOWED", words[2])
         elif kind == "fact" and len(words) == 2:
             probed.facts.setdefault(words[0], []).append(words[1])
     return probed
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeCheck:
     """One check of the attack profile."""
 
     id: str
@@ -89,38 +89,40 @@ class Probe:
 
     def toml(self, mebibytes: int, pids: int) -> str:
         """Its entry in the profile; a JSON string is a valid TOML basic string."""
-        limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_ROOM}"
+        limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_LIMITS}"
         return CHECK.format(id=self.id, argv=json.dumps([*self.argv]), timeout_s=self.timeout_s, limits=limits)
 
 
 class Guests:
     """The scene, listeners and runs that the entries about containers share."""
 
-    def __init__(self, site: Host, scene: Scene, probes: Sequence[Probe]) -> None:
-        self.site, self.scene = site, scene
-        self.listeners = Listeners(site.instance)
-        self.knocked: list[str] = []
+    def __init__(self, host: AttackHost, scene: Scene, probes: Sequence[ProbeCheck]) -> None:
+        self.host, self.scene = host, scene
+        self.listeners = Listeners(host.instance)
+        self.reached: list[str] = []
         self._runs: dict[str, CheckRun | SandboxError] = {}
         profiles = scene.home / "profiles"
         profiles.mkdir()
         probing = ("sh", "-c", 'exec perl -e "$@" >/workspace/probed', "sh", *self.argv(WORKSPACE))
-        everything = [*probes, Probe("probe", probing, 120.0)]
-        (profiles / "attack.toml").write_text(PROFILE + "".join(p.toml(*small(site.runtime)) for p in everything))
+        everything = [*probes, ProbeCheck("probe", probing, 120.0)]
+        (profiles / "attack.toml").write_text(
+            PROFILE + "".join(p.toml(*small_limits(host.runtime)) for p in everything)
+        )
         self._probed = scene.new_task().id  # a separate task: a guest that gets through damages its worktree
         self._plant()
         scene.new_task()
 
     def _plant(self) -> None:
         """Add a `.git` file without a mask and, if we are root, a setuid program."""
-        deeper = self.scene.wt / "deeper"
+        deeper = self.scene.worktree / "deeper"
         deeper.mkdir()
         (deeper / ".git").write_text("gitdir: /nonexistent\n")
         if os.geteuid() == 0:
-            helper = self.scene.wt / "helper"
+            helper = self.scene.worktree / "helper"
             helper.write_bytes(Path(shutil.which("id") or "/usr/bin/id").read_bytes())
             helper.chmod(0o4755)
             for path in (deeper, deeper / ".git"):
-                os.chown(path, *self.scene.wt.stat()[4:6])
+                os.chown(path, *self.scene.worktree.stat()[4:6])
 
     def argv(self, workspace: str) -> tuple[str, ...]:
         """The words after `perl -e`: the program, and the addresses of the listeners."""
@@ -133,7 +135,7 @@ class Guests:
         if check_id not in self._runs:
             try:
                 task_id = self._probed if check_id == "probe" else self.scene.task.id
-                (self._runs[check_id],) = self.scene.wb.run_checks(task_id, [check_id])
+                (self._runs[check_id],) = self.scene.workbench.run_checks(task_id, [check_id])
             except SandboxError as error:
                 self._runs[check_id] = error
         found = self._runs[check_id]
@@ -142,25 +144,25 @@ class Guests:
         return found
 
     @cached_property
-    def hardened(self) -> Probed:
+    def hardened_output(self) -> ProbeOutput:
         """The probe in a guest of the product; sets `knocked` to the listeners it reached."""
-        self.listeners.reached()
+        self.listeners.pop_reached()
         self.run("probe")
-        self.knocked = self.listeners.reached()
-        content = self.scene.wb.read_file(self._probed, "probed").content
-        return parse(content)
+        self.reached = self.listeners.pop_reached()
+        content = self.scene.workbench.read_file(self._probed, "probed").content
+        return parse_probe(content)
 
     @cached_property
-    def soft(self) -> Probed:
+    def soft_output(self) -> ProbeOutput:
         """The same probe in a soft container."""
-        return parse(self.run_soft("perl", "-e", *self.argv("/scratch")).stdout.decode(errors="replace"))
+        return parse_probe(self.run_soft("perl", "-e", *self.argv("/scratch")).stdout.decode(errors="replace"))
 
-    def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> SoftEnd:
+    def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> UnhardenedExit:
         """Run a command in a soft container; without `binds` it sees the scene's `outside` as /scratch."""
-        labels = {INSTANCE_LABEL: self.site.instance}
-        containers = SoftContainers(self.site.engine, self.site.runtime, labels)
+        labels = {INSTANCE_LABEL: self.host.instance}
+        containers = UnhardenedContainers(self.host.engine, self.host.runtime, labels)
         seen = (Bind(self.scene.outside, "/scratch"),) if binds is None else binds
-        return containers.run(image or self.site.image("base"), argv or None, binds=seen)
+        return containers.run(image or self.host.image("base"), argv or None, binds=seen)
 
     def close(self) -> None:
         """Close the listeners."""
@@ -169,6 +171,6 @@ class Guests:
 
 def guests_of(scene: Scene) -> Guests:
     """The `Guests` that the scene of a container entry belongs to."""
-    found = scene.site.guests
+    found = scene.host.guests
     assert isinstance(found, Guests)  # noqa: S101 - the protocol cannot name the class: import cycle
     return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 
 
-class Host(Protocol):
+class AttackHost(Protocol):
     """`images`: tags of hostile images, removed at the end. `guests`: see `guests.guests_of`."""
 
     root: Path
@@ -16,7 +16,7 @@ class Host(Protocol):
     images: list[str]
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> DockerEngine: ...
 
     @property
     def runtime(self) -> str: ...

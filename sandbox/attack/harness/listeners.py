@@ -32,7 +32,7 @@ class Listeners:
         """The port of the UDP listener."""
         return int(self._udp.getsockname()[1])
 
-    def reached(self) -> list[str]:
+    def pop_reached(self) -> list[str]:
         """The listeners that were reached since the last call."""
         found = []
         for name, listener in (("TCP", self._tcp), ("abstract socket", self._unix)):
@@ -46,14 +46,14 @@ class Listeners:
                 found.append("UDP")
         return found
 
-    def knock(self) -> list[str]:
+    def reach_all(self) -> list[str]:
         """Do what the probe does, as a process of this host. Returns the listeners that were reached."""
-        self.reached()
+        self.pop_reached()
         socket.create_connection(("127.0.0.1", self.tcp_port), WAIT_S).close()
         with socket.socket(socket.AF_UNIX) as client, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram:
             client.connect(f"\0{self.abstract}")
             datagram.sendto(b"exfiltrated", ("127.0.0.1", self.udp_port))
-        return self.reached()
+        return self.pop_reached()
 
     def close(self) -> None:
         """Stop listening."""

@@ -11,5 +11,5 @@ class Void(Exception):
     """The control was not hit, so the result of the product is no proof; the text says why."""
 
 
-class Missing(Exception):
+class NotSupported(Exception):
     """This host lacks what the entry needs; the text says what."""

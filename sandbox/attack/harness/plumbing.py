@@ -20,22 +20,24 @@ class Plumbing:
 
     def blob(self, content: bytes) -> str:
         """Write a blob; its id."""
-        return self.scene.must("hash-object", "-w", "--stdin", cwd=self.remote, git_dir=self.remote, stdin=content)
+        return self.scene.require_git(
+            "hash-object", "-w", "--stdin", cwd=self.remote, git_dir=self.remote, stdin=content
+        )
 
     def tree(self, *entries: tuple[str, bytes, str]) -> str:
         """Write a tree of (mode, name, id) with unchecked names; its id."""
         raw = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries)
         words = ("hash-object", "-w", "-t", "tree", "--literally", "--stdin")
-        return self.scene.must(*words, cwd=self.remote, git_dir=self.remote, stdin=raw)
+        return self.scene.require_git(*words, cwd=self.remote, git_dir=self.remote, stdin=raw)
 
     def publish(self, tree: str, ref: str = "refs/heads/main") -> str:
         """Commit the tree as the new tip of a ref; the id of the commit."""
-        git = self.scene.must
+        git = self.scene.require_git
         oid = git("commit-tree", tree, "-m", "hostile", cwd=self.remote, git_dir=self.remote)
         git("update-ref", "--no-deref", ref, oid, cwd=self.remote, git_dir=self.remote)
         return oid
 
-    def nested(self, path: str, mode: str, oid: str) -> str:
+    def nested_tree(self, path: str, mode: str, oid: str) -> str:
         """Write nested trees with one leaf at `path`, names unchecked; the id of the top tree."""
         tree = oid
         for name in reversed(path.encode("utf-8", "surrogateescape").split(b"/")):

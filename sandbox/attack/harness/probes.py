@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.attack.harness.guests import Probe, small
+from sandbox.attack.harness.guests import ProbeCheck, small_limits
 
 TMP = "/tmp"  # noqa: S108 - the guest's own tmpfs
 FORKS = 'my $n = 0; for (1..400) { my $p = fork() // last; if (!$p) { sleep 60; exit } $n++ } print "$n\n"'
@@ -27,26 +27,26 @@ LIES = (
     'for t in /proc/1/fd/0 /proc/1/fd/1 /proc/1/fd/2 /proc/1/mem; do printf "$f" >$t; done 2>/dev/null;'
     'echo \'{"verdict": "passed", "exit_code": 0}\'; echo \'exit code 0\'; echo PASSED; exit 3'
 )
-MOST_MIB = 768  # the most memory that is requested of a soft container
+MAX_MIB = 768  # the most memory that is requested of a soft container
 
 
-def eats(runtime: str) -> str:
+def memory_script(runtime: str) -> str:
     """A shell script that exits 0 after a child requested more memory than its limit."""
-    return EATS.format(min(2 * small(runtime)[0], MOST_MIB))
+    return EATS.format(min(2 * small_limits(runtime)[0], MAX_MIB))
 
 
-def probes(runtime: str) -> tuple[Probe, ...]:
+def probes(runtime: str) -> tuple[ProbeCheck, ...]:
     """The probes; each is a separate check with small limits."""
     return (
-        Probe("forks", ("perl", "-e", FORKS)),
-        Probe("eats", ("sh", "-c", eats(runtime))),
-        Probe("opens", ("perl", "-e", OPENS)),
-        Probe("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
-        Probe("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
-        Probe("spreads", ("sh", "-c", SPREADS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
-        Probe("scatters", ("perl", "-e", SCATTERS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
-        Probe("floods", ("sh", "-c", FLOODS)),
-        Probe("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
-        Probe("stays", ("sh", "-c", STAYS.format("/workspace"))),
-        Probe("lies", ("sh", "-c", LIES)),
+        ProbeCheck("forks", ("perl", "-e", FORKS)),
+        ProbeCheck("eats", ("sh", "-c", memory_script(runtime))),
+        ProbeCheck("opens", ("perl", "-e", OPENS)),
+        ProbeCheck("fills-tmp", ("sh", "-c", FILLS.format(f"{TMP}/big"))),
+        ProbeCheck("fills-file", ("sh", "-c", FILLS.format("/workspace/big"))),
+        ProbeCheck("spreads", ("sh", "-c", SPREADS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
+        ProbeCheck("scatters", ("perl", "-e", SCATTERS.format("/workspace") + "; sleep 170"), timeout_s=170.0),
+        ProbeCheck("floods", ("sh", "-c", FLOODS)),
+        ProbeCheck("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
+        ProbeCheck("stays", ("sh", "-c", STAYS.format("/workspace"))),
+        ProbeCheck("lies", ("sh", "-c", LIES)),
     )

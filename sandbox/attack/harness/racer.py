@@ -15,7 +15,7 @@ CONTROL_S = 60.0
 """How long the control may take to be hit; usually milliseconds."""
 ATTACK_S = 1.0
 """How long the product is attacked. A race is a statistical test, so the number of attempts is reported."""
-LEAST = 3
+MIN_TRIES = 3
 
 _PROGRAM = """
 import ctypes, os, signal, sys
@@ -37,7 +37,7 @@ while True:
 
 
 @contextmanager
-def racing(how: str, first: object, second: object) -> Iterator[None]:
+def run_racer(how: str, first: object, second: object) -> Iterator[None]:
     """Run the racer: `swap` exchanges two names for ever, `flip` overwrites a file in place with N bytes for ever.
 
     Raises: `Void` when the racer ended early.
@@ -56,7 +56,7 @@ def racing(how: str, first: object, second: object) -> Iterator[None]:
             process.kill()
 
 
-def won(attempt: Callable[[], bool], what: str) -> str:
+def repeat_until_hit(attempt: Callable[[], bool], what: str) -> str:
     """A control: repeat the careless attempt until it is hit. Raises: `Void` when it is not hit in time."""
     tries, ends = 0, time.monotonic() + CONTROL_S
     while time.monotonic() < ends:
@@ -66,10 +66,10 @@ def won(attempt: Callable[[], bool], what: str) -> str:
     raise Void(f"not hit in {tries} tries")
 
 
-def withstood(attempt: Callable[[], None]) -> int:
+def attack_repeatedly(attempt: Callable[[], None]) -> int:
     """Attack the product as often as the time allows, at least `LEAST` times. Returns the number of attempts."""
     tries, ends = 0, time.monotonic() + ATTACK_S
-    while tries < LEAST or time.monotonic() < ends:
+    while tries < MIN_TRIES or time.monotonic() < ends:
         tries += 1
         attempt()
     return tries

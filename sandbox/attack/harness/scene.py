@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandbox.attack.harness.host import Host
+from sandbox.attack.harness.host import AttackHost
 from sandbox.attack.harness.outcomes import GotThrough, Void
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.unhardened import Done, run_plain
+from sandbox.git.unhardened import UnhardenedResult, run_unhardened
 from sandbox.models import Task
 from sandbox.workbench import Workbench
 
@@ -61,34 +61,34 @@ class Scene:
         if self.template is not None:
             shutil.copytree(self.template, self.remote, symlinks=True)
         else:
-            self.must("init", "-q", "--bare", "-b", "main", str(self.remote), cwd=self.root)
+            self.require_git("init", "-q", "--bare", "-b", "main", str(self.remote), cwd=self.root)
             self.seed(self.remote, self.files)
-        self.wb = self.open()
-        self.before: Canary = {}
-        self.site: Host  # set by the run that made this scene
+        self.workbench = self.open_workbench()
+        self.state_before: Canary = {}
+        self.host: AttackHost  # set by the run that made this scene
 
     # --- the victim
 
-    def open(self) -> Workbench:
+    def open_workbench(self) -> Workbench:
         """A new controller, which reads files and settings again."""
-        return Workbench(self.home, environ=self.surroundings(), settings=self.settings, allow_file=True)
+        return Workbench(self.home, environ=self.build_environment(), settings=self.settings, allow_file=True)
 
-    def surroundings(self) -> dict[str, str]:
+    def build_environment(self) -> dict[str, str]:
         """The product's environment: what it needs to find git and the engine, no variables of the user."""
         return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.operator), **self.environ}
 
     def new_task(self, base: str | None = None) -> Task:
         """Clone (again) and create a task; `task` and `wt` become those of the new task."""
-        repository = self.wb.clone(str(self.remote)).repository
+        repository = self.workbench.clone(str(self.remote)).repository
         self.repo_id = repository.id
         self.cache = self.home / "repositories" / "clones" / repository.id
-        self.task = self.wb.create_task(repository.id, base_branch=base)
-        self.wt = self.home / "repositories" / "worktrees" / repository.id / self.task.id
+        self.task = self.workbench.create_task(repository.id, base_branch=base)
+        self.worktree = self.home / "repositories" / "worktrees" / repository.id / self.task.id
         return self.task
 
     def close(self) -> None:
         """Close the controller."""
-        self.wb.__exit__(None, None, None)
+        self.workbench.__exit__(None, None, None)
 
     # --- the attack
 
@@ -107,28 +107,28 @@ class Scene:
         """The names of the payloads that ran."""
         return {p.name for p in self._marks.iterdir()}
 
-    def forget(self) -> None:
+    def delete_marks(self) -> None:
         """Delete the marks of a control."""
         for path in self._marks.iterdir():
             path.unlink()
 
-    def fires(self, name: str, control: Callable[[], object]) -> None:
+    def require_mark(self, name: str, control: Callable[[], object]) -> None:
         """Run an unhardened command that must leave the mark. Raises: `Void` when it does not."""
         control()
         if name not in self.marks():
             raise Void(f"the payload {name} did not run")
-        self.forget()
+        self.delete_marks()
 
     def git(
         self, *args: str, cwd: Path, git_dir: Path | None = None, env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
-    ) -> Done:  # fmt: skip
+    ) -> UnhardenedResult:  # fmt: skip
         """Plain git, as a user would type it in a worktree (with `safe.directory` set as git advises)."""
         where = [f"--git-dir={git_dir}"] if git_dir else []
         argv = [self.git_program, "-c", "safe.directory=*", *where, *args]
-        return run_plain(argv, cwd=cwd, home=self.root, env=env, stdin=stdin)
+        return run_unhardened(argv, cwd=cwd, home=self.root, env=env, stdin=stdin)
 
-    def must(self, *args: str, cwd: Path, git_dir: Path | None = None, stdin: bytes = b"") -> str:
+    def require_git(self, *args: str, cwd: Path, git_dir: Path | None = None, stdin: bytes = b"") -> str:
         """Plain git that must succeed; its output. Raises: `Void`, because the attack could not be planted."""
         done = self.git(*args, cwd=cwd, git_dir=git_dir, stdin=stdin)
         if done.code != 0:
@@ -138,21 +138,21 @@ class Scene:
     def seed(self, remote: Path, files: Mapping[str, bytes], branch: str = "main") -> str:
         """Add a commit with exactly these files to a branch of a bare repository; its id."""
         work = self.root / f"seed-{branch}-{len(list(self.root.iterdir()))}"
-        self.must("init", "-q", "-b", branch, str(work), cwd=self.root)
+        self.require_git("init", "-q", "-b", branch, str(work), cwd=self.root)
         for name, content in files.items():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_bytes(content)
-        self.must("add", "-A", "-f", cwd=work)
-        self.must("commit", "-q", "-m", "seed", cwd=work)
-        self.must("push", "-q", "-f", str(remote), f"HEAD:refs/heads/{branch}", cwd=work)
-        oid = self.must("rev-parse", "HEAD", cwd=work)
+        self.require_git("add", "-A", "-f", cwd=work)
+        self.require_git("commit", "-q", "-m", "seed", cwd=work)
+        self.require_git("push", "-q", "-f", str(remote), f"HEAD:refs/heads/{branch}", cwd=work)
+        oid = self.require_git("rev-parse", "HEAD", cwd=work)
         shutil.rmtree(work)
         return oid
 
     def evil_git_dir(self, target: Path, config: str = "") -> Path:
         """Create a real `.git` directory of the same content, with `config` appended, as a guest would fake it."""
         away = self.root / f"evil-{len(list(self.root.iterdir()))}"
-        self.must("clone", "-q", "--no-hardlinks", str(self.remote), str(away), cwd=self.root)
+        self.require_git("clone", "-q", "--no-hardlinks", str(self.remote), str(away), cwd=self.root)
         shutil.move(away / ".git", target)
         shutil.rmtree(away)
         with (target / "config").open("a") as stream:
@@ -161,12 +161,12 @@ class Scene:
 
     def replace_pointer(self, config: str = "") -> Path:
         """Replace the worktree's `.git` file by a directory of `evil_git_dir`."""
-        remove(self.wt / ".git")
-        return self.evil_git_dir(self.wt / ".git", config)
+        remove(self.worktree / ".git")
+        return self.evil_git_dir(self.worktree / ".git", config)
 
     # --- the product
 
-    def whole_life(self) -> list[SandboxError]:
+    def run_every_operation(self) -> list[SandboxError]:
         """Run every host operation on the task, to its end. Returns typed errors; untyped exceptions pass through."""
         raised: list[SandboxError] = []
         for step in self._steps():
@@ -177,7 +177,7 @@ class Scene:
         return raised
 
     def _steps(self) -> Iterator[Callable[[], object]]:
-        wb, task = self.wb, self.task.id
+        wb, task = self.workbench, self.task.id
         yield lambda: wb.status(task)
         yield lambda: wb.diff(task)
         yield lambda: wb.read_file(task, "f.txt")
@@ -191,7 +191,7 @@ class Scene:
 
     # --- the evidence
 
-    def canary(self, *more: Path) -> Canary:
+    def read_canaries(self, *more: Path) -> Canary:
         """Every name, inode, mode, owner, time and content that no attack may change."""
         seen: Canary = {}
         for top in (self.outside, self.operator, *more):
@@ -206,17 +206,19 @@ class Scene:
         oid = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
         return self.git("cat-file", "-e", oid, cwd=self.root, git_dir=self.cache).code == 0
 
-    def begin(self) -> None:
+    def record_state(self) -> None:
         """Record the state before the attack: every later effect is caused by the product."""
-        self.forget()
-        self.before = self.canary()
+        self.delete_marks()
+        self.state_before = self.read_canaries()
 
-    def inspect(self) -> None:
+    def require_no_effect(self) -> None:
         """Raises: `GotThrough` naming the first effect found."""
         if marks := self.marks():
             raise GotThrough(f"ran on the host: {', '.join(sorted(marks))}")
-        after = self.canary()
-        if changed := sorted(path for path in {*self.before, *after} if self.before.get(path) != after.get(path)):
+        after = self.read_canaries()
+        if changed := sorted(
+            path for path in {*self.state_before, *after} if self.state_before.get(path) != after.get(path)
+        ):
             raise GotThrough(f"changed outside of the worktree: {', '.join(changed)}")
         if hasattr(self, "cache") and self.cache.exists() and self.in_odb(SECRET):
             raise GotThrough("the host's secret became an object of the repository")
@@ -238,11 +240,11 @@ def remove(path: Path) -> None:
 def plain_clone(scene: Scene) -> Path:
     """A plain clone of the remote, for controls."""
     folder = scene.root / "plain"
-    scene.must("clone", "-q", str(scene.remote), str(folder), cwd=scene.root)
+    scene.require_git("clone", "-q", str(scene.remote), str(folder), cwd=scene.root)
     return folder
 
 
-def refusal(step: Callable[[], object], *codes: ErrorCode) -> SandboxError:
+def require_refusal(step: Callable[[], object], *codes: ErrorCode) -> SandboxError:
     """The typed error that a step must raise (any except `internal` if no code is given).
 
     Raises: `GotThrough` when the step succeeds or raises another error.
@@ -256,13 +258,13 @@ def refusal(step: Callable[[], object], *codes: ErrorCode) -> SandboxError:
     raise GotThrough(f"accepted instead of refused{' as ' + codes[0] if codes else ''}")
 
 
-def held(answer: object, meant: object, what: str) -> None:
+def require_equal(answer: object, expected: object, what: str) -> None:
     """Raises: `GotThrough` when the product's answer is not the expected one."""
-    if answer != meant:
-        raise GotThrough(f"{what}: {answer!r} instead of {meant!r}")
+    if answer != expected:
+        raise GotThrough(f"{what}: {answer!r} instead of {expected!r}")
 
 
-def fired(happened: object, what: str) -> None:
+def require_hit(happened: object, what: str) -> None:
     """Raises: `Void` when the careless command was not hit."""
     if not happened:
         raise Void(what)

@@ -14,15 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import unmount
-from sandbox.store.lockfile import make_claimed, taken
+from sandbox.files.overlay import unmount_overlay
+from sandbox.store.lockfile import create_locked, try_lock
 
 PREFIX = "sandbox-attack-"
 _CLAIM = "claim"
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
-class Scratch:
+class ScratchDirectory:
     """A new private directory below `$TMPDIR` or `below`. The kernel releases its lock when this process dies.
 
     Only below `$TMPDIR` does the next run find what a killed run left.
@@ -30,27 +30,27 @@ class Scratch:
 
     def __init__(self, below: Path | None = None) -> None:
         self.root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=below)).resolve()
-        self._claim, beside = make_claimed(self.root / _CLAIM)
+        self._claim, beside = create_locked(self.root / _CLAIM)
         beside.rename(self.root / _CLAIM)
 
-    def note(self, instance: str) -> None:
+    def record_instance(self, instance: str) -> None:
         """Record the instance label, so that the next run can remove its containers if this process is killed."""
         os.pwrite(self._claim, instance.encode(), 0)
 
-    def end(self) -> None:
+    def delete(self) -> None:
         """Delete the directory."""
         try:
-            take_away(self.root)
+            unmount_and_delete(self.root)
         finally:
             os.close(self._claim)
 
 
-def abandoned() -> Iterator[Path]:
+def find_abandoned() -> Iterator[Path]:
     """Scratch directories of killed runs, each locked while the caller handles it."""
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_CLAIM}")):
         with suppress(OSError):  # owned by another user, or gone
             if path.parent.lstat().st_uid == os.geteuid() and not path.parent.is_symlink():
-                with taken(path) as is_dead:
+                with try_lock(path) as is_dead:
                     if is_dead:
                         yield path.parent
 
@@ -64,16 +64,16 @@ def instances_of(root: Path) -> set[str]:
     return {text for text in found if _INSTANCE.fullmatch(text)}
 
 
-def take_away(root: Path) -> None:
+def unmount_and_delete(root: Path) -> None:
     """Unmount everything below `root`, the last mount first, then delete it."""
     table = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    for point in reversed([*_points(table)]):
+    for point in reversed([*_mount_points(table)]):
         if point.is_relative_to(root):
-            unmount(point)
+            unmount_overlay(point)
     remove_tree(root)
 
 
-def _points(table: Iterable[bytes]) -> Iterable[Path]:
+def _mount_points(table: Iterable[bytes]) -> Iterable[Path]:
     """Mount points, in order; octal escapes are decoded as in proc(5)."""
     for line in table:
         yield Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")))

@@ -17,18 +17,18 @@ from typing import Self
 from sandbox.attack.harness.guests import Guests
 from sandbox.attack.harness.probes import probes
 from sandbox.attack.harness.scene import SECRET, Scene
-from sandbox.attack.harness.scratch import Scratch, abandoned, instances_of, take_away
+from sandbox.attack.harness.scratch import ScratchDirectory, find_abandoned, instances_of, unmount_and_delete
 from sandbox.config import Settings
-from sandbox.engine.connection import Engine, connect
-from sandbox.engine.container import INSTANCE_LABEL, remove_labelled
-from sandbox.engine.unhardened import forget_image
+from sandbox.engine.connection import DockerEngine, connect
+from sandbox.engine.container import INSTANCE_LABEL, remove_containers
+from sandbox.engine.unhardened import delete_image
 from sandbox.errors import SandboxError
 from sandbox.git.process import SAFE_PATH, git_version
-from sandbox.images import Site as ImageSite
-from sandbox.images import resolve
+from sandbox.images import ImageBuildContext as ImageSite
+from sandbox.images import resolve_image
 from sandbox.store.home import Home
 
-_PASSED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+_PASSED_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 
 
 GRACE_S = 10.0
@@ -38,13 +38,13 @@ TOKEN = SECRET.decode().strip()
 
 
 @dataclass
-class Site:
+class AttackRun:
     """One run. As a context manager it removes all it made: containers, mounts, the scratch directory."""
 
     settings: Settings
     environ: Mapping[str, str]
     policies: Path | None = None  # of the user's home
-    scratch: Scratch = field(default_factory=Scratch)
+    scratch: ScratchDirectory = field(default_factory=ScratchDirectory)
 
     def __post_init__(self) -> None:
         self.root = self.scratch.root
@@ -53,7 +53,7 @@ class Site:
         self._guests: Guests | None = None
         self._template: Path | None = None
         self.images: list[str] = []  # tags of hostile images
-        self.at_work: threading.Thread | None = None  # the current entry
+        self.current_thread: threading.Thread | None = None  # the current entry
 
     def __enter__(self) -> Self:
         return self
@@ -66,17 +66,17 @@ class Site:
             self._guests.close()
         try:
             self._end_guests()
-            if self.at_work is not None and self.at_work.is_alive():
-                self.at_work.join(GRACE_S)
+            if self.current_thread is not None and self.current_thread.is_alive():
+                self.current_thread.join(GRACE_S)
                 self._end_guests()
             for scene in [*self._open]:
-                self.leave(scene)
+                self.delete_scene(scene)
             for tag in self.images:
-                forget_image(self.engine, tag)
+                delete_image(self.engine, tag)
         finally:
             if "engine" in self.__dict__:
                 self.engine.close()
-            self.scratch.end()
+            self.scratch.delete()
 
     def _end_guests(self) -> None:
         """Remove every container of this run."""
@@ -85,20 +85,20 @@ class Site:
         if "engine" in self.__dict__:
             instances.append(self.instance)
         for instance in instances:
-            remove_labelled(self.engine, {INSTANCE_LABEL: instance})
+            remove_containers(self.engine, {INSTANCE_LABEL: instance})
 
-    def sweep(self) -> None:
+    def remove_abandoned(self) -> None:
         """Remove what killed runs left. What needs the engine is kept if no engine answers."""
-        for root in abandoned():
+        for root in find_abandoned():
             with suppress(SandboxError):
                 for instance in instances_of(root):
-                    remove_labelled(self.engine, {INSTANCE_LABEL: instance})
-                take_away(root)
+                    remove_containers(self.engine, {INSTANCE_LABEL: instance})
+                unmount_and_delete(root)
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> DockerEngine:
         """The user's engine, for soft containers and the clean-up. Raises: `engine_unavailable`."""
-        self.scratch.note(self.instance)
+        self.scratch.record_instance(self.instance)
         return connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
 
     @property
@@ -108,7 +108,9 @@ class Site:
 
     def image(self, name: str) -> str:
         """Digest of one of our images. Raises: `image_missing`."""
-        return resolve(ImageSite(self.engine, Home(self.root / "images"), self.settings.images, self.environ), name)
+        return resolve_image(
+            ImageSite(self.engine, Home(self.root / "images"), self.settings.images, self.environ), name
+        )
 
     @property
     def git_program(self) -> str:
@@ -125,22 +127,22 @@ class Site:
     def guests(self) -> Guests:
         """The one scene of all entries about containers, created on first use."""
         if self._guests is None:
-            self._guests = Guests(self, self.make("guests"), probes(self.runtime))
+            self._guests = Guests(self, self.create_scene("guests"), probes(self.runtime))
         return self._guests
 
-    def make(self, name: str) -> Scene:
+    def create_scene(self, name: str) -> Scene:
         """Create a victim; its controller has the user's settings."""
         root = self.root / name
         root.mkdir()
         scene = Scene(
             root,
             settings=self.settings.model_dump(),
-            environ={**{k: v for k, v in self.environ.items() if k in _PASSED_ON}, "GITHUB_TOKEN": TOKEN},
+            environ={**{k: v for k, v in self.environ.items() if k in _PASSED_VARIABLES}, "GITHUB_TOKEN": TOKEN},
             git_program=self.git_program,
             policies=self.policies,
             template=self._template,
         )
-        scene.site = self
+        scene.host = self
         if self._template is None:
             self._template = Path(shutil.copytree(scene.remote, self.root / "template.git", symlinks=True))
         self._open.append(scene)
@@ -149,17 +151,17 @@ class Site:
     @contextmanager
     def scene(self, name: str) -> Iterator[Scene]:
         """A victim for one entry, deleted afterwards."""
-        scene = self.make(name)
+        scene = self.create_scene(name)
         try:
             yield scene
         finally:
-            self.leave(scene)
+            self.delete_scene(scene)
 
-    def leave(self, scene: Scene) -> None:
+    def delete_scene(self, scene: Scene) -> None:
         """Delete a victim: its guests first, then its files."""
         marked = scene.home / "instance"
         if marked.exists():
-            remove_labelled(self.engine, {INSTANCE_LABEL: marked.read_text()})
+            remove_containers(self.engine, {INSTANCE_LABEL: marked.read_text()})
         scene.close()
-        take_away(scene.root)
+        unmount_and_delete(scene.root)
         self._open.remove(scene)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
-from sandbox.attack.harness.scene import HOST_EDIT, SECRET, Scene, fired, held, plain_clone
+from sandbox.attack.harness.scene import HOST_EDIT, SECRET, Scene, plain_clone, require_equal, require_hit
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.unhardened import run_plain
+from sandbox.git.unhardened import run_unhardened
 
 P, OUT, REMOTE = "{p}", "{out}", "{remote}"
 EVERYWHERE = "every argument that is text"
 
 
-def filled(scene: Scene, text: str) -> str:
+def fill_placeholders(scene: Scene, text: str) -> str:
     """Replace {p} by the payload program, {out} by the host's directory, {remote} by the remote."""
     known = ((P, scene.script("payload")), (OUT, str(scene.outside)), (REMOTE, str(scene.remote)))
     for name, value in known:
@@ -25,7 +25,7 @@ def filled(scene: Scene, text: str) -> str:
 
 def _calls(scene: Scene) -> Iterator[tuple[str, Callable[[str], object]]]:
     """The text arguments of the use-cases, each with a call that passes it."""
-    wb, task, repo, remote = scene.wb, scene.task.id, scene.repo_id, str(scene.remote)
+    wb, task, repo, remote = scene.workbench, scene.task.id, scene.repo_id, str(scene.remote)
     yield "clone url", lambda v: wb.clone(v)
     yield "run url", lambda v: wb.run(v)
     yield "run ref", lambda v: wb.run(remote, v)
@@ -48,13 +48,13 @@ def _calls(scene: Scene) -> Iterator[tuple[str, Callable[[str], object]]]:
     yield "close task", lambda v: wb.close_task(v, delete_worktree=True, discard=True)
 
 
-def everywhere(values: Sequence[str], urls: bool) -> Callable[[Scene], str]:
+def refuse_in_every_argument(values: Sequence[str], urls: bool) -> Callable[[Scene], str]:
     """The attack: each value in each argument is refused with a typed error."""
 
     def attack(scene: Scene) -> str:
         count = 0
         for text in values:
-            value = filled(scene, text)
+            value = fill_placeholders(scene, text)
             for what, call in _calls(scene):
                 if what.endswith(" url") and not urls:
                     continue
@@ -80,8 +80,8 @@ def runs(*words: str, where: str = "remote") -> Callable[[Scene], str]:
 
     def control(scene: Scene) -> str:
         cwd = scene.remote if where == "remote" else plain_clone(scene)
-        argv = [filled(scene, word) for word in words]
-        scene.fires("payload", lambda: scene.git(*argv, cwd=cwd))
+        argv = [fill_placeholders(scene, word) for word in words]
+        scene.require_mark("payload", lambda: scene.git(*argv, cwd=cwd))
         return f"`git {words[0]}` ran the payload"
 
     return control
@@ -90,15 +90,15 @@ def runs(*words: str, where: str = "remote") -> Callable[[Scene], str]:
 def _writes_file(scene: Scene) -> str:
     written = scene.outside / "written"
     scene.git("log", f"--output={written}", "main", cwd=scene.remote)
-    fired(written.exists(), "no file was written")
+    require_hit(written.exists(), "no file was written")
     written.unlink()
     return "`git log` wrote a file of the host"
 
 
 def _reads_file(*words: str) -> Callable[[Scene], str]:
     def control(scene: Scene) -> str:
-        done = scene.git(*[filled(scene, word) for word in words], cwd=plain_clone(scene))
-        fired(SECRET.strip() in done.stdout, f"git did not show it: {done.stderr!r}")
+        done = scene.git(*[fill_placeholders(scene, word) for word in words], cwd=plain_clone(scene))
+        require_hit(SECRET.strip() in done.stdout, f"git did not show it: {done.stderr!r}")
         return f"`git {words[0]}` showed a file of the host"
 
     return control
@@ -107,7 +107,7 @@ def _reads_file(*words: str) -> Callable[[Scene], str]:
 def _other_repository(scene: Scene) -> str:
     evil = scene.evil_git_dir(scene.root / "evil.git", f"[core]\n\tfsmonitor = {scene.script('payload')}\n")
     words = [scene.git_program, "-c", "safe.directory=*", f"--git-dir={evil}", "--work-tree=.", "status"]
-    scene.fires("payload", lambda: run_plain(words, cwd=scene.outside, home=scene.root))
+    scene.require_mark("payload", lambda: run_unhardened(words, cwd=scene.outside, home=scene.root))
     return "`git --git-dir=` used another repository"
 
 
@@ -116,57 +116,58 @@ def _magic(scene: Scene) -> str:
     (clone / "one").touch()
     (clone / "two").touch()
     scene.git("add", "--", ":/", cwd=clone)
-    fired(
-        scene.must("diff", "--cached", "--name-only", cwd=clone).split() == ["one", "two"], "git treated it literally"
+    require_hit(
+        scene.require_git("diff", "--cached", "--name-only", cwd=clone).split() == ["one", "two"],
+        "git treated it literally",
     )
     return "`git add -- :/` added everything"
 
 
-def _untyped(scene: Scene) -> str:
+def _raises_untyped(scene: Scene) -> str:
     try:
-        run_plain([scene.git_program, "a\0b"], cwd=scene.root, home=scene.root)
+        run_unhardened([scene.git_program, "a\0b"], cwd=scene.root, home=scene.root)
     except ValueError as error:
         return f"a careless caller fails with {type(error).__name__}"
-    fired(False, "it was accepted")
+    require_hit(False, "it was accepted")
     return ""
 
 
-def _forged_header(scene: Scene) -> str:
-    tree = scene.must("rev-parse", "main^{tree}", cwd=scene.remote, git_dir=scene.remote)
+def _forges_header(scene: Scene) -> str:
+    tree = scene.require_git("rev-parse", "main^{tree}", cwd=scene.remote, git_dir=scene.remote)
     name = "h <x> 0 +0000\nauthor evil <e@v> 0 +0000\ncommitter c"
     text = f"tree {tree}\nauthor {name} <a@b> 0 +0000\ncommitter c <a@b> 0 +0000\n\nx\n"
     words = ("hash-object", "-t", "commit", "--literally", "-w", "--stdin")
-    oid = scene.must(*words, cwd=scene.remote, git_dir=scene.remote, stdin=text.encode())
-    raw = scene.must("cat-file", "commit", oid, cwd=scene.remote, git_dir=scene.remote)
-    fired("author evil" in raw, "there is no such header")
+    oid = scene.require_git(*words, cwd=scene.remote, git_dir=scene.remote, stdin=text.encode())
+    raw = scene.require_git("cat-file", "commit", oid, cwd=scene.remote, git_dir=scene.remote)
+    require_hit("author evil" in raw, "there is no such header")
     return "text inserted into a commit became a header"
 
 
 def _message_is_data(scene: Scene) -> str:
-    (scene.wt / "f.txt").write_text("x\n")
+    (scene.worktree / "f.txt").write_text("x\n")
     message = "subject\n\nparent 0000\nauthor evil <e@v>\n---\ndiff --git a/x b/x\n\x1b[31m\0\a\u202eend"
-    commit = scene.wb.commit(scene.task.id, message).commit
-    raw = scene.must("cat-file", "commit", commit, cwd=scene.root, git_dir=scene.cache)
+    commit = scene.workbench.commit(scene.task.id, message).commit
+    raw = scene.require_git("cat-file", "commit", commit, cwd=scene.root, git_dir=scene.cache)
     head, _, body = raw.partition("\n\n")
-    held([line.split()[0] for line in head.splitlines()], ["tree", "parent", "author", "committer"], "headers")
-    held(sorted(set(body) & {"\x1b", "\0", "\a", "\u202e"}), [], "control characters in the message")
+    require_equal([line.split()[0] for line in head.splitlines()], ["tree", "parent", "author", "committer"], "headers")
+    require_equal(sorted(set(body) & {"\x1b", "\0", "\a", "\u202e"}), [], "control characters in the message")
     return "four headers; the message is text without control characters"
 
 
 def _shell(scene: Scene) -> str:
-    line = f"git check-ref-format {filled(scene, f'test; {P}')}"
-    scene.fires("payload", lambda: run_plain(["/bin/sh", "-c", line], cwd=scene.root, home=scene.root))
+    line = f"git check-ref-format {fill_placeholders(scene, f'test; {P}')}"
+    scene.require_mark("payload", lambda: run_unhardened(["/bin/sh", "-c", line], cwd=scene.root, home=scene.root))
     return "a shell ran the payload"
 
 
 def _bind(scene: Scene) -> str:
     parts = ["a", "/etc", "rw", "/workspace"]
-    fired(parts[1] == "/etc", "it is one name")
+    require_hit(parts[1] == "/etc", "it is one name")
     return "as a name in a bind mount it mounts /etc"
 
 
 @dataclass(frozen=True)
-class _Words:
+class _ArgumentTrick:
     title: str
     control: Callable[[Scene], str]
     values: tuple[str, ...]
@@ -174,33 +175,36 @@ class _Words:
 
 
 WORDS = {
-    "G01": _Words("`--upload-pack=` as a URL",
+    "G01": _ArgumentTrick("`--upload-pack=` as a URL",
                   runs("ls-remote", f"--upload-pack={P}", REMOTE), (f"--upload-pack={P}",)),
-    "G02": _Words("abbreviated and joined options", runs("ls-remote", f"--upload-p={P}", REMOTE),
+    "G02": _ArgumentTrick("abbreviated and joined options", runs("ls-remote", f"--upload-p={P}", REMOTE),
                   (f"--upload-p={P}", f"-u{P}", "-cprotocol.ext.allow=always")),
-    "G03": _Words("`--receive-pack=`", runs("push", f"--receive-pack={P}", REMOTE, "main"), (f"--receive-pack={P}",)),
-    "G04": _Words("a pager for grep", runs("grep", f"-O{P}", "one", where="clone"),
+    "G03": _ArgumentTrick("`--receive-pack=`", runs("push", f"--receive-pack={P}", REMOTE, "main"), (f"--receive-pack={P}",)),
+    "G04": _ArgumentTrick("a pager for grep", runs("grep", f"-O{P}", "one", where="clone"),
                   (f"-O{P}", f"--open-files-in-pager={P}")),
-    "G05": _Words("`--output=` into the host", _writes_file, (f"--output={OUT}/written",)),
-    "G06": _Words("`--no-index`, which reads the host", _reads_file("diff", "--no-index", "/dev/null", f"{OUT}/secret"),
+    "G05": _ArgumentTrick("`--output=` into the host", _writes_file, (f"--output={OUT}/written",)),
+    "G06": _ArgumentTrick("`--no-index`, which reads the host", _reads_file("diff", "--no-index", "/dev/null", f"{OUT}/secret"),
                   ("--no-index", f"{OUT}/secret"), urls=False),
-    "G07": _Words("`--contents=`, which reads the host",
+    "G07": _ArgumentTrick("`--contents=`, which reads the host",
                   _reads_file("blame", f"--contents={OUT}/secret", "f.txt"),
                   (f"--contents={OUT}/secret",)),
-    "G08": _Words("`--exec=` for a remote archive",
+    "G08": _ArgumentTrick("`--exec=` for a remote archive",
                   runs("archive", "--remote=.", f"--exec={P}", "main"), (f"--exec={P}",)),
-    "G11": _Words("another git directory", _other_repository, (f"--git-dir={OUT}", f"--work-tree={OUT}", "-C/")),
-    "G12": _Words("transports that run commands",
+    "G11": _ArgumentTrick("another git directory", _other_repository, (f"--git-dir={OUT}", f"--work-tree={OUT}", "-C/")),
+    "G12": _ArgumentTrick("transports that run commands",
                   runs("-c", "protocol.ext.allow=always", "ls-remote", f"ext::{P}"),
                   (f"ext::{P}", "fd::7", "foo::bar", "git://127.0.0.1:1/x")),
-    "G13": _Words("magic in path names", _magic, (":/", ":(top)x", ":(exclude)f.txt")),
-    "G15": _Words("NUL, newlines and surrogates", _untyped, ("a\0b", "a\nAuthor: evil <e@v>", "a\r\tb", "\ud800")),
-    "G17": _Words("words for a shell", _shell, (f"test; {P}", f"$({P})", f"`{P}`", f"x|{P}")),
-    "G18": _Words("separators of mounts and refspecs", _bind,
+    "G13": _ArgumentTrick("magic in path names", _magic, (":/", ":(top)x", ":(exclude)f.txt")),
+    "G15": _ArgumentTrick("NUL, newlines and surrogates", _raises_untyped, ("a\0b", "a\nAuthor: evil <e@v>", "a\r\tb", "\ud800")),
+    "G17": _ArgumentTrick("words for a shell", _shell, (f"test; {P}", f"$({P})", f"`{P}`", f"x|{P}")),
+    "G18": _ArgumentTrick("separators of mounts and refspecs", _bind,
                   ("a:/etc:rw", ":main", "+main", "a:refs/heads/main"), urls=False),
 }  # fmt: skip
 
 ENTRIES = (
-    *(Entry(name, w.title, EVERYWHERE, w.control, everywhere(w.values, w.urls)) for name, w in WORDS.items()),
-    Entry("G16", "a commit message that imitates headers", "commit", _forged_header, _message_is_data),
+    *(
+        AttackEntry(name, w.title, EVERYWHERE, w.control, refuse_in_every_argument(w.values, w.urls))
+        for name, w in WORDS.items()
+    ),
+    AttackEntry("G16", "a commit message that imitates headers", "commit", _forges_header, _message_is_data),
 )

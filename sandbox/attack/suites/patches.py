@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
-from sandbox.attack.harness.scene import FILES, Scene, fired, hash_of, held, plain_clone, refusal
+from sandbox.attack.harness.scene import FILES, Scene, hash_of, plain_clone, require_equal, require_hit, require_refusal
 from sandbox.errors import ErrorCode
 
 CREATE = "diff --git a/{0} b/{0}\nnew file mode {1}\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+{2}\n"
@@ -63,7 +63,7 @@ REFUSALS = (
 )
 
 
-def state(root: Path) -> dict[str, object]:
+def read_state(root: Path) -> dict[str, object]:
     """Every name below `root`, with its content or link target."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
@@ -75,19 +75,19 @@ def state(root: Path) -> dict[str, object]:
 def _applies(trick: Trick) -> Callable[[Scene], str]:
     def control(scene: Scene) -> str:
         folder = plain_clone(scene)
-        before = state(folder)
+        before = read_state(folder)
         done = scene.git("apply", "-", cwd=folder, stdin=trick.patch.encode())
-        after = state(folder)
+        after = read_state(folder)
         untouched = [path for path in trick.changes if before.get(path, 0) == after.get(path, 0)]
-        fired(not untouched, f"git left {untouched} alone: {done.stderr.decode(errors='replace').strip()}")
+        require_hit(not untouched, f"git left {untouched} alone: {done.stderr.decode(errors='replace').strip()}")
         return f"`git apply` changed {', '.join(trick.changes)}"
 
     return control
 
 
-def _refused(trick: Trick) -> Callable[[Scene], str]:
+def _refuses(trick: Trick) -> Callable[[Scene], str]:
     def attack(scene: Scene) -> str:
-        before = state(scene.wt)
+        before = read_state(scene.worktree)
         gates: tuple[Mapping[str, str | None], ...] = (
             {},
             GATES,
@@ -95,24 +95,27 @@ def _refused(trick: Trick) -> Callable[[Scene], str]:
         )
         codes = []
         for given in gates:
-            error = refusal(lambda g=given: scene.wb.apply_patch(scene.task.id, trick.patch.encode(), g), *REFUSALS)  # type: ignore[misc]  # bound now
+            error = require_refusal(
+                lambda g=given: scene.workbench.apply_patch(scene.task.id, trick.patch.encode(), g),
+                *REFUSALS,  # type: ignore[misc]  # bound now
+            )
             codes.append(error.code)
-        if state(scene.wt) != before:
+        if read_state(scene.worktree) != before:
             raise GotThrough("refused, but the worktree changed")
         return f"refused with any hashes: {', '.join(sorted(set(codes)))}"
 
     return attack
 
 
-def _entry(name: str, trick: Trick) -> Entry:
-    return Entry(name, trick.title, "patch", _applies(trick), _refused(trick))
+def _entry(name: str, trick: Trick) -> AttackEntry:
+    return AttackEntry(name, trick.title, "patch", _applies(trick), _refuses(trick))
 
 
 def _makes_control_files(scene: Scene) -> str:
     folder = plain_clone(scene)
     for path in CONTROL_FILES:
         done = scene.git("apply", "-", cwd=folder, stdin=CREATE.format(path, "100644", "x").encode())
-        fired(done.code == 0, f"git refuses {path}")
+        require_hit(done.code == 0, f"git refuses {path}")
     return f"`git apply` creates all {len(CONTROL_FILES)}"
 
 
@@ -120,9 +123,12 @@ def _control_files(scene: Scene) -> str:
     for path in CONTROL_FILES:
         patch = CREATE.format(path, "100644", "x").encode()
         for gates in ({path: None}, {}):
-            refusal(lambda p=patch, g=gates: scene.wb.apply_patch(scene.task.id, p, g), ErrorCode.UNSAFE_PATH)  # type: ignore[misc]  # bound now
-        refusal(lambda p=path: scene.wb.write_file(scene.task.id, p, "x\n", None), ErrorCode.UNSAFE_PATH)  # type: ignore[misc]  # bound now
-    held(scene.wb.status(scene.task.id).changes, (), "changes")
+            require_refusal(
+                lambda p=patch, g=gates: scene.workbench.apply_patch(scene.task.id, p, g),  # type: ignore[misc]  # bound now
+                ErrorCode.UNSAFE_PATH,
+            )
+        require_refusal(lambda p=path: scene.workbench.write_file(scene.task.id, p, "x\n", None), ErrorCode.UNSAFE_PATH)  # type: ignore[misc]  # bound now
+    require_equal(scene.workbench.status(scene.task.id).changes, (), "changes")
     return f"{len(CONTROL_FILES)} names refused for patches and writes"
 
 
@@ -135,55 +141,62 @@ def _guesses(scene: Scene) -> str:
     folder = plain_clone(scene)
     (folder / "f.txt").write_text(FOUR)
     scene.git("apply", "-", cwd=folder, stdin=ELSEWHERE)
-    fired((folder / "f.txt").read_text() != FOUR, "git refused")
+    require_hit((folder / "f.txt").read_text() != FOUR, "git refused")
     return "`git apply` changed one of four possible places"
 
 
 def _does_not_guess(scene: Scene) -> str:
-    (scene.wt / "f.txt").write_text(FOUR)
+    (scene.worktree / "f.txt").write_text(FOUR)
     gates = {"f.txt": hash_of(FOUR.encode())}
-    error = refusal(lambda: scene.wb.apply_patch(scene.task.id, ELSEWHERE, gates), ErrorCode.PATCH_REJECTED)
-    held((scene.wt / "f.txt").read_text(), FOUR, "the file")
+    error = require_refusal(
+        lambda: scene.workbench.apply_patch(scene.task.id, ELSEWHERE, gates), ErrorCode.PATCH_REJECTED
+    )
+    require_equal((scene.worktree / "f.txt").read_text(), FOUR, "the file")
     return f"refused: {error.brief}"
 
 
 def _filters(scene: Scene) -> None:
     payload = scene.script("payload", then="cat")
     scene.replace_pointer(f'[filter "evil"]\n\tclean = {payload}\n\tsmudge = {payload}\n')
-    (scene.wt / ".gitattributes").write_text("* filter=evil\n")
+    (scene.worktree / ".gitattributes").write_text("* filter=evil\n")
 
 
 def _filter_runs(scene: Scene) -> str:
-    scene.fires("payload", lambda: scene.git("apply", "--check", "-", cwd=scene.wt, stdin=EDIT.encode()))
+    scene.require_mark("payload", lambda: scene.git("apply", "--check", "-", cwd=scene.worktree, stdin=EDIT.encode()))
     return "`git apply --check` ran the filter"
 
 
 def _no_filter(scene: Scene) -> str:
-    scene.wb.apply_patch(scene.task.id, EDIT.encode(), GATES)
-    held(b"INJ" in (scene.wt / "f.txt").read_bytes(), True, "the patch is applied")
+    scene.workbench.apply_patch(scene.task.id, EDIT.encode(), GATES)
+    require_equal(b"INJ" in (scene.worktree / "f.txt").read_bytes(), True, "the patch is applied")
     return "applied; no filter ran"
 
 
 def _stale(scene: Scene) -> str:
     folder = plain_clone(scene)
     (folder / "f.txt").write_text("one\ntwo\nthree\nand more\n")
-    fired(scene.git("apply", "-", cwd=folder, stdin=EDIT.encode()).code == 0, "git refused")
+    require_hit(scene.git("apply", "-", cwd=folder, stdin=EDIT.encode()).code == 0, "git refused")
     return "`git apply` changed a file that had changed since it was read"
 
 
-def _gated(scene: Scene) -> str:
-    (scene.wt / "f.txt").write_text("one\ntwo\nthree\nand more\n")
-    before, good = state(scene.wt), GATES["f.txt"] or ""
+def _needs_right_hash(scene: Scene) -> str:
+    (scene.worktree / "f.txt").write_text("one\ntwo\nthree\nand more\n")
+    before, good = read_state(scene.worktree), GATES["f.txt"] or ""
     for gate in (good, good.upper(), good[7:], hash_of(b"one two three"), "sha256:" + "0" * 64, None):
-        refusal(lambda g=gate: scene.wb.apply_patch(scene.task.id, EDIT.encode(), {"f.txt": g}), *REFUSALS)  # type: ignore[misc]  # bound now
-    held(state(scene.wt), before, "the worktree")
+        require_refusal(
+            lambda g=gate: scene.workbench.apply_patch(scene.task.id, EDIT.encode(), {"f.txt": g}),
+            *REFUSALS,  # type: ignore[misc]  # bound now
+        )
+    require_equal(read_state(scene.worktree), before, "the worktree")
     return "refused with every hash except that of the content"
 
 
 ENTRIES = (
     *(_entry(name, trick) for name, trick in TRICKS.items()),
-    Entry("J24", "a hunk that matches several places", "patch", _guesses, _does_not_guess),
-    Entry("J31", "files that control git, a forge or an editor", "patch, write", _makes_control_files, _control_files),
-    Entry("J34", "a filter that runs when a patch is checked", "patch", _filter_runs, _no_filter, _filters),
-    Entry("J36", "hashes of other content", "patch", _stale, _gated),
+    AttackEntry("J24", "a hunk that matches several places", "patch", _guesses, _does_not_guess),
+    AttackEntry(
+        "J31", "files that control git, a forge or an editor", "patch, write", _makes_control_files, _control_files
+    ),
+    AttackEntry("J34", "a filter that runs when a patch is checked", "patch", _filter_runs, _no_filter, _filters),
+    AttackEntry("J36", "hashes of other content", "patch", _stale, _needs_right_hash),
 )

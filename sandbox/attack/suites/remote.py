@@ -6,12 +6,12 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 
-from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
 from sandbox.attack.harness.plumbing import Plumbing, naive_checkout
-from sandbox.attack.harness.scene import Scene, fired, held, plain_clone, refusal
+from sandbox.attack.harness.scene import Scene, plain_clone, require_equal, require_hit, require_refusal
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.unhardened import run_plain
+from sandbox.git.unhardened import run_unhardened
 
 REFUSED = (ErrorCode.UNSAFE_REPOSITORY, ErrorCode.QUOTA_EXCEEDED)
 NAMES = {
@@ -27,7 +27,7 @@ EXPRESSIONS = (
 
 def _publish(scene: Scene, path: str) -> str:
     plumbing = Plumbing(scene, scene.remote)
-    return plumbing.publish(plumbing.nested(path, "100644", plumbing.blob(b"evil")))
+    return plumbing.publish(plumbing.nested_tree(path, "100644", plumbing.blob(b"evil")))
 
 
 def _naive(*paths: str) -> Callable[[Scene], str]:
@@ -38,7 +38,7 @@ def _naive(*paths: str) -> Callable[[Scene], str]:
             top.mkdir()
             naive_checkout(scene, scene.remote, top / "wt")
             written = [p for p in top.rglob("*") if p.is_file() and p.read_bytes() == b"evil"]
-            fired(written, f"{path!r} was not written")
+            require_hit(written, f"{path!r} was not written")
         return f"a checkout that joins names wrote {len(paths)} of them"
 
     return control
@@ -49,15 +49,18 @@ def _not_written(*paths: str) -> Callable[[Scene], str]:
         before = sorted(os.listdir(scene.root))  # noqa: PTH208 - names only
         for path in paths:
             commit = _publish(scene, path)
-            refusal(lambda: scene.wb.clone(str(scene.remote)), *REFUSED)
-            refusal(lambda c=commit: scene.wb.create_task(scene.repo_id, base_branch=c), ErrorCode.NOT_FOUND)  # type: ignore[misc]  # bound now
-        held(sorted(os.listdir(scene.root)), before, "names beside the home")  # noqa: PTH208 - as above
+            require_refusal(lambda: scene.workbench.clone(str(scene.remote)), *REFUSED)
+            require_refusal(
+                lambda c=commit: scene.workbench.create_task(scene.repo_id, base_branch=c),
+                ErrorCode.NOT_FOUND,  # type: ignore[misc]  # bound now
+            )
+        require_equal(sorted(os.listdir(scene.root)), before, "names beside the home")  # noqa: PTH208 - as above
         return f"{len(paths)} trees refused at fetch; none of their objects is in the cache"
 
     return attack
 
 
-def _linked_rules(scene: Scene) -> None:
+def _plant_linked_rules(scene: Scene) -> None:
     (scene.outside / "rules").write_text("*\n")
     plumbing = Plumbing(scene, scene.remote)
     link = plumbing.blob(str(scene.outside / "rules").encode())
@@ -67,14 +70,14 @@ def _linked_rules(scene: Scene) -> None:
 
 def _rules_followed(scene: Scene) -> str:
     naive_checkout(scene, scene.remote, scene.root / "naive")
-    fired((scene.root / "naive" / ".gitignore").read_text() == "*\n", "the link has no target")
+    require_hit((scene.root / "naive" / ".gitignore").read_text() == "*\n", "the link has no target")
     return "a program that reads them by name reads the host's file"
 
 
 def _rules_ignored(scene: Scene) -> str:
     scene.new_task()
-    (scene.wt / "new").write_text("x")
-    held([c.path for c in scene.wb.status(scene.task.id).changes], ["new"], "status")
+    (scene.worktree / "new").write_text("x")
+    require_equal([c.path for c in scene.workbench.status(scene.task.id).changes], ["new"], "status")
     return "not followed: `*` of the host's file hides no change"
 
 
@@ -88,58 +91,60 @@ def _many_paths(scene: Scene) -> None:
 
 def _million(scene: Scene) -> str:
     listing = scene.git("ls-tree", "-r", "--name-only", "main", cwd=scene.root, git_dir=scene.remote).stdout
-    fired(listing.count(b"\n") == 10**6, "git listed fewer")
+    require_hit(listing.count(b"\n") == 10**6, "git listed fewer")
     return "seven objects are a million files"
 
 
 def _budget(scene: Scene) -> str:
-    refusal(lambda: scene.wb.clone(str(scene.remote)), ErrorCode.QUOTA_EXCEEDED)
+    require_refusal(lambda: scene.workbench.clone(str(scene.remote)), ErrorCode.QUOTA_EXCEEDED)
     return "refused before checkout"
 
 
 def _command_as_ref(scene: Scene) -> None:
     payload = scene.script("payload")
-    tip = scene.must("rev-parse", "main", cwd=scene.remote, git_dir=scene.remote)
+    tip = scene.require_git("rev-parse", "main", cwd=scene.remote, git_dir=scene.remote)
     packed = scene.remote / "packed-refs"
     names = (f"refs/heads/`{payload}`", "refs/heads/-x", "refs/heads/--upload-pack=touch", "refs/heads/a'b\"c;d")
     packed.write_text("# pack-refs with: sorted \n" + "".join(f"{tip} {name}\n" for name in sorted(names)))
 
 
 def _shell_ref(scene: Scene) -> str:
-    names = scene.must("for-each-ref", "--format=%(refname)", cwd=scene.remote, git_dir=scene.remote).splitlines()
+    names = scene.require_git(
+        "for-each-ref", "--format=%(refname)", cwd=scene.remote, git_dir=scene.remote
+    ).splitlines()
     (evil,) = [name for name in names if "`" in name]
     line = f"git rev-parse {evil}"
-    scene.fires("payload", lambda: run_plain(["/bin/sh", "-c", line], cwd=scene.remote, home=scene.root))
+    scene.require_mark("payload", lambda: run_unhardened(["/bin/sh", "-c", line], cwd=scene.remote, home=scene.root))
     return "a branch name in a shell line ran the payload"
 
 
 def _refs_are_names(scene: Scene) -> str:
-    scene.wb.clone(str(scene.remote))
-    names = scene.must("for-each-ref", "--format=%(refname:lstrip=2)", cwd=scene.remote, git_dir=scene.remote)
+    scene.workbench.clone(str(scene.remote))
+    names = scene.require_git("for-each-ref", "--format=%(refname:lstrip=2)", cwd=scene.remote, git_dir=scene.remote)
     answers = []
     for name in names.splitlines():
         if name == "main":
             continue
         try:
-            scene.wb.create_task(scene.repo_id, "", name)
+            scene.workbench.create_task(scene.repo_id, "", name)
             answers.append("used as an ordinary name")
         except SandboxError as error:
-            held(error.code in {ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND}, True, f"{name}: {error.brief}")
+            require_equal(error.code in {ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND}, True, f"{name}: {error.brief}")
             answers.append("refused")
     return f"cloned; as a base: {', '.join(sorted(set(answers)))}"
 
 
 def _expressions(scene: Scene) -> str:
     resolved = [e for e in EXPRESSIONS if scene.git("rev-parse", e, cwd=scene.remote, git_dir=scene.remote).code == 0]
-    fired(len(resolved) > 3, f"git resolved only {resolved}")
+    require_hit(len(resolved) > 3, f"git resolved only {resolved}")
     return f"plain git accepts {len(resolved)} of {len(EXPRESSIONS)}"
 
 
 def _only_names(scene: Scene) -> str:
     codes = (ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND)
     for text in EXPRESSIONS:
-        refusal(lambda t=text: scene.wb.create_task(scene.repo_id, "", t), *codes)  # type: ignore[misc]  # bound now
-        refusal(lambda t=text: scene.wb.fetch(str(scene.remote), t), *codes)  # type: ignore[misc]  # bound now
+        require_refusal(lambda t=text: scene.workbench.create_task(scene.repo_id, "", t), *codes)  # type: ignore[misc]  # bound now
+        require_refusal(lambda t=text: scene.workbench.fetch(str(scene.remote), t), *codes)  # type: ignore[misc]  # bound now
     return f"{len(EXPRESSIONS)} refused as base and as ref"
 
 
@@ -154,15 +159,15 @@ def _hooks(scene: Scene) -> None:
 
 def _plain_push(scene: Scene) -> str:
     work = scene.root / "work"
-    scene.must("clone", "-q", str(scene.remote), str(work), cwd=scene.root)
-    scene.fires("payload", lambda: scene.git("push", "origin", "HEAD:refs/heads/other", cwd=work))
+    scene.require_git("clone", "-q", str(scene.remote), str(work), cwd=scene.root)
+    scene.require_mark("payload", lambda: scene.git("push", "origin", "HEAD:refs/heads/other", cwd=work))
     return "plain `git push` to the path ran its hooks"
 
 
 def _our_push(scene: Scene) -> str:
-    (scene.wt / "f.txt").write_text("x\n")
-    scene.wb.commit(scene.task.id, "x")
-    scene.wb.push(scene.task.id)
+    (scene.worktree / "f.txt").write_text("x\n")
+    scene.workbench.commit(scene.task.id, "x")
+    scene.workbench.push(scene.task.id)
     return "pushed; no hook ran"
 
 
@@ -187,7 +192,7 @@ def _orders(scene: Scene) -> Mapping[str, str]:
 def _template_hook(scene: Scene) -> str:
     env = {"GIT_TEMPLATE_DIR": str(scene.root / "template")}
     words = ("clone", "-q", str(scene.remote), str(scene.root / "templated"))
-    scene.fires("payload", lambda: scene.git(*words, cwd=scene.root, env=env))
+    scene.require_mark("payload", lambda: scene.git(*words, cwd=scene.root, env=env))
     return "plain `git clone` ran a hook of the template"
 
 
@@ -195,17 +200,17 @@ def _environment(scene: Scene) -> str:
     env = {"GIT_EXTERNAL_DIFF": scene.script("payload")}
     clone = plain_clone(scene)
     (clone / "f.txt").write_text("x\n")
-    scene.fires("payload", lambda: scene.git("diff", cwd=clone, env=env))
+    scene.require_mark("payload", lambda: scene.git("diff", cwd=clone, env=env))
     return "plain `git diff` ran GIT_EXTERNAL_DIFF"
 
 
 def _own_environment(scene: Scene) -> str:
     scene.environ = {**scene.environ, **_orders(scene)}
-    scene.wb, before = scene.open(), scene.wb
+    scene.workbench, before = scene.open_workbench(), scene.workbench
     before.__exit__(None, None, None)
     scene.new_task()
-    refused = scene.whole_life()
-    held([f"{e.code}: {e.brief}" for e in refused], [], "a task's life under such an environment")
+    refused = scene.run_every_operation()
+    require_equal([f"{e.code}: {e.brief}" for e in refused], [], "a task's life under such an environment")
     return f"{len(_orders(scene))} variables, none had an effect"
 
 
@@ -215,16 +220,16 @@ def _operator_filter(scene: Scene) -> None:
     (scene.operator / ".gitconfig").write_text(f'[filter "evil"]\n\tsmudge = {payload}\n\tclean = {payload}\n')
 
 
-def _smudged(scene: Scene) -> str:
+def _filter_runs(scene: Scene) -> str:
     env = {"GIT_CONFIG_GLOBAL": str(scene.operator / ".gitconfig")}
     words = ("clone", "-q", str(scene.remote), str(scene.root / "smudged"))
-    scene.fires("payload", lambda: scene.git(*words, cwd=scene.root, env=env))
+    scene.require_mark("payload", lambda: scene.git(*words, cwd=scene.root, env=env))
     return "plain `git clone` ran the operator's filter on hostile files"
 
 
-def _not_smudged(scene: Scene) -> str:
+def _no_filter_runs(scene: Scene) -> str:
     scene.new_task()
-    held([f"{e.code}: {e.brief}" for e in scene.whole_life()], [], "a task's life")
+    require_equal([f"{e.code}: {e.brief}" for e in scene.run_every_operation()], [], "a task's life")
     return "clone and the task's life ran no filter"
 
 
@@ -233,18 +238,18 @@ URLS = ("https://x:{}@127.0.0.1:9/o/r", "https://{}@127.0.0.1:9/o/r", "https://1
         "ssh://-oProxyCommand=x/o/r")  # fmt: skip
 
 
-def _persisted(scene: Scene) -> str:
+def _stores_token(scene: Scene) -> str:
     work = scene.root / "work"
-    scene.must("init", "-q", str(work), cwd=scene.root)
-    scene.must("remote", "add", "origin", URLS[0].format(TOKEN), cwd=work)
-    fired(TOKEN in (work / ".git" / "config").read_text(), "git dropped it")
+    scene.require_git("init", "-q", str(work), cwd=scene.root)
+    scene.require_git("remote", "add", "origin", URLS[0].format(TOKEN), cwd=work)
+    require_hit(TOKEN in (work / ".git" / "config").read_text(), "git dropped it")
     return "plain `git remote add` stored the token"
 
 
-def _not_persisted(scene: Scene) -> str:
+def _token_not_stored(scene: Scene) -> str:
     for url in URLS:
-        error = refusal(lambda u=url: scene.wb.clone(u.format(TOKEN)), ErrorCode.INVALID_INPUT)  # type: ignore[misc]  # bound now
-        held(TOKEN in f"{error.brief} {error.details} {error.hint}", False, "the token in the error")
+        error = require_refusal(lambda u=url: scene.workbench.clone(u.format(TOKEN)), ErrorCode.INVALID_INPUT)  # type: ignore[misc]  # bound now
+        require_equal(TOKEN in f"{error.brief} {error.details} {error.hint}", False, "the token in the error")
     for path in scene.home.rglob("*"):
         if path.is_file() and not path.is_symlink() and TOKEN.encode() in path.read_bytes():
             raise GotThrough(f"the token is in {path.relative_to(scene.home)}")
@@ -253,24 +258,24 @@ def _not_persisted(scene: Scene) -> str:
 
 ENTRIES = (
     *(
-        Entry(name, title, "clone, task", _naive(*NAMES[name]), _not_written(*NAMES[name]))
+        AttackEntry(name, title, "clone, task", _naive(*NAMES[name]), _not_written(*NAMES[name]))
         for name, title in (
             ("E01", "names in a tree that lead outside or into `.git`"),
             ("E02", "names that some file systems treat as `.git`"),
             ("E03", "names that Windows treats as `.git`"),
         )
     ),
-    Entry("E04", "ignore rules that are links", "clone, task, status", _rules_followed, _rules_ignored, _linked_rules,
+    AttackEntry("E04", "ignore rules that are links", "clone, task, status", _rules_followed, _rules_ignored, _plant_linked_rules,
           scene="bare"),
-    Entry("E06", "a million files in seven objects", "clone", _million, _budget, _many_paths, scene="bare"),
-    Entry("E09", "branch names that are commands and options", "clone, task", _shell_ref, _refs_are_names,
+    AttackEntry("E06", "a million files in seven objects", "clone", _million, _budget, _many_paths, scene="bare"),
+    AttackEntry("E09", "branch names that are commands and options", "clone, task", _shell_ref, _refs_are_names,
           _command_as_ref),
-    Entry("E10", "revision expressions instead of names", "task, fetch", _expressions, _only_names),
-    Entry("E12", "a local remote with hooks", "push", _plain_push, _our_push, _hooks),
-    Entry("E15", "hooks of a template", "clone and a task's life", _template_hook, _own_environment, _template),
-    Entry("E16", "the operator's filters on hostile files", "clone and a task's life", _smudged, _not_smudged,
+    AttackEntry("E10", "revision expressions instead of names", "task, fetch", _expressions, _only_names),
+    AttackEntry("E12", "a local remote with hooks", "push", _plain_push, _our_push, _hooks),
+    AttackEntry("E15", "hooks of a template", "clone and a task's life", _template_hook, _own_environment, _template),
+    AttackEntry("E16", "the operator's filters on hostile files", "clone and a task's life", _filter_runs, _no_filter_runs,
           _operator_filter, scene="bare"),
-    Entry("F08", "tokens and line ends in URLs", "clone", _persisted, _not_persisted),
-    Entry("Q01", "variables in the controller's environment", "clone and a task's life", _environment, _own_environment,
+    AttackEntry("F08", "tokens and line ends in URLs", "clone", _stores_token, _token_not_stored),
+    AttackEntry("Q01", "variables in the controller's environment", "clone and a task's life", _environment, _own_environment,
           _template),
 )  # fmt: skip

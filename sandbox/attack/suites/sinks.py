@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.attack.harness.entry import Entry
-from sandbox.attack.harness.host import Host
+from sandbox.attack.harness.entry import AttackEntry
+from sandbox.attack.harness.host import AttackHost
 from sandbox.attack.harness.scene import Scene
-from sandbox.attack.suites.pointer import LIFE, live
-from sandbox.git.unhardened import run_plain
+from sandbox.attack.suites.pointer import LIFE, run_task_life
+from sandbox.git.unhardened import run_unhardened
 
 CONFIGURED_HOOKS = (2, 54)
 
@@ -115,10 +115,10 @@ SINKS = {
 }  # fmt: skip
 
 
-def newer(version: tuple[int, int], what: str) -> Callable[[Host], str]:
+def newer(version: tuple[int, int], what: str) -> Callable[[AttackHost], str]:
     """A need: git of this version or later; it was the first with `what`."""
 
-    def reason(site: Host) -> str:
+    def reason(site: AttackHost) -> str:
         if site.git_version >= version:
             return ""
         return f"needs git {'.'.join(map(str, version))}, the first with {what}"
@@ -137,12 +137,12 @@ def plant(scene: Scene, sink: Sink, top: Path) -> None:
     payload = scene.script("payload", then="exit 1")
     fill = {"p": payload, "url": str(scene.remote)}
 
-    def filled(text: str) -> str:
+    def fill_in(text: str) -> str:
         return re.sub(r"\{(p|url)\}", lambda m: fill[m[1]], text)
 
-    git = scene.evil_git_dir(top / ".git", filled(sink.config))
+    git = scene.evil_git_dir(top / ".git", fill_in(sink.config))
     for name, text in sink.files:
-        _place(top, git, name).write_text(filled(text))
+        _place(top, git, name).write_text(fill_in(text))
     for name in sink.programs:
         shutil.copy(payload, _place(top, git, name))
     (top / "f.txt").write_text("one\ntwo\nTHREE\n")  # the same size
@@ -152,29 +152,31 @@ def plant(scene: Scene, sink: Sink, top: Path) -> None:
             (top / name).write_text("x\n")
 
 
-def set_off(scene: Scene, sink: Sink, top: Path) -> None:
+def trigger(scene: Scene, sink: Sink, top: Path) -> None:
     """Run the sink's commands in a copy of the worktree."""
     copy = scene.root / "copy"
     shutil.copytree(top, copy, symlinks=True)
     script = sink.commands.replace("{p}", scene.script("payload", then="exit 1")).replace("git ", "$git ")
     git = f"{scene.git_program} -c safe.directory=* -c user.name=a -c user.email=a@b"
-    run_plain(["/bin/sh", "-c", script], cwd=copy, home=scene.root, env={"git": git})
+    run_unhardened(["/bin/sh", "-c", script], cwd=copy, home=scene.root, env={"git": git})
     shutil.rmtree(copy)
 
 
-def _entry(name: str, sink: Sink) -> Entry:
-    def planted(scene: Scene) -> None:
-        (scene.wt / "sub").mkdir()
-        plant(scene, sink, scene.wt / "sub")
-        (scene.wt / ".git").unlink()
-        plant(scene, sink, scene.wt)
+def _entry(name: str, sink: Sink) -> AttackEntry:
+    def plant_both(scene: Scene) -> None:
+        (scene.worktree / "sub").mkdir()
+        plant(scene, sink, scene.worktree / "sub")
+        (scene.worktree / ".git").unlink()
+        plant(scene, sink, scene.worktree)
 
     def control(scene: Scene) -> str:
-        scene.fires("payload", lambda: set_off(scene, sink, scene.wt))
+        scene.require_mark("payload", lambda: trigger(scene, sink, scene.worktree))
         return f"`{sink.typed or sink.commands.rpartition(';')[2].strip()}` ran the payload"
 
     needs = (newer(CONFIGURED_HOOKS, sink.title),) if name == "B04" else ()
-    return Entry(name, f"{sink.title} in the worktree and nested in it", LIFE, control, live, planted, needs)
+    return AttackEntry(
+        name, f"{sink.title} in the worktree and nested in it", LIFE, control, run_task_life, plant_both, needs
+    )
 
 
 ENTRIES = tuple(_entry(name, sink) for name, sink in SINKS.items())

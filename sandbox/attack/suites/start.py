@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.attack.harness.entry import Entry
+from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
 from sandbox.attack.harness.scene import Scene
-from sandbox.git.unhardened import Done, run_plain
+from sandbox.git.unhardened import UnhardenedResult, run_unhardened
 
 CLIENTS = ("claude", "cursor", "vscode", "codex")
 PYTHON_PATHS = ("", ".")
@@ -39,13 +39,13 @@ class Start:
 def plant(scene: Scene) -> None:
     """Plant a repository that is open in the client; each of its modules leaves its own mark."""
     for name in MODULES:
-        path = opened(scene) / name
+        path = opened_directory(scene) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         more = "import click, json\n" if name.endswith("__main__.py") else ""
         path.write_text(f"open({str(scene.mark(mark_of(name)))!r}, 'w').close()\n{more}")
 
 
-def opened(scene: Scene) -> Path:
+def opened_directory(scene: Scene) -> Path:
     """The directory that is open in the client."""
     return scene.root / "opened"
 
@@ -58,7 +58,9 @@ def mark_of(module: str) -> str:
 def control(scene: Scene) -> str:
     """`python -m sandbox` in that directory must run its module."""
     careless = [sys.executable, "-m", "sandbox", "--version"]
-    scene.fires(mark_of("sandbox/__main__.py"), lambda: run_plain(careless, cwd=opened(scene), home=scene.root))
+    scene.require_mark(
+        mark_of("sandbox/__main__.py"), lambda: run_unhardened(careless, cwd=opened_directory(scene), home=scene.root)
+    )
     return "`python -m sandbox` ran a module of the directory"
 
 
@@ -66,7 +68,7 @@ def snippet(scene: Scene, client: str) -> Start:
     """Parse the output of `sandbox mcp config` as that client does. Raises: `GotThrough` when the command fails."""
     program = "import sys; " + _SANDBOX.format(path=[p for p in sys.path if p], script=sys.argv[0])
     words = ["--home", str(scene.home), "--json", "mcp", "config", client]
-    done = run_plain([sys.executable, "-I", "-c", program, *words], cwd=Path("/"), home=_users_home(scene))
+    done = run_unhardened([sys.executable, "-I", "-c", program, *words], cwd=Path("/"), home=_users_home(scene))
     if done.code != 0:
         raise GotThrough(f"no snippet for {client}: {(done.stderr or done.stdout).decode(errors='replace')[-500:]}")
     return _read(json.loads(done.stdout)["snippet"], client)
@@ -84,14 +86,14 @@ def _read(text: str, client: str) -> Start:
     return Start((server["command"], *server["args"]), server.get("env", {}))
 
 
-def serve(scene: Scene, start: Start, python_path: str) -> Done:
+def serve(scene: Scene, start: Start, python_path: str) -> UnhardenedResult:
     """Start the server as a client does in that directory, and ask for its tools."""
     stdin = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in _MESSAGES).encode()
     env = {"PYTHONPATH": python_path, **start.env}
-    return run_plain(start.argv, cwd=opened(scene), home=_users_home(scene), env=env, stdin=stdin)
+    return run_unhardened(start.argv, cwd=opened_directory(scene), home=_users_home(scene), env=env, stdin=stdin)
 
 
-def require_tools(done: Done, start: Start) -> None:
+def require_tools(done: UnhardenedResult, start: Start) -> None:
     """Raises: `GotThrough` when it did not answer: then the absence of marks proves no protection."""
     if b"space_repo_clone" not in done.stdout:
         raise GotThrough(f"`{' '.join(start.argv)}` lists no tools: {done.stderr.decode(errors='replace')[-500:]}")
@@ -115,5 +117,7 @@ def _different(starts: Iterator[Start]) -> Sequence[Start]:
 
 
 ENTRIES = (
-    Entry("S01", "modules in a client's working directory", "mcp config, mcp", control, attack, plant, scene="bare"),
+    AttackEntry(
+        "S01", "modules in a client's working directory", "mcp config, mcp", control, attack, plant, scene="bare"
+    ),
 )

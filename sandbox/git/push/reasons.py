@@ -28,7 +28,7 @@ class PushReason(StrEnum):
 
 
 _FORK = "`sandbox task fork TASK` continues the work on another branch."
-_TOLD = {
+_EXPLANATIONS = {
     PushReason.BRANCH_EXISTS: (
         "the remote already has this branch, and we did not push it",
         f"The remote branch was not changed. Instead: {_FORK}",
@@ -91,10 +91,10 @@ class PushRejected(SandboxError):
 
     reason: PushReason
 
-    def __init__(self, reason: PushReason, *, said: str = "") -> None:
+    def __init__(self, reason: PushReason, *, output: str = "") -> None:
         """`output`: what git and the server printed, safe to show."""
-        explanation, hint = _TOLD[reason]
-        details = f"reason: {reason.value}\n{said}".rstrip()
+        explanation, hint = _EXPLANATIONS[reason]
+        details = f"reason: {reason.value}\n{output}".rstrip()
         super().__init__(ErrorCode.PUSH_REJECTED, f"The push was rejected: {explanation}", details=details, hint=hint)
         self.reason = reason
-        self.said = said
+        self.output = output

@@ -14,7 +14,7 @@ _EVENTS = (
     "pre-receive", "update", "proc-receive", "reference-transaction", "post-receive", "post-update",
     "push-to-checkout", "post-index-change", "post-checkout", "pre-auto-gc",
 )  # fmt: skip
-_OFF = (
+_HARDENING = (
     "core.hooksPath=/dev/null",
     *(f"hook.{event}.enabled=false" for event in _EVENTS),  # hooks in the configuration: git 2.54
     "core.fsmonitor=false",
@@ -26,9 +26,9 @@ _OFF = (
 )
 
 
-def receiver(git: Git, remote: Remote) -> tuple[str, ...]:
+def receive_pack_options(git: Git, remote: Remote) -> tuple[str, ...]:
     """Options of `git push` that turn all of this off if the remote is a local path; else none."""
     if remote.protocol != "file":
         return ()
-    config = (word for item in _OFF for word in ("-c", item))
+    config = (word for item in _HARDENING for word in ("-c", item))
     return (f"--receive-pack={shlex.join([git_executable(git.executable), *config, 'receive-pack'])}",)

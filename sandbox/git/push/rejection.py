@@ -13,13 +13,13 @@ import re
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, scrub
-from sandbox.git.process import CUT
+from sandbox.git.process import CUT_MARK
 from sandbox.git.push.reasons import PushReason, PushRejected
 
 _DETAILS_CHARS = 3800
 _CUT = "\n[...]\n"
-_SERVER = re.compile(r"^remote:[ \t]?(.*)$", re.MULTILINE)
-_OWN = re.compile(rf"^(?!remote:|{re.escape(CUT)}).*$", re.MULTILINE)
+_SERVER_LINE = re.compile(r"^remote:[ \t]?(.*)$", re.MULTILINE)
+_OWN_LINE = re.compile(rf"^(?!remote:|{re.escape(CUT_MARK)}).*$", re.MULTILINE)
 _UNREPORTED = re.compile(r"^!\t[^\n]*\[remote failure\]", re.MULTILINE)
 _FORBIDDEN = re.compile(r"returned error: 403\b")
 _NO_GIT = re.compile(r"^fatal: Could not read from remote repository", re.MULTILINE)
@@ -32,12 +32,12 @@ _NO_WRITE = re.compile(
 _Rules = tuple[tuple[re.Pattern[str], PushReason], ...]
 
 
-def _rules(*rows: tuple[str, PushReason]) -> _Rules:
+def _compile_rules(*rows: tuple[str, PushReason]) -> _Rules:
     return tuple((re.compile(pattern, re.MULTILINE), reason) for pattern, reason in rows)
 
 
 # The text in parentheses on our branch's line: from git (send-pack.c, receive-pack.c), or from a forge.
-_STATUS = _rules(
+_STATUS_RULES = _compile_rules(
     (
         r"^(stale info|incorrect old value provided|reference (already exists|does not exist))$",
         PushReason.BRANCH_MOVED,
@@ -48,20 +48,20 @@ _STATUS = _rules(
     (r"^push declined due to email privacy restrictions$", PushReason.REPOSITORY_RULES),
     (r"^(shallow update not allowed|missing necessary objects|bad pack)$", PushReason.MISSING_OBJECTS),
 )
-_WORDS_OF_LOCKS = _rules(
+_LOCK_RULES = _compile_rules(
     (r"^error: cannot lock ref .*: (is at |reference |unable to resolve reference )", PushReason.BRANCH_MOVED)
 )
-_WORDS_OF_UNPACKING = _rules(
+_UNPACK_RULES = _compile_rules(
     (r"^fatal: pack exceeds maximum allowed size", PushReason.TOO_LARGE),
     (r"^fatal: fsck error|^error: object [0-9a-f]+: \w+: ", PushReason.UNSAFE_OBJECTS),
     (r"^(fatal|error): .*(No space left on device|Disk quota exceeded)", PushReason.QUOTA),
 )
-_WORDS_OF_RULES = _rules(
+_RULESET_RULES = _compile_rules(
     (r"^- GITHUB PUSH PROTECTION$|^ *- Push cannot contain secrets", PushReason.LEAK),
     (r"^- (Cannot (update|create|force-push to) this|Changes must be made through)", PushReason.PROTECTED_BRANCH),
     (r"", PushReason.REPOSITORY_RULES),
 )
-_WORDS_OF_HOOKS = _rules(
+_HOOK_RULES = _compile_rules(
     (r"^error: GH001: |^error: File .* exceeds GitHub's file size limit", PushReason.TOO_LARGE),
     (r"^(GitLab: |ERROR: )?You are attempting to check in one or more blobs which exceed", PushReason.TOO_LARGE),
     (r"^GitLab: File .* is larger than the allowed size of", PushReason.TOO_LARGE),
@@ -73,63 +73,68 @@ _WORDS_OF_HOOKS = _rules(
     (r"", PushReason.HOOK_DECLINED),
 )
 # Which rules apply to the server's text, by our branch's status. For other statuses the server's text is ignored.
-_WORDS = (
-    (re.compile(r"^(pre-receive hook|hook|update hook) declined$"), _WORDS_OF_HOOKS),
-    (re.compile(r"^push declined due to repository rule violations$"), _WORDS_OF_RULES),
-    (re.compile(r"^unpacker error$"), _WORDS_OF_UNPACKING),
-    (re.compile(r"^failed to update ref$"), _WORDS_OF_LOCKS),
+_SERVER_TEXT_RULES = (
+    (re.compile(r"^(pre-receive hook|hook|update hook) declined$"), _HOOK_RULES),
+    (re.compile(r"^push declined due to repository rule violations$"), _RULESET_RULES),
+    (re.compile(r"^unpacker error$"), _UNPACK_RULES),
+    (re.compile(r"^failed to update ref$"), _LOCK_RULES),
 )
 # The server refused access before any data was sent, and gave a reason.
-_WORDS_AT_THE_DOOR = _rules(
+_ACCESS_RULES = _compile_rules(
     (
         r"^(ERROR: )?(This repository was archived so it is read-only|mirror repository is read-only"
         r"|The repository is temporarily read-only|You can't push code to a read-only GitLab instance)",
         PushReason.READ_ONLY,
     ),
 )
-_OWN_WORDS = _rules((r"^error: RPC failed; .*\b413\b", PushReason.TOO_LARGE))
+_CLIENT_RULES = _compile_rules((r"^error: RPC failed; .*\b413\b", PushReason.TOO_LARGE))
 
 
-def rejection(ref: str, code: int, stderr: str, stdout: str) -> SandboxError:
+def classify_rejection(ref: str, code: int, stderr: str, stdout: str) -> SandboxError:
     """The error for a failed `git push --porcelain` to one ref. The texts must already be free of secrets."""
     stderr = "\n".join(line.rstrip(" \t") for line in stderr.split("\n")).rstrip()  # padding makes patterns take n**2
-    server, own = "\n".join(_SERVER.findall(stderr)), "\n".join(_OWN.findall(stderr))
-    details = _bounded(scrub(f"{stderr}\n{stdout}"))
-    status = _status(ref, stdout)
+    server, own = "\n".join(_SERVER_LINE.findall(stderr)), "\n".join(_OWN_LINE.findall(stderr))
+    details = _cut_middle(scrub(f"{stderr}\n{stdout}"))
+    status = _find_status(ref, stdout)
     if status is not None:
-        return PushRejected(_first(_STATUS, status) or _by_words(status, server) or PushReason.REFUSED, said=details)
-    if (reason := _first(_OWN_WORDS, own)) is not None:
-        return PushRejected(reason, said=details)
-    error = _unreported() if _UNREPORTED.search(stdout) else _before_git(code, stderr, server, own)
+        return PushRejected(
+            _first_match(_STATUS_RULES, status) or _find_server_reason(status, server) or PushReason.REFUSED,
+            output=details,
+        )
+    if (reason := _first_match(_CLIENT_RULES, own)) is not None:
+        return PushRejected(reason, output=details)
+    error = (
+        _unknown_result_error() if _UNREPORTED.search(stdout) else _classify_early_failure(code, stderr, server, own)
+    )
     if isinstance(error, PushRejected):
-        return PushRejected(error.reason, said=details)
+        return PushRejected(error.reason, output=details)
     error.details = details
     return error
 
 
-def _before_git(code: int, stderr: str, server: str, own: str) -> SandboxError:
+def _classify_early_failure(code: int, stderr: str, server: str, own: str) -> SandboxError:
     """No hook has run yet. Over ssh, a server that does not start git writes its own message to our stderr."""
     no_git = _NO_GIT.search(own) is not None
-    turned_away = _turned_away(f"{server}\n{own}") if no_git or _FORBIDDEN.search(own) else None
+    turned_away = _classify_refused_access(f"{server}\n{own}") if no_git or _FORBIDDEN.search(own) else None
     return turned_away or classify("push", code, stderr if no_git else own)
 
 
-def _status(ref: str, stdout: str) -> str | None:
+def _find_status(ref: str, stdout: str) -> str | None:
     """The text in parentheses on our branch's line; None if no line says that the branch was rejected."""
     found = re.search(rf"^!\t[^\t\n]*:{re.escape(ref)}\t\[(?:remote )?rejected\](?: \((.*)\))?$", stdout, re.MULTILINE)
     return (found[1] or "") if found else None
 
 
-def _by_words(status: str, server: str) -> PushReason | None:
-    return next((_first(rules, server) for pattern, rules in _WORDS if pattern.search(status)), None)
+def _find_server_reason(status: str, server: str) -> PushReason | None:
+    return next((_first_match(rules, server) for pattern, rules in _SERVER_TEXT_RULES if pattern.search(status)), None)
 
 
-def _first(rules: _Rules, text: str) -> PushReason | None:
+def _first_match(rules: _Rules, text: str) -> PushReason | None:
     return next((reason for pattern, reason in rules if pattern.search(text)), None)
 
 
-def _turned_away(said: str) -> SandboxError | None:
-    if (reason := _first(_WORDS_AT_THE_DOOR, said)) is not None:
+def _classify_refused_access(said: str) -> SandboxError | None:
+    if (reason := _first_match(_ACCESS_RULES, said)) is not None:
         return PushRejected(reason)
     if _NO_WRITE.search(said):
         return SandboxError(
@@ -140,11 +145,11 @@ def _turned_away(said: str) -> SandboxError | None:
     return None
 
 
-def _unreported() -> SandboxError:
+def _unknown_result_error() -> SandboxError:
     return SandboxError(ErrorCode.NETWORK_ERROR, "The remote did not report the result of the push")
 
 
-def _bounded(text: str) -> str:
+def _cut_middle(text: str) -> str:
     """Keep both ends: a hook's text comes first, the deciding line comes last."""
     if len(text) <= _DETAILS_CHARS:
         return text

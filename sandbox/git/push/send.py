@@ -5,31 +5,33 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from sandbox.credentials import without_secret
+from sandbox.credentials import remove_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import absent, check_ref_name, peel
+from sandbox.git.objects import missing_object_error, peel, require_ref_name
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushReason, PushRejected
-from sandbox.git.push.receiving import receiver
-from sandbox.git.push.rejection import rejection
-from sandbox.git.transport import Access, granted, remote_branch
+from sandbox.git.push.receiving import receive_pack_options
+from sandbox.git.push.rejection import classify_rejection
+from sandbox.git.transport import RemoteAccess, find_remote_branch, network_access
 
 _PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
-_ASK_AGAIN = "Push again: this first checks the remote, and does not send the commit twice."
+_PUSH_AGAIN = "Push again: this first checks the remote, and does not send the commit twice."
 
 
-def push(git: Git, access: Access, commit: str, branch: str, expected: str | None) -> str | None:
+def push(git: Git, access: RemoteAccess, commit: str, branch: str, expected: str | None) -> str | None:
     """Push exactly `commit` to one branch, which must still be at `expected` (None: must not exist), and verify.
 
     Returns the page that the server names for opening a pull request, if the page is on the server's host.
 
     Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` if the branch then has another commit.
     """
-    check_ref_name(branch)
+    require_ref_name(branch)
     if peel(git, commit, "commit") != commit:
-        raise absent(f"Commit {commit[:12]} is not in the cache clone")
+        raise missing_object_error(f"Commit {commit[:12]} is not in the cache clone")
     try:
-        page = page_of(_send(git, access, commit, f"refs/heads/{branch}", expected), access.remote.hostname)
+        page = find_pull_request_page(
+            _send(git, access, commit, f"refs/heads/{branch}", expected), access.remote.hostname
+        )
     except PushRejected as error:
         if error.reason is not PushReason.BRANCH_MOVED:
             raise
@@ -37,22 +39,22 @@ def push(git: Git, access: Access, commit: str, branch: str, expected: str | Non
         return None
     except SandboxError as error:
         if error.code in {ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT}:
-            error.hint = f"{error.hint} The commit may have arrived. {_ASK_AGAIN}".lstrip()
+            error.hint = f"{error.hint} The commit may have arrived. {_PUSH_AGAIN}".lstrip()
         raise
-    _verify(git, access, commit, branch)
+    _verify_arrived(git, access, commit, branch)
     return page
 
 
-def page_of(said: str, hostname: str) -> str | None:
+def find_pull_request_page(output: str, hostname: str) -> str | None:
     """The first URL on the server's own host in its text, which git prints after `remote:`. Pure."""
-    for line in said.splitlines():
+    for line in output.splitlines():
         found = _PAGE.match(line)
-        if found is not None and _is_on(found[1], hostname):
+        if found is not None and _is_on_host(found[1], hostname):
             return found[1]
     return None
 
 
-def _is_on(url: str, hostname: str) -> bool:
+def _is_on_host(url: str, hostname: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:  # not a URL
@@ -60,21 +62,21 @@ def _is_on(url: str, hostname: str) -> bool:
     return parts.hostname == hostname and "@" not in parts.netloc
 
 
-def _send(git: Git, access: Access, commit: str, ref: str, expected: str | None) -> str:
-    with granted(access) as grant:
+def _send(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str | None) -> str:
+    with network_access(access) as grant:
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
-            *receiver(git, access.remote), "--", access.remote.url, f"{commit}:{ref}",
-            grant=grant, deadline_s=access.timeout_s,
+            *receive_pack_options(git, access.remote), "--", access.remote.url, f"{commit}:{ref}",
+            network=grant, deadline_s=access.timeout_s,
         )  # fmt: skip
     if result.code != 0:
-        said = (without_secret(t, access.credential) for t in (result.stderr, result.stdout.decode(errors="replace")))
-        raise rejection(ref, result.code, *said)
-    return without_secret(result.stderr, access.credential)
+        said = (remove_secret(t, access.credential) for t in (result.stderr, result.stdout.decode(errors="replace")))
+        raise classify_rejection(ref, result.code, *said)
+    return remove_secret(result.stderr, access.credential)
 
 
 def _require_arrived(
-    git: Git, access: Access, commit: str, branch: str, expected: str | None, error: PushRejected
+    git: Git, access: RemoteAccess, commit: str, branch: str, expected: str | None, error: PushRejected
 ) -> None:
     """A failed lease is no failure if the branch is at our commit: curl repeats a request if the answer was lost.
 
@@ -82,7 +84,7 @@ def _require_arrived(
     branch is at `expected` again.
     """
     try:
-        found = remote_branch(git, access, branch)
+        found = find_remote_branch(git, access, branch)
     except SandboxError:
         raise error from None
     if found == expected:
@@ -90,15 +92,15 @@ def _require_arrived(
     if found != commit:
         reason = PushReason.BRANCH_MOVED if expected else PushReason.BRANCH_EXISTS
         seen = f"{branch}: expected {expected or 'no such branch'}, found {found or 'no such branch'}"
-        raise PushRejected(reason if found else PushReason.BRANCH_DELETED, said=f"{seen}\n{error.said}") from None
+        raise PushRejected(reason if found else PushReason.BRANCH_DELETED, output=f"{seen}\n{error.output}") from None
 
 
-def _verify(git: Git, access: Access, commit: str, branch: str) -> None:
+def _verify_arrived(git: Git, access: RemoteAccess, commit: str, branch: str) -> None:
     try:
-        found = remote_branch(git, access, branch)
+        found = find_remote_branch(git, access, branch)
     except SandboxError as error:
         brief = "The remote accepted the push, but it could not be verified"
-        raise SandboxError(error.code, brief, details=f"{error.brief}\n{error.details}", hint=_ASK_AGAIN) from error
+        raise SandboxError(error.code, brief, details=f"{error.brief}\n{error.details}", hint=_PUSH_AGAIN) from error
     if found != commit:
         raise SandboxError(
             ErrorCode.CONFLICT,

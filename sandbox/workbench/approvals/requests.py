@@ -10,73 +10,75 @@ from functools import partial
 from typing import Any
 
 from sandbox import approvals
-from sandbox.approvals import Call
+from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState
 from sandbox.store import approvals as store
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.approvals import question
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 LOCK = "approvals"
-MOST_OF_ONE = 20
+MOST_PER_SUBJECT = 20
 """Open questions about one task, else one repository, else one tool: an agent that loops does not block the others."""
 
-MOST_OF_REPOSITORY = 100
+MOST_PER_REPOSITORY = 100
 """Open questions about all tasks of one repository: an agent can create any number of tasks."""
 
 MOST_PENDING = 500
 """Open questions in total."""
 
 
-def call_of(services: Parts, tool: str, arguments: Mapping[str, Any]) -> Call:
+def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
     """The call that an approval is bound to. `arguments`: validated.
 
     Raises: `not_found` for a task or repository; the error for a URL that would be refused.
     """
     task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
     if (url := arguments.get("url")) is not None:
-        services.remote(url)  # a person is not asked about a URL that would be refused
+        services.parse_remote(url)  # a person is not asked about a URL that would be refused
     if task_id is not None:
         repo_id = find_task(services.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
         find_repository(services.home, repo_id)
-    state = question.state_of(services, tool, task_id)
-    return Call(tool, dict(arguments), services.approval_policy.version, task_id, repo_id, state)
+    state = question.find_target_object(services, tool, task_id)
+    return AgentCall(tool, dict(arguments), services.approval_policy.version, task_id, repo_id, state)
 
 
-def take(services: Parts, call: Call) -> Approval | None:
+def take(services: Services, call: AgentCall) -> Approval | None:
     """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = [a for a in _live(services, now) if approvals.covers(a, call, now)]
+        found = [a for a in _list_live(services, now) if approvals.covers(a, call, now)]
         found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
         if found and found[0].scope is ApprovalScope.ONCE:
-            return store.save(services.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
+            return store.save_approval(
+                services.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now})
+            )
         return found[0] if found else None
 
 
-def ask(services: Parts, call: Call) -> Approval:
+def ask(services: Services, call: AgentCall) -> Approval:
     """Ask a person about a call. While a question is open, it is returned again.
 
     Raises: `approval_denied` when the call was denied and the denial has not expired; `quota_exceeded` for too many or
     too long questions; as `require_sendable`.
     """
-    question.require_worth_asking(services, call.tool, call.arguments, call.task_id)
-    lines = question.question(services, call.tool, call.arguments, call.task_id)
+    question.require_sendable(services, call.tool, call.arguments, call.task_id)
+    lines = question.build_question(services, call.tool, call.arguments, call.task_id)
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        known = _live(services, now)
-        if (before := approvals.answered(known, call, now)) is not None:
-            return _undenied(before)
+        known = _list_live(services, now)
+        if (before := approvals.find_answered_request(known, call, now)) is not None:
+            return _require_not_denied(before)
         _require_room(known, call)
-        store.forget_old(services.home, now)
+        store.delete_old(services.home, now)
         asked = Approval(
             id=f"apr-{base64.b32encode(secrets.token_bytes(16)).decode().lower().rstrip('=')}",
             tool=call.tool,
             fingerprint=approvals.fingerprint(call),
             policy=call.policy,
-            arguments=approvals.canonical(call.arguments),
+            arguments=approvals.to_canonical_json(call.arguments),
             task_id=call.task_id,
             repo_id=call.repo_id,
             question=lines,
@@ -84,19 +86,19 @@ def ask(services: Parts, call: Call) -> Approval:
             expires_at=now + timedelta(seconds=services.approval_policy.expires_s),
             asked_by=services.caller,
         )
-        return store.save(services.home, asked)
+        return store.save_approval(services.home, asked)
 
 
-def _live(services: Parts, now: datetime) -> tuple[Approval, ...]:
-    return store.live(services.home, partial(approvals.is_over, now=now))
+def _list_live(services: Services, now: datetime) -> tuple[Approval, ...]:
+    return store.list_live(services.home, partial(approvals.is_inactive, now=now))
 
 
-def _require_room(known: Iterable[Approval], call: Call) -> None:
+def _require_room(known: Iterable[Approval], call: AgentCall) -> None:
     pending = [a for a in known if a.state is ApprovalState.PENDING]
-    asker = approvals.asker(call)
+    asker = approvals.quota_key(call)
     shares = (
-        (asker, [a for a in pending if approvals.asker(a) == asker], MOST_OF_ONE),
-        (call.repo_id, [a for a in pending if call.repo_id and a.repo_id == call.repo_id], MOST_OF_REPOSITORY),
+        (asker, [a for a in pending if approvals.quota_key(a) == asker], MOST_PER_SUBJECT),
+        (call.repo_id, [a for a in pending if call.repo_id and a.repo_id == call.repo_id], MOST_PER_REPOSITORY),
         ("all calls", pending, MOST_PENDING),
     )
     for about, found, most in shares:
@@ -104,18 +106,18 @@ def _require_room(known: Iterable[Approval], call: Call) -> None:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
                 f"{len(found)} questions about {about} are already waiting for an answer",
-                details=f"at most {MOST_OF_ONE} of a task, {MOST_OF_REPOSITORY} of a repository, {MOST_PENDING} in all",
+                details=f"at most {MOST_PER_SUBJECT} of a task, {MOST_PER_REPOSITORY} of a repository, {MOST_PENDING} in all",
                 hint="Answer them: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
             )
 
 
 def answer(
-    services: Parts, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
+    services: Services, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
 ) -> Approval:
     """Store a person's decision. Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = approvals.current(_find(services, approval_id), now)
+        found = approvals.with_current_state(_find_stored(services, approval_id), now)
         if found.state is not ApprovalState.PENDING:
             raise SandboxError(
                 ErrorCode.CONFLICT,
@@ -127,14 +129,14 @@ def answer(
         until = found.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
         state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
         decided = {"state": state, "scope": scope, "expires_at": until, **_decision(services, now, by)}
-        return store.save(services.home, found.model_copy(update=decided))
+        return store.save_approval(services.home, found.model_copy(update=decided))
 
 
-def revoke(services: Parts, approval_id: str, by: str) -> Approval:
+def revoke(services: Services, approval_id: str, by: str) -> Approval:
     """Revoke an approval or an open question. Raises: `not_found`; `conflict` if it is already over."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = approvals.current(_find(services, approval_id), now)
+        found = approvals.with_current_state(_find_stored(services, approval_id), now)
         if found.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
             raise SandboxError(
                 ErrorCode.CONFLICT,
@@ -142,25 +144,25 @@ def revoke(services: Parts, approval_id: str, by: str) -> Approval:
                 hint="`sandbox approvals list` shows approvals that can be revoked.",
             )
         update = {"state": ApprovalState.REVOKED, **_decision(services, now, by)}
-        return store.save(services.home, found.model_copy(update=update))
+        return store.save_approval(services.home, found.model_copy(update=update))
 
 
-def _decision(services: Parts, now: datetime, by: str) -> dict[str, object]:
+def _decision(services: Services, now: datetime, by: str) -> dict[str, object]:
     surface = "elicitation" if services.surface.actor is Actor.AGENT else services.surface.actor.value
     return {"decided_at": now, "decided_by": by, "decider": services.caller, "surface": surface}
 
 
-def list_all(services: Parts, *, everything: bool = False) -> tuple[Approval, ...]:
+def list_all(services: Services, *, everything: bool = False) -> tuple[Approval, ...]:
     """Open questions and approvals in force; with `everything` also those that are over."""
     now, alive = datetime.now(UTC), {ApprovalState.PENDING, ApprovalState.APPROVED}
     if everything:
-        return tuple(approvals.current(a, now) for a in store.list_all(services.home))
-    found = (approvals.current(a, now) for a in store.unfiled(services.home))
+        return tuple(approvals.with_current_state(a, now) for a in store.list_approvals(services.home))
+    found = (approvals.with_current_state(a, now) for a in store.list_unfiled(services.home))
     return tuple(a for a in found if a.state in alive)
 
 
 def end_all(
-    services: Parts, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
+    services: Services, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
 ) -> tuple[Approval, ...]:
     """Call `end` for each approval in one of the states, of one tool if given. Skips those that ended in between."""
     found = [a for a in list_all(services) if a.state in states and tool in {None, a.tool}]
@@ -174,12 +176,12 @@ def end_all(
     return tuple(ended)
 
 
-def find(services: Parts, approval_id: str) -> Approval:
+def find(services: Services, approval_id: str) -> Approval:
     """One approval as it is now. Raises: `not_found`."""
-    return approvals.current(_find(services, approval_id), datetime.now(UTC))
+    return approvals.with_current_state(_find_stored(services, approval_id), datetime.now(UTC))
 
 
-def _undenied(approval: Approval) -> Approval:
+def _require_not_denied(approval: Approval) -> Approval:
     if approval.state is ApprovalState.DENIED:
         raise SandboxError(
             ErrorCode.APPROVAL_DENIED,
@@ -190,8 +192,8 @@ def _undenied(approval: Approval) -> Approval:
     return approval
 
 
-def _find(services: Parts, approval_id: str) -> Approval:
-    found = store.find(services.home, approval_id)
+def _find_stored(services: Services, approval_id: str) -> Approval:
+    found = store.find_approval(services.home, approval_id)
     if found is None:  # suggest no similar ids: knowing an id allows answering
         raise SandboxError(
             ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows open questions."

@@ -21,16 +21,22 @@ from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, TaskStatus, Verification
-from sandbox.store.background_runs import Failure, RunRecord, find_record, prune, save_record
+from sandbox.store.background_runs import (
+    BackgroundRunRecord,
+    RunFailure,
+    find_background_run,
+    prune_background_runs,
+    save_background_run,
+)
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
-from sandbox.store.stop_requests import is_at_work, list_run_ids
-from sandbox.text import shown
+from sandbox.store.stop_requests import is_running, list_run_ids
+from sandbox.text import decode_for_display
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_checks, stoppable
 from sandbox.workbench.controller.background_threads import BackgroundThread
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 LAST_LINES, LINE_CHARS = 10, 200
 """How much output of a running check is shown."""
@@ -55,7 +61,7 @@ class Question:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def start(services: Parts, question: Question, watch: Watch, work: Work) -> BackgroundRun:
+def start(services: Services, question: Question, watch: Watch, work: Work) -> BackgroundRun:
     """Start `work` in a new thread. If the same question is being answered already, return that run instead.
 
     `watch` is called from that thread. Raises: the error that ends the run before its first check; `conflict` for a
@@ -69,17 +75,19 @@ def start(services: Parts, question: Question, watch: Watch, work: Work) -> Back
         run_id = new_run_id(services)
         context = contextvars.copy_context()
         which = run_id, question
-        services.threads.start(run_id, lambda ours: context.run(_run, services, which, watch, work, ours)).wait_until_known()
-    return _answer(find_record(services.home, run_id))
+        services.background_threads.start(
+            run_id, lambda ours: context.run(_run, services, which, watch, work, ours)
+        ).wait_for_record()
+    return _build_answer(find_background_run(services.home, run_id))
 
 
-def _run(services: Parts, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
+def _run(services: Services, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
     """Complete the record before the request's file is removed: else the process would look killed."""
     run_id, question = which
     ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
     with stoppable(services, question.task_id, ours, run_id) as heard:
         tracker = _Tracker(services.home, _new_record(services, run_id, question))
-        thread.known.set()
+        thread.record_ready.set()
         try:
             tracker.finish(work(tracker.follow(heard), run_id))
         except SandboxError as error:
@@ -89,12 +97,12 @@ def _run(services: Parts, which: tuple[str, Question], watch: Watch, work: Work,
             tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
 
 
-def _new_record(services: Parts, run_id: str, question: Question) -> RunRecord:
+def _new_record(services: Services, run_id: str, question: Question) -> BackgroundRunRecord:
     """Raises: `not_found`, `conflict` for a closed task."""
     task = find_task(services.home, question.task_id)
     services.home.background_runs.mkdir(mode=0o700, exist_ok=True)
-    prune(services.home)
-    return RunRecord(
+    prune_background_runs(services.home)
+    return BackgroundRunRecord(
         run_id=run_id,
         task_id=question.task_id,
         operation=question.operation,
@@ -108,11 +116,11 @@ def _new_record(services: Parts, run_id: str, question: Question) -> RunRecord:
 class _Tracker:
     """Keeps the record of a run up to date: at each step, and twice a second while there is output."""
 
-    def __init__(self, home: Home, record: RunRecord) -> None:
+    def __init__(self, home: Home, record: BackgroundRunRecord) -> None:
         self._home, self._record = home, record
         self._started = time.monotonic()
         self._timeout_s = 0.0
-        self._late: threading.Timer | None = None  # writes the output that came since the last write
+        self._pending_write: threading.Timer | None = None  # writes the output that came since the last write
         self._tail = bytearray()
         self._changing = threading.Lock()  # the output of a check comes from another thread than its steps
         self._change()
@@ -149,7 +157,7 @@ class _Tracker:
 
     def fail(self, error: SandboxError) -> None:
         """Record that the run ended with an error instead of a result."""
-        failure = Failure(
+        failure = RunFailure(
             code=error.code,
             brief=error.brief,
             details=error.details,
@@ -160,45 +168,49 @@ class _Tracker:
         self._end(state="failed", failure=failure)
 
     def _end(self, **changes: Any) -> None:
-        self._change(ended_s=self._elapsed_s(), **changes)
-        if self._late is not None:
-            self._late.cancel()
+        self._change(ended_s=self._seconds_since_start(), **changes)
+        if self._pending_write is not None:
+            self._pending_write.cancel()
 
-    def _elapsed_s(self) -> float:
+    def _seconds_since_start(self) -> float:
         return round(time.monotonic() - self._started, 3)
 
     def _deadline_s(self) -> float:
-        return round(self._elapsed_s() + self._timeout_s, 3)
+        return round(self._seconds_since_start() + self._timeout_s, 3)
 
     def _change_soon(self) -> None:
-        if self._late is None:
-            self._late = threading.Timer(_WRITE_EVERY_S, self._change_late)
-            self._late.daemon = True
-            self._late.start()
+        if self._pending_write is None:
+            self._pending_write = threading.Timer(_WRITE_EVERY_S, self._write_pending)
+            self._pending_write.daemon = True
+            self._pending_write.start()
 
-    def _change_late(self) -> None:
-        self._late = None
+    def _write_pending(self) -> None:
+        self._pending_write = None
         self._change()
 
     def _change(self, **changes: Any) -> None:
         with self._changing:
             if self._record.ended_s is not None:
                 return  # this output came after the end
-            lines = tuple(line[:LINE_CHARS] for line in shown(bytes(self._tail)).splitlines()[-LAST_LINES:])
+            lines = tuple(
+                line[:LINE_CHARS] for line in decode_for_display(bytes(self._tail)).splitlines()[-LAST_LINES:]
+            )
             record = self._record.model_copy(update={"last_lines": lines, **changes})
-            save_record(self._home, record)
+            save_background_run(self._home, record)
             self._record = record
 
 
-def wait(services: Parts, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None) -> BackgroundRun:
+def wait(
+    services: Services, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None
+) -> BackgroundRun:
     """Return the run once it has ended, or its state after `wait_s` seconds (None: no limit) or when `cancelled`.
 
     Raises: `not_found` for an unknown run, or when its process was killed; the error that ended the run.
     """
     ends_at = None if wait_s is None else time.monotonic() + wait_s
-    thread = services.threads.find(run_id)
+    thread = services.background_threads.find(run_id)
     while True:
-        found = _look(services, run_id)
+        found = _find_run(services, run_id)
         left_s = _LOOK_S if ends_at is None else ends_at - time.monotonic()
         if found.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
             return found
@@ -209,27 +221,27 @@ def wait(services: Parts, run_id: str, wait_s: float | None, cancelled: Callable
             thread.ended.wait(pause_s)
 
 
-def task_of(services: Parts, run_id: str) -> str:
+def find_task_id(services: Services, run_id: str) -> str:
     """The task of a run. Raises: `not_found`."""
-    return find_record(services.home, run_id).task_id
+    return find_background_run(services.home, run_id).task_id
 
 
-def stop(services: Parts, run_id: str) -> BackgroundRun:
+def stop(services: Services, run_id: str) -> BackgroundRun:
     """Stop a run: its checks are recorded as `killed`. A run that has ended does not change.
 
     Raises: `not_found`; as `stop_checks`; the error that ended the run.
     """
-    record = find_record(services.home, run_id)
+    record = find_background_run(services.home, run_id)
     if record.state == "running":
         stop_checks(services, record.task_id, run_id)
     return wait(services, run_id, STOP_WAIT_S)
 
 
-def _look(services: Parts, run_id: str) -> BackgroundRun:
-    record = find_record(services.home, run_id)
+def _find_run(services: Services, run_id: str) -> BackgroundRun:
+    record = find_background_run(services.home, run_id)
     if record.state != "running" or _is_alive(services, record):
-        return _answer(record)
-    record = find_record(services.home, run_id)  # read again: the run may have ended before its lock was free
+        return _build_answer(record)
+    record = find_background_run(services.home, run_id)  # read again: the run may have ended before its lock was free
     if record.state == "running":
         raise SandboxError(
             ErrorCode.NOT_FOUND,
@@ -237,14 +249,14 @@ def _look(services: Parts, run_id: str) -> BackgroundRun:
             details=f"{record.operation} of {record.task_id}, {' '.join(record.check_ids)}",
             hint="Run the check again. The log of its output was kept: `sandbox check log`.",
         )
-    return _answer(record)
+    return _build_answer(record)
 
 
-def _is_alive(services: Parts, record: RunRecord) -> bool:
-    return is_at_work(services.home.stops, record.task_id, record.run_id)
+def _is_alive(services: Services, record: BackgroundRunRecord) -> bool:
+    return is_running(services.home.stop_requests, record.task_id, record.run_id)
 
 
-def _answer(record: RunRecord) -> BackgroundRun:
+def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
     """Raises: the error that ended the run."""
     if record.failure is not None:
         failed = record.failure
@@ -276,18 +288,18 @@ def _answer(record: RunRecord) -> BackgroundRun:
     )
 
 
-def _find_same(services: Parts, question: Question) -> BackgroundRun | None:
+def _find_same(services: Services, question: Question) -> BackgroundRun | None:
     """Find a run that answers the question now. After a new commit, `verify` is a different question."""
-    for run_id in list_run_ids(services.home.stops, question.task_id):
+    for run_id in list_run_ids(services.home.stop_requests, question.task_id):
         with suppress(SandboxError):  # the run has no record yet, or the record is damaged
-            record = find_record(services.home, run_id)
+            record = find_background_run(services.home, run_id)
             asked = Question(record.operation, record.task_id, record.check_ids, record.options)
             if record.state == "running" and asked == question and _is_current(services, record):
-                return _answer(record)
+                return _build_answer(record)
     return None
 
 
-def _is_current(services: Parts, record: RunRecord) -> bool:
+def _is_current(services: Services, record: BackgroundRunRecord) -> bool:
     task = find_task(services.home, record.task_id, allow_closed=True)
     is_open = task.status is not TaskStatus.CLOSED
     return is_open and task.head_commit == record.commit and _is_alive(services, record)

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from sandbox.models import Check, CheckRun
 
 
-def _silent(_check: Check, _run: CheckRun | None) -> None:
+def _ignore_announcement(_check: Check, _run: CheckRun | None) -> None:
     return None
 
 
-def _unnoticed(_run_id: str, _check: Check) -> None:
+def _ignore_start(_run_id: str, _check: Check) -> None:
     return None
 
 
-def _unheard(_position: int) -> None:
+def _ignore_position(_position: int) -> None:
     return None
 
 
@@ -36,8 +36,8 @@ class Watch:
     `starts`: called before a check with the id of its run. With this id the log can be read while the check runs.
     """
 
-    announce: Callable[[Check, CheckRun | None], None] = _silent
+    announce: Callable[[Check, CheckRun | None], None] = _ignore_announcement
     follow: Callable[[str, bytes], None] | None = None
     cancelled: Callable[[], bool] = _never
-    queued: Callable[[int], None] = _unheard
-    starts: Callable[[str, Check], None] = _unnoticed
+    queued: Callable[[int], None] = _ignore_position
+    starts: Callable[[str, Check], None] = _ignore_start

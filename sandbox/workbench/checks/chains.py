@@ -13,7 +13,7 @@ from sandbox.models import Check, CheckRun, Verdict
 Chain = tuple[Check, ...]
 
 
-def chains_of(checks: Sequence[Check]) -> tuple[Chain, ...]:
+def split_into_chains(checks: Sequence[Check]) -> tuple[Chain, ...]:
     """Split checks (required ones first) into chains. Chains and their checks keep the order of `checks`."""
     chains: list[list[Check]] = []
     for check in checks:
@@ -26,7 +26,7 @@ def chains_of(checks: Sequence[Check]) -> tuple[Chain, ...]:
     return tuple(tuple(sorted(chain, key=lambda c: position[c.id])) for chain in chains)
 
 
-def ask(
+def answer_chain(
     chain: Sequence[Check], answer: Callable[[Check], CheckRun | None], *, keep_going: bool
 ) -> tuple[CheckRun, ...] | None:
     """Call `answer` for each check that has all its requirements passed; stop at the first failure, unless

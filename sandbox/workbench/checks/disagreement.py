@@ -12,11 +12,11 @@ from sandbox.errors import SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.git import objects
 from sandbox.models import CheckRun, Task, Verdict
-from sandbox.policy.paths import folders_above, show_path
+from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.runs import list_runs
-from sandbox.text import neutral
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.tasks.lifecycle import OpenTask, looking
+from sandbox.text import neutralise
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task
 
 PATHS = 20
 """Maximum number of paths listed for each kind."""
@@ -24,30 +24,32 @@ PATHS = 20
 NAME_LENGTH = 300
 
 _RECENT = 40  # runs of the task that are read: each costs a file
-_NOTHING = "no file differs: the cause may be files in /tmp or the home of the task's container, time, order or chance"
+_NO_DIFFERENCE = (
+    "no file differs: the cause may be files in /tmp or the home of the task's container, time, order or chance"
+)
 
 
-def explain(services: Parts, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ...]:
+def explain_disagreements(services: Services, task: Task, runs: Sequence[CheckRun]) -> tuple[str, ...]:
     """Lines for people: each check that disagrees, then the paths. Empty when no check disagrees.
 
     This is extra information and never fails: if the files cannot be compared, a line says so.
     """
     if all(run.cached and run.verdict is Verdict.PASSED for run in runs):
         return ()  # reported when the checks ran
-    in_task = _last_in_task(services, task)
+    in_task = _find_last_runs(services, task)
     pairs = [(own, room) for room in runs if (own := in_task.get(room.check_id)) and _disagree(own, room)]
     if not pairs:
         return ()
     try:
-        with looking(services, task) as opened:
+        with compare_task(services, task) as opened:
             now = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
             sentences = [_sentence(own, room) for own, room in pairs if own.tree in {room.tree, now}]
-            return (*sentences, *(list(_paths(opened)) or [_NOTHING])) if sentences else ()
+            return (*sentences, *(list(_paths(opened)) or [_NO_DIFFERENCE])) if sentences else ()
     except SandboxError as error:
         return (*(_sentence(own, room) for own, room in pairs), f"the task's files cannot be compared: {error.brief}")
 
 
-def _last_in_task(services: Parts, task: Task) -> dict[str, CheckRun]:
+def _find_last_runs(services: Services, task: Task) -> dict[str, CheckRun]:
     oldest_first = reversed(list_runs(services.home, task.id, _RECENT))
     return {run.check_id: run for run in oldest_first if not run.clean_room}
 
@@ -64,41 +66,41 @@ def _sentence(own: CheckRun, room: CheckRun) -> str:
     return f"{own.check_id}: {there}, {room.verdict.value} in the clean room"
 
 
-def _paths(opened: OpenTask) -> Iterator[str]:
+def _paths(opened: TaskComparison) -> Iterator[str]:
     changed = [f"not committed: {_one_line(change.path)} ({change.kind.value})" for change in opened.changes.shown]
-    yield from _bounded(changed, "not committed")
-    yield from _bounded(
+    yield from _limit_lines(changed, "not committed")
+    yield from _limit_lines(
         [f"cannot be committed: {_one_line(path)}" for path in opened.changes.rejected], "cannot be committed"
     )
-    yield from _bounded(_ignored(opened), "only in the task")
+    yield from _limit_lines(_find_ignored(opened), "only in the task")
 
 
 def _one_line(path: str) -> str:
     """Escape line breaks: a file name could use them to imitate our lines."""
-    return neutral(path)[:NAME_LENGTH].replace("\n", "\\n").replace("\t", "\\t")
+    return neutralise(path)[:NAME_LENGTH].replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _bounded(lines: Sequence[str], kind: str) -> list[str]:
+def _limit_lines(lines: Sequence[str], kind: str) -> list[str]:
     more = len(lines) - PATHS
     return [*lines[:PATHS], *([f"{kind}: {more} more"] if more > 0 else [])]
 
 
-def _ignored(opened: OpenTask) -> list[str]:
+def _find_ignored(opened: TaskComparison) -> list[str]:
     """Untracked files that no commit includes. A directory with only such files is one line."""
     tracked = {entry.path for entry in objects.list_tree(opened.git, opened.task.head_commit, sizes=False)}
     known = tracked | {change.path for change in opened.changes.tree}
-    folders = folders_above(known)
+    folders = parent_folders(known)
     found: Counter[bytes] = Counter()
     for entry in opened.files.walk(lambda _: False):
         if entry.kind in {EntryKind.FILE, EntryKind.SYMLINK} and entry.path not in known and entry.path != b".git":
-            found[_shortest(entry.path, folders)] += 1
+            found[_topmost_own_folder(entry.path, folders)] += 1
     return [
         f"only in the task: {_one_line(show_path(path))} (ignored{f', {count} files' if path.endswith(b'/') else ''})"
         for path, count in sorted(found.items())
     ]
 
 
-def _shortest(path: bytes, folders: set[bytes]) -> bytes:
+def _topmost_own_folder(path: bytes, folders: set[bytes]) -> bytes:
     """The topmost directory of the path without any file of the repository, else the file."""
     end = 0
     while (end := path.find(b"/", end + 1)) > 0:

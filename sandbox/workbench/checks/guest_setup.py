@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandbox.images import resolve
+from sandbox.images import resolve_image
 from sandbox.profiles import Profile
-from sandbox.workbench.controller.profile_images import image_reference
-from sandbox.workbench.controller.runtimes import runtime_of
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.runtimes import choose_runtime
+from sandbox.workbench.controller.services import Services
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,12 @@ class GuestSetup:
     runtime: str
 
 
-def resolve_guest_setup(services: Parts, profile: Profile) -> GuestSetup:
+def resolve_guest_setup(services: Services, profile: Profile) -> GuestSetup:
     """The image and runtime in which a profile's checks run at this time; asks the engine.
 
     Raises: `image_missing`, `engine_unavailable`, `policy_violation`; as `sandbox.images.resolve`.
     """
-    return GuestSetup(resolve(services.image_site, image_reference(services, profile)), runtime_of(services, profile.name))
+    return GuestSetup(
+        resolve_image(services.image_build_context, choose_image_reference(services, profile)),
+        choose_runtime(services, profile.name),
+    )

@@ -9,37 +9,37 @@ from sandbox.models import CheckRun, RunLog, StreamName
 from sandbox.store import runs
 from sandbox.store.records import find_repository, find_task
 from sandbox.store.runs import is_run_id
-from sandbox.text import Shower
-from sandbox.workbench.controller.services import Parts
+from sandbox.text import DisplayDecoder
+from sandbox.workbench.controller.services import Services
 
 _PIECE = 1 << 16
 
 
-def list_runs(services: Parts, owner_id: str, most: int) -> tuple[CheckRun, ...]:
+def list_runs(services: Services, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
     """Runs of a task (also a closed one) or of a repository (`run`), newest first.
 
     Raises: `not_found`, `invalid_input`.
     """
     _require_owner(services, owner_id)
-    if most < 1:
+    if limit < 1:
         raise SandboxError(ErrorCode.INVALID_INPUT, "The number of runs to list must be at least 1")
-    return runs.list_runs(services.home, owner_id, most)
+    return runs.list_runs(services.home, owner_id, limit)
 
 
-def find_run_id(services: Parts, owner_id: str, run_id: str | None) -> str:
+def find_run_id(services: Services, owner_id: str, run_id: str | None) -> str:
     """The id of a run of a task or repository; without `run_id`, of the newest run. `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
     """
     if run_id is None:
-        return owner_id if is_run_id(owner_id) else _newest(services, owner_id).run_id
+        return owner_id if is_run_id(owner_id) else _find_newest_run(services, owner_id).run_id
     _require_owner(services, owner_id)
     if not runs.has_log(services.home, owner_id, run_id):
-        raise runs.unknown(services.home, owner_id, run_id)
+        raise runs.run_not_found_error(services.home, owner_id, run_id)
     return run_id
 
 
-def read_log(services: Parts, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
+def read_log(services: Services, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
     """One stream of a run; without `run_id`, of the newest run. `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
@@ -50,28 +50,28 @@ def read_log(services: Parts, owner_id: str, run_id: str | None, stream: StreamN
         owner_id, run_id = runs.find_owner(services.home, owner_id), owner_id
         run = runs.find_run(services.home, owner_id, run_id)
     else:
-        run = _newest(services, owner_id) if run_id is None else _named(services, owner_id, run_id)
+        run = _find_newest_run(services, owner_id) if run_id is None else _find_named_run(services, owner_id, run_id)
     content = runs.read_log(services.home, owner_id, run.run_id, stream)
     total = run.stdout_bytes if stream == "stdout" else run.stderr_bytes
     return RunLog(
         run_id=run.run_id,
         check_id=run.check_id,
         stream=stream,
-        content=base64.b64encode(content).decode() if raw else _shown(content),
+        content=base64.b64encode(content).decode() if raw else _make_safe(content),
         encoding="base64" if raw else "utf-8",
         total_bytes=total,
         truncated=total > run.usage.limits.output_bytes,
     )
 
 
-def _shown(content: bytes) -> str:
+def _make_safe(content: bytes) -> str:
     """Convert in pieces: a log full of escape sequences would need many times its size in memory."""
-    shower = Shower()
+    shower = DisplayDecoder()
     pieces = [shower.feed(content[at : at + _PIECE]) for at in range(0, len(content), _PIECE)]
     return "".join([*pieces, shower.finish()])
 
 
-def _newest(services: Parts, owner_id: str) -> CheckRun:
+def _find_newest_run(services: Services, owner_id: str) -> CheckRun:
     found = list_runs(services, owner_id, 1)
     if not found:
         raise SandboxError(
@@ -80,12 +80,12 @@ def _newest(services: Parts, owner_id: str) -> CheckRun:
     return found[0]
 
 
-def _named(services: Parts, owner_id: str, run_id: str) -> CheckRun:
+def _find_named_run(services: Services, owner_id: str, run_id: str) -> CheckRun:
     _require_owner(services, owner_id)
     return runs.find_run(services.home, owner_id, run_id)
 
 
-def _require_owner(services: Parts, owner_id: str) -> None:
+def _require_owner(services: Services, owner_id: str) -> None:
     """Require the id of a known task or repository, so that it is never a path. Raises: `not_found`."""
     if owner_id.startswith("task-"):
         find_task(services.home, owner_id, allow_closed=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from sandbox.git.local_remotes import path_of
-from sandbox.models import Uncommitted
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import Registered
+from sandbox.git.local_remotes import local_path_of
+from sandbox.models import UncommittedChanges
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import UpdatedRepository
 from sandbox.workspaces.operator_directory import find_uncommitted
 
 
-def uncommitted_in(services: Parts, found: Registered, commit: str) -> Uncommitted | None:
+def find_unverified_changes(
+    services: Services, registered: UpdatedRepository, commit: str
+) -> UncommittedChanges | None:
     """Changes of the working directory; None for a remote on the network, a bare repository, or another commit."""
-    root = path_of(services.remote(found.repository.remote_url))
-    if root is None or not (root / ".git").exists() or commit != found.head.commit:
+    root = local_path_of(services.parse_remote(registered.repository.remote_url))
+    if root is None or not (root / ".git").exists() or commit != registered.default_head.commit:
         return None
-    return find_uncommitted(root, found.head.entries, found.facts.ignore)
+    return find_uncommitted(root, registered.default_head.entries, registered.facts.ignore)

@@ -14,16 +14,16 @@ from itertools import accumulate, islice, takewhile
 from operator import sub
 from pathlib import Path
 
-from sandbox.checks.output import CONTINUATION, MARK_BYTES, head_bytes, read_mark
+from sandbox.checks.output import CONTINUATION, MARK_BYTES, head_bytes, read_drop_mark
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.grep import LineMatch, PatternTooCostly, Query, grep_log
 from sandbox.git.process import Git
 from sandbox.models import CheckRun, LogLines, LogMatch, LogQuery
 from sandbox.store import runs
-from sandbox.store.log_file import LogFile, Piece
+from sandbox.store.log_file import LogFile, LogPiece
 from sandbox.text import one_line
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.tasks.search import MAX_RESULTS, MAX_TIMEOUT_S, PATTERN_LENGTH, Stop, excerpt
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.tasks.search import MAX_RESULTS, MAX_TIMEOUT_S, PATTERN_LENGTH, StopReason, excerpt
 
 MAX_BYTES = 8 * 1024**2
 """Maximum size of the content of one answer, in bytes of JSON."""
@@ -32,45 +32,47 @@ _MOST_COST = 6  # bytes of JSON for one byte of the log: an invalid byte is show
 _NO_REPOSITORY = Path("/nonexistent")
 
 
-def read_lines(services: Parts, run_id: str, wanted: LogQuery | None = None) -> LogLines:
+def read_lines(services: Services, run_id: str, wanted: LogQuery | None = None) -> LogLines:
     """Lines of a run of any task or repository. Reaching a limit is not an error.
 
     Raises: `not_found` for an unknown run, `invalid_input` for a range beyond the log or an unusable pattern.
     """
     query = wanted or LogQuery()
-    _require_possible(query)
+    _require_valid_query(query)
     owner = runs.find_owner(services.home, run_id)
-    record = runs.find_record(services.home, owner, run_id)  # before the log: if there is a record, the log is complete
+    record = runs.find_run_record(
+        services.home, owner, run_id
+    )  # before the log: if there is a record, the log is complete
     with runs.open_log(services.home, owner, run_id, query.stream) as file:
         log = LogFile(file)
         first, last = _range(query, log.lines)
         kept = _find_gap(log, record, query)
-        found = _answer(run_id, query, log, kept)
+        found = _build_answer(run_id, query, log, kept)
         if query.pattern is None:
-            return _with_content(found, query, log, (first, last), kept)
+            return _add_content(found, query, log, (first, last), kept)
         path = runs.log_path(services.home, owner, run_id, query.stream)
         searched = _search(services, path, query, range(first, last + 1))
         return found.model_copy(update=searched | {"truncated": kept.dropped > 0 or searched["stopped_by"] is not None})
 
 
-def _require_possible(query: LogQuery) -> None:
+def _require_valid_query(query: LogQuery) -> None:
     pattern = query.pattern
     if query.start_line is not None and query.start_line < 1:
-        raise _impossible("start_line must be at least 1")
+        raise _query_error("start_line must be at least 1")
     if query.end_line is not None and query.end_line < (query.start_line or 1):
-        raise _impossible("end_line must not be before start_line")
+        raise _query_error("end_line must not be before start_line")
     if not 1 <= query.max_bytes <= MAX_BYTES:
-        raise _impossible(f"max_bytes must be from 1 to {MAX_BYTES}")
+        raise _query_error(f"max_bytes must be from 1 to {MAX_BYTES}")
     if not 1 <= query.max_results <= MAX_RESULTS or not 0 < query.timeout_s <= MAX_TIMEOUT_S:
         limits = f"max_results must be from 1 to {MAX_RESULTS}, timeout_s above 0 and at most {MAX_TIMEOUT_S:g}"
-        raise _impossible(limits)
+        raise _query_error(limits)
     if pattern is not None and (not 0 < len(pattern) <= PATTERN_LENGTH or set(pattern) & {"\0", "\n"}):
-        raise _impossible(f"the pattern must have 1 to {PATTERN_LENGTH} characters, on one line")
+        raise _query_error(f"the pattern must have 1 to {PATTERN_LENGTH} characters, on one line")
     if pattern is not None and pattern.encode(errors="replace").decode() != pattern:
-        raise _impossible("the pattern must not have lone surrogates")
+        raise _query_error("the pattern must not have lone surrogates")
 
 
-def _impossible(why: str) -> SandboxError:
+def _query_error(why: str) -> SandboxError:
     return SandboxError(ErrorCode.INVALID_INPUT, f"This part of a log cannot be read: {why}")
 
 
@@ -87,7 +89,7 @@ def _range(query: LogQuery, lines: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _LogGap:
     """How a log differs from its stream: `mark` bytes at offset `gap` stand for `dropped` bytes. `run`: None while the
     check runs.
     """
@@ -103,68 +105,68 @@ class _Kept:
         return offset if offset <= self.gap else max(self.gap, offset - self.mark) + self.dropped
 
 
-def _find_gap(log: LogFile, run: CheckRun | None, query: LogQuery) -> _Kept:
+def _find_gap(log: LogFile, run: CheckRun | None, query: LogQuery) -> _LogGap:
     if run is None:
-        return _Kept(None, log.size, log.size)
+        return _LogGap(None, log.size, log.size)
     total = run.stdout_bytes if query.stream == "stdout" else run.stderr_bytes
     limit = run.usage.limits.output_bytes
-    if total > limit and (mark := read_mark(log.read(head_bytes(limit), MARK_BYTES))) is not None:
-        return _Kept(run, total, head_bytes(limit), mark[1], mark[0])
-    return _Kept(run, total, log.size, 0, max(0, total - log.size))  # the disk was full
+    if total > limit and (mark := read_drop_mark(log.read(head_bytes(limit), MARK_BYTES))) is not None:
+        return _LogGap(run, total, head_bytes(limit), mark[1], mark[0])
+    return _LogGap(run, total, log.size, 0, max(0, total - log.size))  # the disk was full
 
 
-def _answer(run_id: str, query: LogQuery, log: LogFile, kept: _Kept) -> LogLines:
+def _build_answer(run_id: str, query: LogQuery, log: LogFile, gap: _LogGap) -> LogLines:
     return LogLines(
         run_id=run_id,
         stream=query.stream,
-        finished=kept.run is not None,
+        finished=gap.run is not None,
         total_lines=log.lines,
         truncated=False,
-        total_bytes=kept.total,
-        dropped_bytes=kept.dropped,
+        total_bytes=gap.total,
+        dropped_bytes=gap.dropped,
     )
 
 
 # --- a range
 
 
-def _with_content(found: LogLines, query: LogQuery, log: LogFile, wanted: tuple[int, int], kept: _Kept) -> LogLines:
-    first, last = wanted
+def _add_content(found: LogLines, query: LogQuery, log: LogFile, lines: tuple[int, int], gap: _LogGap) -> LogLines:
+    first, last = lines
     backwards = query.start_line is None
-    read = log.backward(last, query.max_bytes) if backwards else log.forward(first, last, query.max_bytes)
+    read = log.read_backward(last, query.max_bytes) if backwards else log.read_forward(first, last, query.max_bytes)
     piece = fit_piece(read, query.max_bytes, backwards=backwards)
-    whole = (piece.offset, piece.end) == (log.start_of(first), log.start_of(last + 1))
-    spans_gap = kept.dropped > 0 and piece.offset <= kept.gap <= piece.end
+    whole = (piece.offset, piece.end) == (log.offset_of_line(first), log.offset_of_line(last + 1))
+    spans_gap = gap.dropped > 0 and piece.offset <= gap.gap <= piece.end
     given = {
         "content": "".join(f"{show_line(line)}\n" for line in piece.lines),
         "start_line": piece.first if piece.lines else None,
         "end_line": piece.first + len(piece.lines) - 1 if piece.lines else None,
         "truncated": spans_gap or not whole,
-        "shown_from_byte": kept.in_stream(piece.offset),
+        "shown_from_byte": gap.in_stream(piece.offset),
     }
     return found.model_copy(update=given)
 
 
-def fit_piece(piece: Piece, most: int, *, backwards: bool) -> Piece:
+def fit_piece(piece: LogPiece, max_bytes: int, *, backwards: bool) -> LogPiece:
     """The lines of a piece that fit into `most` bytes of JSON, from the start or from the end. If even one line does
     not fit, a part of it.
     """
     ordered = piece.lines[::-1] if backwards else piece.lines
-    fitting = sum(1 for left in accumulate(map(_cost, ordered), sub, initial=most) if left >= 0) - 1
+    fitting = sum(1 for left in accumulate(map(_cost, ordered), sub, initial=max_bytes) if left >= 0) - 1
     if fitting == len(ordered):
         return piece
     given, left_out = ordered[: max(fitting, 1)], ordered[max(fitting, 1) :]
     skipped = sum(len(line) + 1 for line in left_out)
     if fitting == 0:
-        given = (_cut(ordered[0], max(1, most // _MOST_COST), backwards=backwards),)
+        given = (_cut(ordered[0], max(1, max_bytes // _MOST_COST), backwards=backwards),)
         skipped += len(ordered[0]) - len(given[0])
     if not backwards:
-        return Piece(piece.first, given, piece.offset, piece.end - skipped)
-    return Piece(piece.first + len(left_out), given[::-1], piece.offset + skipped, piece.end)
+        return LogPiece(piece.first, given, piece.offset, piece.end - skipped)
+    return LogPiece(piece.first + len(left_out), given[::-1], piece.offset + skipped, piece.end)
 
 
-def _cut(line: bytes, most: int, *, backwards: bool) -> bytes:
-    return line[len(line) - most :].lstrip(CONTINUATION) if backwards else line[:most]
+def _cut(line: bytes, max_bytes: int, *, backwards: bool) -> bytes:
+    return line[len(line) - max_bytes :].lstrip(CONTINUATION) if backwards else line[:max_bytes]
 
 
 def _cost(line: bytes) -> int:
@@ -179,21 +181,21 @@ def show_line(line: bytes) -> str:
 # --- a search
 
 
-def _search(services: Parts, path: Path, query: LogQuery, wanted: range) -> dict[str, object]:
+def _search(services: Services, path: Path, query: LogQuery, lines: range) -> dict[str, object]:
     """Fields of the answer: the matches in this range of lines, and the limit that ended the search early."""
     matches: list[LogMatch] = []
-    stopped_by: Stop | None = None
+    stopped_by: StopReason | None = None
     git = Git(_NO_REPOSITORY, services.settings.git.executable)
     try:
         with closing(grep_log(git, path, Query(query.pattern or "", regex=True), query.timeout_s)) as found:
-            inside = takewhile(lambda m: m.line < wanted.stop, filter(lambda m: m.line >= wanted.start, found))
+            inside = takewhile(lambda m: m.line < lines.stop, filter(lambda m: m.line >= lines.start, found))
             matches += map(_match, islice(inside, query.max_results))
             stopped_by = "max_results" if next(inside, None) is not None else None
     except PatternTooCostly:
         stopped_by = "pattern"
     except SandboxError as error:
         if error.code is ErrorCode.INVALID_INPUT:
-            raise _unusable(error) from error
+            raise _pattern_error(error) from error
         if error.code is not ErrorCode.TIMEOUT:
             raise
         stopped_by = "time"
@@ -205,6 +207,6 @@ def _match(found: LineMatch) -> LogMatch:
     return LogMatch(line=found.line, text=one_line(text), cut=cut or None)
 
 
-def _unusable(error: SandboxError) -> SandboxError:
+def _pattern_error(error: SandboxError) -> SandboxError:
     hint = r"The pattern is a Perl-compatible regular expression: write \[ for a literal bracket."
     return SandboxError(error.code, error.brief, details=error.details, hint=hint)

@@ -7,24 +7,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandbox.checks.cancellation import first_reason, interrupts_deferred, lasting, stops_when
+from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.containers import FreshContainer, TaskContainer
-from sandbox.checks.execute import Guest, Place, Recorder
+from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
 from sandbox.checks.jobs import with_jobs
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
-from sandbox.images.supervisor import Courier, is_usable, supervisor
+from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile
-from sandbox.store.records import near, save_run
+from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.controller.disk_space import require_space, watch_disk, with_disk_use
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
+from sandbox.workbench.controller.services import Services
 
 
-def run_one(services: Parts, recorder: Recorder, which: tuple[str, Check, Place], watch: Watch, *, owner: str) -> CheckRun:
+def run_one(
+    services: Services, recorder: Recorder, which: tuple[str, Check, CheckDirectories], watch: Watch, *, owner: str
+) -> CheckRun:
     """Wait for a turn, announce and run one check, and save its record under `owner`: a task or a repository.
 
     A check that is cancelled, or interrupted in the main thread, has a record too; the interrupt is raised afterwards.
@@ -32,22 +34,22 @@ def run_one(services: Parts, recorder: Recorder, which: tuple[str, Check, Place]
     engine.
     """
     run_id, check, place = which
-    with interrupts_deferred() as interrupted:
-        wish = lasting(first_reason(stops_when(watch.cancelled), stops_when(interrupted)))
+    with defer_interrupts() as interrupted:
+        wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
-        with services.turns.turn(owner, lambda: wish() is not None, watch.queued) as turn:
-            require_space(services)
+        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
+            require_free_space(services)
             disk = watch_disk(services, place, check.limits)
-            why_stop = lasting(first_reason(wish, disk))
-            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.here)
-            run = with_disk_use(run, disk)
+            why_stop = latch(any_of(wish, disk))
+            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
+            run = add_disk_usage(run, disk)
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
 
 
-def task_report(services: Parts, task_id: str) -> Path:
+def prepare_task_report(services: Services, task_id: str) -> Path:
     """Empty the task's report directory, which its container has mounted, and return it. The caller holds the task's
     lock, and no check runs in the task.
     """
@@ -60,16 +62,16 @@ def task_report(services: Parts, task_id: str) -> Path:
     return folder
 
 
-def new_run_id(services: Parts) -> str:
+def new_run_id(services: Services) -> str:
     """A new, unique run id."""
     return f"run-{services.presence.new_id()}"
 
 
 @contextmanager
-def report_folder(services: Parts) -> Iterator[tuple[str, Path]]:
+def new_report_folder(services: Services) -> Iterator[tuple[str, Path]]:
     """A new run id and an empty directory for the guest's report; the directory is removed at the end."""
     run_id = new_run_id(services)
-    folder = services.home.room(run_id)
+    folder = services.home.clean_room(run_id)
     try:
         folder.mkdir(mode=0o755)
         if services.file_owner is not None:
@@ -79,30 +81,32 @@ def report_folder(services: Parts) -> Iterator[tuple[str, Path]]:
         remove_tree(folder)
 
 
-def recorder(services: Parts, setup: GuestSetup, owner: str) -> Recorder:
+def build_room_recorder(services: Services, setup: GuestSetup, owner: str) -> Recorder:
     """For clean rooms: each check has a new guest that is removed afterwards.
 
     Raises: `quota_exceeded` for a full disk; `engine_unavailable`, `image_missing`, `policy_violation`.
     """
     _require_ready(services)
-    guest = _guest(services, setup)
+    guest = _build_guest(services, setup)
     return Recorder(FreshContainer(services.guest_engine, services.policy, guest), guest, services.home.logs(owner))
 
 
-def task_recorder(services: Parts, profile: Profile, task_id: str) -> Recorder:
+def build_task_recorder(services: Services, profile: Profile, task_id: str) -> Recorder:
     """For checks in a task's own worktree: their guest is kept.
 
     Raises: as `build_room_recorder`.
     """
     _require_ready(services)
-    guest = _guest(services, resolve_guest_setup(services, profile))
-    executor = TaskContainer(services.guest_engine, services.policy, guest, task_id, keep=services.settings.container.keep)
+    guest = _build_guest(services, resolve_guest_setup(services, profile))
+    executor = TaskContainer(
+        services.guest_engine, services.policy, guest, task_id, keep=services.settings.container.keep
+    )
     return Recorder(executor, guest, services.home.logs(task_id))
 
 
-def _require_ready(services: Parts) -> None:
-    require_space(services)
-    if not services.guest_engine.local:
+def _require_ready(services: Services) -> None:
+    require_free_space(services)
+    if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             "The engine is not on this host, so it cannot mount the files to check",
@@ -111,53 +115,57 @@ def _require_ready(services: Parts) -> None:
         )
 
 
-def _guest(services: Parts, setup: GuestSetup) -> Guest:
-    return Guest(
+def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
+    return GuestSettings(
         image_digest=setup.image_digest,
         runtime=setup.runtime,
         user=services.guest_user,
         git_mask=services.home.git_mask,
-        hosts=services.hosts,
-        instance=services.instance,
+        hosts=services.hosts_file,
+        instance=services.instance_id,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(_supervisor(services, setup.runtime), services.settings.container.idle_s),
+        supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
     )
 
 
-def _supervisor(services: Parts, runtime: str) -> Path:
+def _find_supervisor(services: Services, runtime: str) -> Path:
     """The binary of PID 1. It stays the same for the life of a controller, so the engine is asked once, even if
     another one is built in between.
     """
-    known = services.supervisors.get(runtime)
-    if known is None or not is_usable(known):
-        courier = Courier(f"sandbox-init-{services.presence.new_id()}", services.guest_user, runtime, services.instance)
-        known = services.supervisors[runtime] = supervisor(services.image_site, services.policy, courier)
+    known = services.supervisor_paths.get(runtime)
+    if known is None or not is_usable_binary(known):
+        courier = SupervisorExtractor(
+            f"sandbox-init-{services.presence.new_id()}", services.guest_user, runtime, services.instance_id
+        )
+        known = services.supervisor_paths[runtime] = ensure_supervisor(
+            services.image_build_context, services.policy, courier
+        )
     return known
 
 
-def in_order(profile: Profile, wanted: Sequence[str]) -> tuple[Check, ...]:
+def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...]:
     """The requested checks and their requirements, required ones first.
 
     Raises: `not_found` for an unknown check, `invalid_input` when there is no check to run.
     """
     known = [c.id for c in profile.checks]
-    for name in wanted:
+    for name in check_ids:
         if name not in known:
-            raise near("check", name, known, f"The checks are defined by the profile '{profile.name}'.")
-    if not wanted and known:
+            raise not_found_error("check", name, known, f"The checks are defined by the profile '{profile.name}'.")
+    if not check_ids and known:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
         )
-    if not wanted:
+    if not check_ids:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"The profile '{profile.name}' has no checks to run",
             hint="Add checks to the profile (docs/profiles.md), or use another one: `run` has --profile.",
         )
-    return tuple(_fitted(c) for c in profile.in_order(wanted))
+    return tuple(_fit_to_host(c) for c in profile.order_checks(check_ids))
 
 
-def _fitted(check: Check) -> Check:
+def _fit_to_host(check: Check) -> Check:
     """Limit the CPUs to those of the host, since the engine refuses more; set the number of jobs accordingly."""
     limits = check.limits
     fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})

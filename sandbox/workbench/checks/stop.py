@@ -14,19 +14,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TASK_ID_PATTERN, Check, CheckRun, Stopped, StoppedCheck, Verdict
-from sandbox.store.liveness import alive, owner_of
+from sandbox.models import TASK_ID_PATTERN, Check, CheckRun, StoppedCheck, StopResult, Verdict
+from sandbox.store.liveness import list_live_nonces, owner_of
 from sandbox.store.records import find_task
-from sandbox.store.stop_requests import Seen, requested, seen
+from sandbox.store.stop_requests import ObservedRequest, open_requests, register_request
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.controller.lazy import Lazy
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.tasks.guest_cleanup import end_orphans
+from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.tasks.guest_cleanup import remove_orphans
 
 if TYPE_CHECKING:
     from sandbox.engine import container
 else:  # loaded when a process died while it ran checks (docs/adr/0003)
-    container = Lazy("sandbox.engine.container")
+    container = LazyModule("sandbox.engine.container")
 
 STOP_WAIT_S = 60.0
 """How long the running process may take to stop; it looks for a stop request four times a second, a kill is quick."""
@@ -36,27 +36,27 @@ _EDIT_WAIT_S = 10.0
 
 
 @contextmanager
-def stoppable(services: Parts, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
+def stoppable(services: Services, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
     """Run checks of a task in the body with the yielded watch: `stop_checks` in any process can stop them, also by
     `run_id`.
     """
     if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not services.home.task(task_id).exists():
         yield watch  # the request itself reports the wrong id
         return
-    services.home.stops.mkdir(mode=0o700, exist_ok=True)
-    with requested(services.home.stops, task_id, run_id) as request:
+    services.home.stop_requests.mkdir(mode=0o700, exist_ok=True)
+    with register_request(services.home.stop_requests, task_id, run_id) as request:
 
         def announce(check: Check, run: CheckRun | None) -> None:
             if run is None:
-                request.began(check.id)
+                request.note_begin(check.id)
             else:
-                request.ended(check.id, run.verdict)
+                request.note_end(check.id, run.verdict)
             watch.announce(check, run)
 
-        yield replace(watch, announce=announce, cancelled=lambda: watch.cancelled() or request.wanted())
+        yield replace(watch, announce=announce, cancelled=lambda: watch.cancelled() or request.is_stop_requested())
 
 
-def stop_checks(services: Parts, task_id: str, run_id: str | None = None) -> Stopped:
+def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> StopResult:
     """Stop all checks that run or wait in a task, also in clean rooms, and wait until they have ended. It is not an
     error if there are none.
 
@@ -66,31 +66,31 @@ def stop_checks(services: Parts, task_id: str, run_id: str | None = None) -> Sto
     say whether a guest of a dead process still runs; `conflict` when another operation holds the task.
     """
     find_task(services.home, task_id, allow_closed=True)
-    with seen(services.home.stops, task_id, run_id) as requests:
-        running = [request.checks() for request in requests]
+    with open_requests(services.home.stop_requests, task_id, run_id) as requests:
+        running = [request.read_checks() for request in requests]
         for request in requests:
             request.ask_to_stop()
-        _wait(task_id, lambda: all(request.is_over() for request in requests))
-        dead = [request.clear() for request in requests]
+        _wait_until_over(task_id, lambda: all(request.is_over() for request in requests))
+        dead = [request.clean_up() for request in requests]
         if any(dead) or (run_id is None and services.home.guest_mark(task_id).exists()):
             _end_guests(services, task_id)
-        return Stopped(task_id=task_id, stopped=tuple(_stopped(requests, running, dead)))
+        return StopResult(task_id=task_id, stopped=tuple(_list_stopped(requests, running, dead)))
 
 
-def _stopped(
-    requests: Sequence[Seen], before: Sequence[Sequence[tuple[str, Verdict | None]]], dead: Sequence[bool]
+def _list_stopped(
+    requests: Sequence[ObservedRequest], before: Sequence[Sequence[tuple[str, Verdict | None]]], dead: Sequence[bool]
 ) -> Iterator[StoppedCheck]:
     """Checks that were killed by this stop, and those that a dead process had begun."""
     for request, known, died in zip(requests, before, dead, strict=True):
         over = {name for name, verdict in known if verdict is not None}
-        for name, verdict in request.checks():
+        for name, verdict in request.read_checks():
             if name not in over and (verdict is Verdict.KILLED or (died and verdict is None)):
                 yield StoppedCheck(check_id=name, verdict=verdict)
 
 
-def _wait(task_id: str, over: Callable[[], bool]) -> None:
+def _wait_until_over(task_id: str, is_over: Callable[[], bool]) -> None:
     ends_at = time.monotonic() + STOP_WAIT_S
-    while not over():
+    while not is_over():
         if time.monotonic() > ends_at:
             raise SandboxError(
                 ErrorCode.TIMEOUT,
@@ -100,13 +100,13 @@ def _wait(task_id: str, over: Callable[[], bool]) -> None:
         time.sleep(_LOOK_S)
 
 
-def _end_guests(services: Parts, task_id: str) -> None:
+def _end_guests(services: Services, task_id: str) -> None:
     """Remove the guests that a dead process left, in the task and in its clean rooms."""
     with services.home.locked(task_id, _EDIT_WAIT_S):
-        end_orphans(services, task_id)
-    labels = {container.INSTANCE_LABEL: services.instance, container.TASK_LABEL: task_id}
-    listed = container.list_labelled(services.engine, labels)
-    living = alive(services.home.presence)  # after the list: a process that started since has no guest in it
+        remove_orphans(services, task_id)
+    labels = {container.INSTANCE_LABEL: services.instance_id, container.TASK_LABEL: task_id}
+    listed = container.list_containers(services.engine, labels)
+    living = list_live_nonces(services.home.liveness)  # after the list: a process that started since has no guest in it
     for guest in listed:
         if (owner := owner_of(guest.name)) is not None and owner not in living:
-            container.remove(services.engine, guest.id)
+            container.remove_container(services.engine, guest.id)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sandbox.checks.cancellation import interrupts_deferred
-from sandbox.checks.execute import Place, Recorder
+from sandbox.checks.cancellation import defer_interrupts
+from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git import objects
 from sandbox.models import Check, CheckRun, Task, Verdict
-from sandbox.store.guest_times import guest_at_work
+from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
-from sandbox.workbench.tasks.lifecycle import TaskBase, editing, looking, read_base
+from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
 
 
 def run_checks(
-    services: Parts, task_id: str, wanted: Sequence[str], watch: Watch, last_run_id: str | None = None
+    services: Services, task_id: str, check_ids: Sequence[str], watch: Watch, last_run_id: str | None = None
 ) -> tuple[CheckRun, ...]:
     """Run checks in the task's own worktree, required ones first; stop at the first that does not pass.
 
@@ -31,15 +31,15 @@ def run_checks(
     task = find_task(services.home, task_id)
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts)
-    checks = running.in_order(profile, wanted)
-    recorder = running.task_recorder(services, profile, task_id)
-    with editing(services, task) as task:
+    checks = running.order_checks(profile, check_ids)
+    recorder = running.build_task_recorder(services, profile, task_id)
+    with lock_task(services, task) as task:
         ids = [running.new_run_id(services) for _ in checks[1:]] + [last_run_id or running.new_run_id(services)]
         return tuple(_run_in_task(services, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
 
 
 def _run_in_task(
-    services: Parts,
+    services: Services,
     task: Task,
     base: TaskBase,
     recorder: Recorder,
@@ -47,12 +47,12 @@ def _run_in_task(
     watch: Watch,
 ) -> Iterator[CheckRun]:
     for run_id, check in checks:
-        with looking(services, task, task_base=base) as opened:
+        with compare_task(services, task, task_base=base) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
-        report = running.task_report(services, task.id)
-        place = Place(opened.root, report, tree, clean_room=False, task_id=task.id)
-        with interrupts_deferred(), guest_at_work(services.home.guest_mark(task.id), coarse_now_ns):
+        report = running.prepare_task_report(services, task.id)
+        place = CheckDirectories(opened.root, report, tree, clean_room=False, task_id=task.id)
+        with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
         yield run
         if run.verdict is not Verdict.PASSED:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from sandbox.models import Check
 from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
-def bindings(services: Parts, setup: GuestSetup, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
+def build_bindings(services: Services, setup: GuestSetup, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
     """What the verdicts of a chain are bound to, by check. Does no I/O."""
     found: dict[str, Binding] = {}
     policy, after = _policy_digest(services), ""
@@ -34,6 +34,6 @@ def bindings(services: Parts, setup: GuestSetup, tree: str, chain: Sequence[Chec
     return found
 
 
-def _policy_digest(services: Parts) -> str:
+def _policy_digest(services: Services) -> str:
     text = json.dumps(services.policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -11,37 +11,43 @@ from sandbox.store.records import find_task
 from sandbox.workbench.checks import run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
-from sandbox.workbench.checks.clean_rooms import Source, Wanted, run_in_rooms
-from sandbox.workbench.checks.disagreement import explain
-from sandbox.workbench.checks.local_changes import uncommitted_in
+from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.disagreement import explain_disagreements
+from sandbox.workbench.checks.local_changes import find_unverified_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.check_overrides import with_overrides
-from sandbox.workbench.repositories.clone import Registered, cache_of, named_profile, register, whole_tree_of
-from sandbox.workbench.repositories.commit_facts import profile_from_facts, profile_of
-from sandbox.workbench.repositories.profile_checks import task_profile
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.check_overrides import apply_overrides
+from sandbox.workbench.repositories.clone import (
+    UpdatedRepository,
+    find_profile,
+    open_repository,
+    update_cache,
+    whole_tree_of,
+)
+from sandbox.workbench.repositories.commit_facts import load_profile, profile_from_facts
+from sandbox.workbench.repositories.profile_checks import load_task_profile
 
 
-def verify(services: Parts, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
     """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
 
     Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
     """
     task = find_task(services.home, task_id)
-    _, git = cache_of(services, task.repo_id)
-    profile = task_profile(services, task)
-    checks = run.in_order(profile, [c.id for c in profile.checks])
+    _, git = open_repository(services, task.repo_id)
+    profile = load_task_profile(services, task)
+    checks = run.order_checks(profile, [c.id for c in profile.checks])
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
-    source = Source(task.repo_id, git, tree, near)
-    runs = run_in_rooms(services, source, Wanted(profile, checks, task.id), watch, options)
-    differences = explain(services, task, runs)
-    return Verification(runs=runs, verified=_verified(runs, checks), tree=tree, differences=differences)
+    source = TreeSource(task.repo_id, git, tree, near)
+    runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
+    differences = explain_disagreements(services, task, runs)
+    return Verification(runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences)
 
 
 def run_url(
-    services: Parts,
-    place: tuple[str, str],
-    wanted: Sequence[str],
+    services: Services,
+    url_and_ref: tuple[str, str],
+    check_ids: Sequence[str],
     profile_name: str | None,
     watch: Watch,
     options: VerifyOptions,
@@ -50,39 +56,39 @@ def run_url(
 
     Raises: as `register`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
-    url, ref = place
-    chosen = named_profile(services, profile_name) if profile_name else None
-    found = register(services, url)
+    url, ref = url_and_ref
+    chosen = find_profile(services, profile_name) if profile_name else None
+    found = update_cache(services, url)
     repository, git = found.repository, found.git
-    commit = found.commit_of(ref)
+    commit = found.find_commit(ref)
     tree = whole_tree_of(services, found, commit)
     profile = (
-        with_overrides(services.settings, repository.id, chosen, strict=False)
+        apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
         else _detect_profile(services, found, commit)
     )
-    checks = run.in_order(profile, wanted or [c.id for c in profile.checks])
-    source = Source(repository.id, git, tree, tree)
-    uncommitted = uncommitted_in(services, found, commit)
-    runs = run_in_rooms(services, source, Wanted(profile, checks, repository.id), watch, options)
+    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
+    source = TreeSource(repository.id, git, tree, tree)
+    uncommitted = find_unverified_changes(services, found, commit)
+    runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
         ref=ref,
         commit=commit,
         profile=profile.name,
         runs=runs,
-        verified=_verified(runs, checks),
+        verified=_is_verified(runs, checks),
         tree=tree,
         uncommitted=uncommitted,
     )
 
 
-def _detect_profile(services: Parts, found: Registered, commit: str) -> Profile:
+def _detect_profile(services: Services, found: UpdatedRepository, commit: str) -> Profile:
     """The profile of a commit; for the head, from the facts that `register` has read."""
-    if commit == found.head.commit:
+    if commit == found.default_head.commit:
         return profile_from_facts(services, found.repository.id, found.facts)
-    return profile_of(services, found.repository.id, found.git, commit)
+    return load_profile(services, found.repository.id, found.git, commit)
 
 
-def _verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
+def _is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
     return len(runs) == len(checks) and all_passed(runs)

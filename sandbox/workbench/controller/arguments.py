@@ -18,7 +18,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
-from sandbox.errors import ErrorCode, SandboxError, shortage
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 
 _ClassT = TypeVar("_ClassT", bound=type)
 
@@ -30,18 +30,18 @@ _SIMPLE: dict[str, type | tuple[type, ...]] = {
     "int": int,
     "str": str,
 }
-_WORDS = {"Sequence[str]": "a sequence of str"}
+_PLAIN_TYPE_NAMES = {"Sequence[str]": "a sequence of str"}
 
 
-def typed(cls: _ClassT) -> _ClassT:
+def check_argument_types(cls: _ClassT) -> _ClassT:
     """Make the public methods of a class check argument types, and report a full disk or quota as an error code."""
     for name, value in list(vars(cls).items()):
         if isinstance(value, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _checked(value))
+            setattr(cls, name, _wrap_method(value))
     return cls
 
 
-def _checked(method: FunctionType) -> Callable[..., Any]:
+def _wrap_method(method: FunctionType) -> Callable[..., Any]:
     code = method.__code__
     names = code.co_varnames[: code.co_argcount]
     expected = {name: text for name, text in method.__annotations__.items() if name != "return"}
@@ -49,12 +49,12 @@ def _checked(method: FunctionType) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if name in expected and not _fits(value, expected[name]):
-                raise _wrong(method.__name__, name, expected[name], value)
+            if name in expected and not _matches(value, expected[name]):
+                raise _type_error(method.__name__, name, expected[name], value)
         try:
             return method(*args, **kwargs)
         except OSError as error:
-            lacking = shortage(error)
+            lacking = translate_shortage(error)
             if lacking is None:
                 raise
             raise lacking from error
@@ -62,15 +62,15 @@ def _checked(method: FunctionType) -> Callable[..., Any]:
     return call
 
 
-def _fits(value: Any, annotation: str) -> bool:
+def _matches(value: Any, annotation: str) -> bool:
     if value is None and annotation.endswith("| None"):
         return True
     if "[" in annotation.replace("Sequence[str]", ""):  # the brackets may contain ` | `
-        return _fits_container(value, annotation)
+        return _matches_container(value, annotation)
     return any(_is_a(value, part) for part in annotation.split(" | "))
 
 
-def _fits_container(value: Any, annotation: str) -> bool:
+def _matches_container(value: Any, annotation: str) -> bool:
     if annotation.startswith("Mapping["):
         return isinstance(value, Mapping)
     return not annotation.startswith("Callable[") or callable(value)
@@ -87,8 +87,8 @@ def _is_a(value: Any, kind: str) -> bool:
     return any(base.__name__ == kind for base in type(value).__mro__)
 
 
-def _wrong(method: str, name: str, annotation: str, value: Any) -> SandboxError:
-    wanted = _WORDS.get(annotation, annotation)
+def _type_error(method: str, name: str, annotation: str, value: Any) -> SandboxError:
+    wanted = _PLAIN_TYPE_NAMES.get(annotation, annotation)
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"{method}: '{name}' should be {wanted}, not {type(value).__name__}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sandbox.errors import ErrorCode, SandboxError
 
-MOST_AT_ONCE = 64
+MAX_BACKGROUND_RUNS = 64
 """Maximum background runs of one controller. `container.parallel` limits how many run checks at the same time."""
 
 
@@ -18,13 +18,13 @@ class BackgroundThread:
 
     run_id: str
     cancelled: threading.Event = field(default_factory=threading.Event)
-    known: threading.Event = field(default_factory=threading.Event)
+    record_ready: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
 
-    def wait_until_known(self) -> None:
+    def wait_for_record(self) -> None:
         """Raises: the error that ended the run before it had a record."""
-        self.known.wait()
+        self.record_ready.wait()
         if self.error is not None:
             raise self.error
 
@@ -33,45 +33,45 @@ class BackgroundThreads:
     """All runs of a controller that have not ended. Thread-safe."""
 
     def __init__(self) -> None:
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
         self._threads: dict[str, BackgroundThread] = {}
 
     def start(self, run_id: str, work: Callable[[BackgroundThread], None]) -> BackgroundThread:
         """Run `work` in a thread of its own. Raises: `quota_exceeded` above `MAX_BACKGROUND_RUNS`."""
         started = BackgroundThread(run_id)
-        with self._changing:
-            if len(self._threads) >= MOST_AT_ONCE:
+        with self._lock:
+            if len(self._threads) >= MAX_BACKGROUND_RUNS:
                 raise SandboxError(
                     ErrorCode.QUOTA_EXCEEDED,
-                    f"{MOST_AT_ONCE} background runs are active, which is the maximum",
+                    f"{MAX_BACKGROUND_RUNS} background runs are active, which is the maximum",
                     hint="Wait for one of them to end, or stop one.",
                 )
             self._threads[run_id] = started
         try:
             threading.Thread(target=self._run, args=(started, work), name=run_id).start()
         except RuntimeError as error:  # the thread limit of the process or system
-            with self._changing:
+            with self._lock:
                 del self._threads[run_id]
             raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "This host cannot start another thread for a run") from error
         return started
 
     def find(self, run_id: str) -> BackgroundThread | None:
         """The thread of a run that has not ended."""
-        with self._changing:
+        with self._lock:
             return self._threads.get(run_id)
 
     def cancel_all(self) -> None:
         """Ask all runs to end; their running checks are recorded as `killed`."""
-        for running in self._listed():
+        for running in self._list_threads():
             running.cancelled.set()
 
     def wait_for_all(self) -> None:
         """Return when all runs have ended."""
-        while found := self._listed():
+        while found := self._list_threads():
             found[0].ended.wait()
 
-    def _listed(self) -> list[BackgroundThread]:
-        with self._changing:
+    def _list_threads(self) -> list[BackgroundThread]:
+        with self._lock:
             return list(self._threads.values())
 
     def _run(self, started: BackgroundThread, work: Callable[[BackgroundThread], None]) -> None:
@@ -80,7 +80,7 @@ class BackgroundThreads:
         except Exception as error:  # noqa: BLE001 - the caller of `start` gets it
             started.error = error
         finally:
-            with self._changing:
+            with self._lock:
                 del self._threads[started.run_id]
-            started.known.set()
+            started.record_ready.set()
             started.ended.set()

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.trailers import add_trailers
 from sandbox.version import __version__
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
     from sandbox.config import PersonSettings
-    from sandbox.git.user_config import Named
+    from sandbox.git.user_config import PersonIdentity
 
 _CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
-_LENGTH = 256
+_MAX_LENGTH = 256
 _NO_IDENTITY = (
     "git has no identity for you, so the sandbox is the author. Sign-off and CLA checks need yours: set "
     "`git config --global user.name NAME` and `user.email MAIL`, or author.name and author.email in config.toml."
@@ -48,7 +48,7 @@ class Identity:
     author: Person
     committer: Person
 
-    def variables(self, when: datetime) -> dict[str, str]:
+    def as_environment(self, when: datetime) -> dict[str, str]:
         """GIT_AUTHOR_* and GIT_COMMITTER_*."""
         date = f"{int(when.timestamp())} +0000"
         return {
@@ -63,32 +63,32 @@ class Identity:
         return _NO_IDENTITY if self.author == SANDBOX else None
 
 
-NEUTRAL = Identity(SANDBOX, SANDBOX)
+SANDBOX_IDENTITY = Identity(SANDBOX, SANDBOX)
 
 
-def choose_identity(services: Parts) -> Identity:
+def choose_identity(services: Services) -> Identity:
     """From `[author]` and `[committer]`, then from the operator's git. `[author]` alone sets the committer, too."""
-    settings, operator = services.settings, services.operator
-    author = _person(settings.author, operator.author)
+    settings, operator = services.settings, services.git_operator
+    author = _choose_person(settings.author, operator.author)
     is_configured = settings.author.name or settings.author.email
-    return Identity(author, _person(settings.committer, author if is_configured else operator.committer))
+    return Identity(author, _choose_person(settings.committer, author if is_configured else operator.committer))
 
 
-def _person(configured: PersonSettings, operator: Named | Person) -> Person:
+def _choose_person(configured: PersonSettings, operator: PersonIdentity | Person) -> Person:
     """Settings apply field by field. The operator's identity is used only if complete: half of one could be wrong."""
-    name, email = _clean(operator.name), _clean(operator.email)
+    name, email = _remove_crud(operator.name), _remove_crud(operator.email)
     known = Person(name, email) if name and email else SANDBOX
-    return Person(_clean(configured.name) or known.name, _clean(configured.email) or known.email)
+    return Person(_remove_crud(configured.name) or known.name, _remove_crud(configured.email) or known.email)
 
 
-def _clean(text: str) -> str:
+def _remove_crud(text: str) -> str:
     """Remove what git removes from an identity (ident.c, `crud`), and characters that no commit can hold."""
     encodable = text.encode("utf-8", errors="replace").decode()
     printable = "".join(c for c in encodable if c.isprintable())
-    return re.sub(r"[<>]", "", printable)[:_LENGTH].strip(_CRUD)
+    return re.sub(r"[<>]", "", printable)[:_MAX_LENGTH].strip(_CRUD)
 
 
-def add_origin(services: Parts, message: str, task_id: str, who: Identity) -> str:
+def add_commit_trailers(services: Services, message: str, task_id: str, identity: Identity) -> str:
     """The message with the trailers that the settings ask for: how the commit was made, and the author's sign-off.
 
     Raises: `invalid_input` for a sign-off when the author is the sandbox.
@@ -97,9 +97,9 @@ def add_origin(services: Parts, message: str, task_id: str, who: Identity) -> st
     if settings.trailer:
         trailers = [f"Made-with: Space Sandbox {__version__}", f"Sandbox-Task: {task_id}"]
     if settings.sign_off:
-        if who.author == SANDBOX:
+        if identity.author == SANDBOX:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT, "commit.sign_off needs the name and e-mail of a person", hint=_NO_IDENTITY
             )
-        trailers.append(f"Signed-off-by: {who.author}")
+        trailers.append(f"Signed-off-by: {identity.author}")
     return add_trailers(message, trailers)

@@ -6,24 +6,24 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from sandbox.checks.disk_watch import Additions, DiskWatch, Floor
+from sandbox.checks.disk_watch import Additions, DiskWatch, FreeSpaceFloor
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.deleted_open import held_open
-from sandbox.files.disk_usage import Room
+from sandbox.files.deleted_open import measure_deleted_open
+from sandbox.files.disk_usage import FreeSpace
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.models import CheckRun, Limits, Verdict
 from sandbox.store.home import Home
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
-    from sandbox.checks.execute import Place
+    from sandbox.checks.execute import CheckDirectories
 
-COUNTING_SHARE = 0.02
+COUNTING_TIME_SHARE = 0.02
 
 
-def require_space(services: Parts) -> None:
+def require_free_space(services: Services) -> None:
     """Raises: `quota_exceeded` when less is free than `disk.min_free_bytes` and `disk.min_free_files`."""
-    floor, room = _floor(services), Room.of(services.home.root)
+    floor, room = _minimum_free_space(services), FreeSpace.of(services.home.root)
     if floor.is_reached(room):
         files = "" if room.free_files is None else f" and {room.free_files:,} files"
         raise SandboxError(
@@ -35,33 +35,35 @@ def require_space(services: Parts) -> None:
         )
 
 
-def watch_disk(services: Parts, place: Place, limits: Limits) -> DiskWatch:
+def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> DiskWatch:
     """The watch for one run. In a task's overlay all changes of the task count, elsewhere only those of the run."""
-    upper = _upper(services.home, place.workspace)
+    upper = _find_overlay_upper(services.home, place.workspace)
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
     mounted_at = PurePosixPath(services.shipped_policy.container.mounts.workspace)
-    held = partial(held_open, place.workspace, mounted_at, devices)
-    return DiskWatch(Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _floor(services))
+    held = partial(measure_deleted_open, place.workspace, mounted_at, devices)
+    return DiskWatch(
+        Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _minimum_free_space(services)
+    )
 
 
-def with_disk_use(run: CheckRun, watch: DiskWatch) -> CheckRun:
+def add_disk_usage(run: CheckRun, watch: DiskWatch) -> CheckRun:
     """The run with the disk usage of its files, if that can be counted in 2 % of the run's wall time."""
     if run.verdict is not Verdict.DISK_LIMIT:
-        watch.count_once_more(run.wall_time_s * COUNTING_SHARE)
+        watch.count_at_end(run.wall_time_s * COUNTING_TIME_SHARE)
     if watch.used is None:
         return run
     counted = {"disk_used_bytes": watch.used.bytes, "disk_used_files": watch.used.files}
     return run.model_copy(update={"usage": run.usage.model_copy(update=counted)})
 
 
-def _floor(services: Parts) -> Floor:
+def _minimum_free_space(services: Services) -> FreeSpaceFloor:
     disk = services.settings.disk
-    return Floor(disk.min_free_bytes, disk.min_free_files)
+    return FreeSpaceFloor(disk.min_free_bytes, disk.min_free_files)
 
 
-def _upper(home: Home, workspace: Path) -> Path | None:
+def _find_overlay_upper(home: Home, workspace: Path) -> Path | None:
     """The upper directory of an overlay, which holds the changes to the checkout below; None for a plain worktree."""
     of_room = workspace.with_name(f"{workspace.name}.layers")
     of_task = home.layers(workspace.parent.name, workspace.name)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox import capabilities, images
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import SandboxError
 from sandbox.git import process, user_config
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
-from sandbox.workbench.controller.home_visibility import sight_probes
-from sandbox.workbench.controller.profile_images import image_references
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.home_visibility import visibility_probes
+from sandbox.workbench.controller.profile_images import list_image_references
+from sandbox.workbench.controller.services import Services
 
 
-def doctor(services: Parts) -> tuple[Probe, ...]:
+def doctor(services: Services) -> tuple[Probe, ...]:
     """All lines of the report, in reading order. Never raises."""
-    engine, found = _engine_and_images(services)
+    engine, found = _connect_and_list_images(services)
     git = services.settings.git.executable
-    probes = capabilities.doctor(
+    probes = capabilities.probe_host(
         engine,
         services.settings,
         services.home.root,
@@ -29,14 +29,14 @@ def doctor(services: Parts) -> tuple[Probe, ...]:
     )
     return (
         *probes,
-        *sight_probes(services, engine),
+        *visibility_probes(services, engine),
         *capabilities.profile_probes(services.profiles.values()),
-        *_bad_policies(services),
-        capabilities.trust_probe(user_config.trusts_every_directory(services.environ, git)),
+        *_policy_problem_probes(services),
+        capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),
     )
 
 
-def _container_policy(services: Parts) -> ContainerPolicy:
+def _container_policy(services: Services) -> ContainerPolicy:
     """The policy in force; the shipped one if the operator's file is invalid: no check runs, other lines need one."""
     try:
         return services.policy.container
@@ -44,12 +44,12 @@ def _container_policy(services: Parts) -> ContainerPolicy:
         return services.shipped_policy.container
 
 
-def _bad_policies(services: Parts) -> tuple[Probe, ...]:
+def _policy_problem_probes(services: Services) -> tuple[Probe, ...]:
     """A line for each of the operator's files that is invalid."""
     loads: tuple[Callable[[], object], ...] = (
         lambda: services.policy,
         lambda: services.commit_policy,
-        lambda: services.paths,
+        lambda: services.path_policy,
         lambda: services.approval_policy,
     )
     found = []
@@ -62,13 +62,13 @@ def _bad_policies(services: Parts) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def _engine_and_images(services: Parts) -> tuple[Engine | SandboxError, tuple[ImageInfo, ...]]:
+def _connect_and_list_images(services: Services) -> tuple[DockerEngine | SandboxError, tuple[ImageInfo, ...]]:
     try:
         return services.engine, list_images(services)
     except SandboxError as error:
         return error, ()
 
 
-def list_images(services: Parts) -> tuple[ImageInfo, ...]:
+def list_images(services: Services) -> tuple[ImageInfo, ...]:
     """The images that this home has recipes for, and whether the engine has them."""
-    return images.list_images(services.image_site, image_references(services))
+    return images.list_images(services.image_build_context, list_image_references(services))

@@ -7,39 +7,39 @@ from pathlib import Path
 
 from sandbox import capabilities
 from sandbox.engine import images
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container import INSTANCE_LABEL
-from sandbox.engine.visibility import Guise, sees
+from sandbox.engine.visibility import ProbeContainer, can_mount
 from sandbox.errors import SandboxError
-from sandbox.files.overlay import PROBE_PREFIX, mounted_probe, why_not_overlay
+from sandbox.files.overlay import PROBE_PREFIX, find_overlay_obstacle, probe_mount
 from sandbox.models import Probe
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 
-def sight_probes(services: Parts, engine: Engine | SandboxError) -> tuple[Probe, ...]:
+def visibility_probes(services: Services, engine: DockerEngine | SandboxError) -> tuple[Probe, ...]:
     """One line with the answer; no line without an engine on a socket of this host, or without an image."""
-    if isinstance(engine, SandboxError) or not engine.local:
+    if isinstance(engine, SandboxError) or not engine.is_local:
         return ()
     try:
-        image = images.any_digest(engine)
-        return (_try(services, engine, image),) if image else ()
+        image = images.find_any_digest(engine)
+        return (_probe_visibility(services, engine, image),) if image else ()
     except SandboxError as error:
-        return (capabilities.sight_probe(error.brief),)
+        return (capabilities.visibility_probe(error.brief),)
     except OSError as error:
-        return (capabilities.sight_probe(error.strerror or str(error)),)
+        return (capabilities.visibility_probe(error.strerror or str(error)),)
 
 
-def _try(services: Parts, engine: Engine, image: str) -> Probe:
+def _probe_visibility(services: Services, engine: DockerEngine, image: str) -> Probe:
     folder = services.home.repositories
 
     def is_seen(path: Path) -> bool:
         name = f"sandbox-sight-{services.presence.new_id()}"
-        labels = {INSTANCE_LABEL: services.instance, "space.sandbox.run": name}
-        return sees(engine, path, Guise(name, image, labels))
+        labels = {INSTANCE_LABEL: services.instance_id, "space.sandbox.run": name}
+        return can_mount(engine, path, ProbeContainer(name, image, labels))
 
     with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as made:
         files = is_seen(Path(made))
-    if not files or services.settings.workspaces.worktree == "plain" or why_not_overlay(folder):
-        return capabilities.sight_probe(files=files)
-    with mounted_probe(folder) as inside:
-        return capabilities.sight_probe(files=True, mounts=is_seen(inside))
+    if not files or services.settings.workspaces.worktree == "plain" or find_overlay_obstacle(folder):
+        return capabilities.visibility_probe(files=files)
+    with probe_mount(folder) as inside:
+        return capabilities.visibility_probe(files=True, mounts=is_seen(inside))

@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING
 from sandbox.errors import SandboxError
 from sandbox.models import TASK_ID_PATTERN, JournalEntry
 from sandbox.store import journal
-from sandbox.store.journal_chain import Head, sha256
+from sandbox.store.journal_chain import ChainHead, sha256
 from sandbox.store.journal_head import save_head
 
 if TYPE_CHECKING:
-    from sandbox.workbench.controller.services import Parts
+    from sandbox.workbench.controller.services import Services
 
 OPERATION = "anchor"
-_NAME = re.compile(TASK_ID_PATTERN)
+_TASK_ID = re.compile(TASK_ID_PATTERN)
 
 
-def anchor(services: Parts, name: str, head: Head) -> None:
+def append_anchor(services: Services, name: str, head: ChainHead) -> None:
     """Note that an entry was written. Does not raise: the operation has been done and is in its journal."""
     with suppress(SandboxError, OSError):
-        if name == journal.HOME:
+        if name == journal.HOME_JOURNAL:
             save_head(services.home, head)
         else:
-            journal.append(services.home, journal.HOME, _entry(services, name, head), synced=False)
+            journal.append_entry(services.home, journal.HOME_JOURNAL, _build_entry(services, name, head), synced=False)
 
 
-def read(entry: JournalEntry) -> tuple[str, Head] | None:
+def parse_anchor(entry: JournalEntry) -> tuple[str, ChainHead] | None:
     """The journal name and head that an anchor entry notes; None for any other entry."""
     name, seq, digest = (entry.facts.get(key, "") for key in ("journal", "seq", "sha256"))
-    if entry.operation != OPERATION or not _NAME.fullmatch(name) or not seq.isdecimal():
+    if entry.operation != OPERATION or not _TASK_ID.fullmatch(name) or not seq.isdecimal():
         return None
-    return name, Head(int(seq), digest)
+    return name, ChainHead(int(seq), digest)
 
 
-def _entry(services: Parts, name: str, head: Head) -> JournalEntry:
+def _build_entry(services: Services, name: str, head: ChainHead) -> JournalEntry:
     facts = {"journal": name, "seq": str(head.seq), "sha256": head.sha256}
     return JournalEntry(
         at=datetime.now(UTC),

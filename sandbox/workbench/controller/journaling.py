@@ -21,7 +21,7 @@ from sandbox.models import (
     TASK_ID_PATTERN,
     Approval,
     CheckRun,
-    Cleaned,
+    CleanResult,
     CommitResult,
     Delivery,
     JournalEntry,
@@ -29,21 +29,21 @@ from sandbox.models import (
     PatchResult,
     PullRequest,
     PushResult,
-    Restored,
+    RestoreResult,
     Snapshot,
-    Stopped,
+    StopResult,
     Task,
     Verification,
 )
 from sandbox.store import journal
 from sandbox.store.records import find_task
 from sandbox.workbench.controller import journal_anchors, rule_changes
-from sandbox.workbench.controller.callers import clipped
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.controller.startup import at_work
+from sandbox.workbench.controller.callers import clip_text
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.startup import ensure_recovered
 
-NAMES, FILES = 20, 200
-UNSYNCED = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
+MAX_NAMES, MAX_FILES = 20, 200
+UNSYNCED_OPERATIONS = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
 """Entries that are not fsynced alone: the files of edits are fsynced, and a check has no effect (docs/adr/0013)."""
 
 _ResultT = TypeVar("_ResultT")
@@ -71,14 +71,14 @@ class Operation:
     arguments: str
     names: tuple[str, ...]
     facts: dict[str, str] = field(default_factory=dict)
-    at_home: bool = False
-    sent: Delivery | None = None
-    at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    started: float = field(default_factory=time.monotonic)
+    in_home_journal: bool = False
+    delivery: Delivery | None = None
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started_monotonic_s: float = field(default_factory=time.monotonic)
     evidence: Evidence = Evidence()
 
     def __call__(self, result: _ResultT) -> _ResultT:
-        self.evidence = evidence_of(result)
+        self.evidence = extract_evidence(result)
         if isinstance(result, Task) and result.id not in self.task_ids:
             self.task_ids.append(result.id)
         return result
@@ -87,19 +87,19 @@ class Operation:
         """Add names and facts of the result to the entry."""
         self.names, self.facts = (*self.names, *names), {**self.facts, **facts}
 
-    def send(self, delivery: Delivery) -> None:
+    def note_delivery(self, delivery: Delivery) -> None:
         """Note what is about to leave this host: the journal has it even if the sending fails."""
-        self.sent = delivery
+        self.delivery = delivery
 
     @property
     def journals(self) -> tuple[str, ...]:
         """Names of the journals that get the entry."""
-        return (journal.HOME,) if self.at_home and not self.task_ids else tuple(self.task_ids)
+        return (journal.HOME_JOURNAL,) if self.in_home_journal and not self.task_ids else tuple(self.task_ids)
 
 
 @contextmanager
-def recorded(
-    services: Parts, task_id: str | None, name: str, arguments: Mapping[str, Any], *, names: Iterable[str] = ()
+def record_operation(
+    services: Services, task_id: str | None, name: str, arguments: Mapping[str, Any], *, names: Iterable[str] = ()
 ) -> Iterator[Operation]:
     """Journal the body, also when it raises. The body calls the yielded operation with its result.
 
@@ -107,16 +107,18 @@ def recorded(
     `names`: paths or ids among the arguments that may be written as plain text. Raises: `internal` when the operation
     succeeded and the journal cannot be written.
     """
-    at_work(services)
-    known = [task_id] if task_id is not None and _is_ours(services, task_id) else []
-    operation = Operation(known, name, digest(arguments), short(names), at_home=task_id is None)
-    with _journalled(services, operation):
+    ensure_recovered(services)
+    known = [task_id] if task_id is not None and _is_known_task(services, task_id) else []
+    operation = Operation(
+        known, name, digest_arguments(arguments), shorten_names(names), in_home_journal=task_id is None
+    )
+    with _append_at_end(services, operation):
         yield operation
 
 
 @contextmanager
-def recorded_at_home(
-    services: Parts,
+def record_home_operation(
+    services: Services,
     name: str,
     arguments: Mapping[str, Any],
     *,
@@ -124,147 +126,149 @@ def recorded_at_home(
     facts: Mapping[str, str] | None = None,
 ) -> Iterator[Operation]:
     """As `record_operation`, for operations outside tasks; but it does not clean up after killed controllers first."""
-    operation = Operation([], name, digest(arguments), short(names), dict(facts or {}), at_home=True)
-    with _journalled(services, operation):
+    operation = Operation(
+        [], name, digest_arguments(arguments), shorten_names(names), dict(facts or {}), in_home_journal=True
+    )
+    with _append_at_end(services, operation):
         yield operation
 
 
 @contextmanager
-def _journalled(services: Parts, operation: Operation) -> Iterator[None]:
+def _append_at_end(services: Services, operation: Operation) -> Iterator[None]:
     rule_changes.note_changes(services)
     try:
         yield
     except BaseException as error:
         with suppress(SandboxError):  # the operation's own error matters more
-            _write(services, operation, _outcome(error))
+            _append_entry(services, operation, _result_code(error))
         raise
-    _write(services, operation, "ok")
+    _append_entry(services, operation, "ok")
 
 
-def _outcome(error: BaseException) -> str:
+def _result_code(error: BaseException) -> str:
     if isinstance(error, SandboxError):
         return error.code.value
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "internal"
 
 
-def _write(services: Parts, operation: Operation, result: str) -> None:
+def _append_entry(services: Services, operation: Operation, result: str) -> None:
     found = operation.evidence
     entry = JournalEntry(
-        at=operation.at,
+        at=operation.started_at,
         actor=services.surface.actor,
         by=services.caller,
         operation=operation.name,
         arguments=operation.arguments,
-        names=short((*operation.names, *found.names)),
+        names=shorten_names((*operation.names, *found.names)),
         before=found.before,
         after=found.after,
-        files=found.files[:FILES],
-        allowed=services.allowed,
-        sent=operation.sent,
+        files=found.files[:MAX_FILES],
+        allowed=services.permission,
+        sent=operation.delivery,
         facts=operation.facts,
         result=result,
-        duration_s=round(time.monotonic() - operation.started, 4),
+        duration_s=round(time.monotonic() - operation.started_monotonic_s, 4),
     )
-    synced = operation.name not in UNSYNCED
+    synced = operation.name not in UNSYNCED_OPERATIONS
     for name in operation.journals:
-        head = journal.append(services.home, name, entry, synced=synced)
+        head = journal.append_entry(services.home, name, entry, synced=synced)
         if synced:
-            journal_anchors.anchor(services, name, head)
+            journal_anchors.append_anchor(services, name, head)
 
 
-def _is_ours(services: Parts, task_id: str) -> bool:
+def _is_known_task(services: Services, task_id: str) -> bool:
     return re.fullmatch(TASK_ID_PATTERN, task_id) is not None and services.home.task(task_id).exists()
 
 
-def short(names: Iterable[str]) -> tuple[str, ...]:
+def shorten_names(names: Iterable[str]) -> tuple[str, ...]:
     """Clip, deduplicate and limit names. They come from callers, so they may be text that UTF-8 cannot encode."""
-    return tuple(dict.fromkeys(clipped(name) for name in names if name))[:NAMES]
+    return tuple(dict.fromkeys(clip_text(name) for name in names if name))[:MAX_NAMES]
 
 
-def digest(arguments: Mapping[str, Any]) -> str:
+def digest_arguments(arguments: Mapping[str, Any]) -> str:
     """sha256 of the canonical JSON; bytes are replaced by their digest. Pure."""
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_bytes_digest)
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_digest_bytes)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _bytes_digest(value: object) -> str:
+def _digest_bytes(value: object) -> str:
     if not isinstance(value, bytes):
         raise TypeError(f"{type(value).__name__} cannot be an argument")
     return f"sha256:{hashlib.sha256(value).hexdigest()}"
 
 
-def log(services: Parts, task_id: str) -> tuple[JournalEntry, ...]:
+def read_task_journal(services: Services, task_id: str) -> tuple[JournalEntry, ...]:
     """The task's journal, oldest entry first; also of a closed task. Raises: `not_found`."""
-    return journal.read(services.home, find_task(services.home, task_id, allow_closed=True).id)
+    return journal.read_entries(services.home, find_task(services.home, task_id, allow_closed=True).id)
 
 
 @singledispatch
-def evidence_of(_result: object) -> Evidence:
+def extract_evidence(_result: object) -> Evidence:
     """What the journal keeps of a result: one function below for each type of result with evidence."""
     return Evidence()
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: PatchResult) -> Evidence:
     return Evidence(names=tuple(f.path for f in result.files), files=result.files)
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: CommitResult) -> Evidence:  # a commit does not change files
     return Evidence(names=(result.commit,), before=result.tree, after=result.tree)
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: PushResult) -> Evidence:
     return Evidence(names=(result.commit,))
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: PullRequest) -> Evidence:
     return Evidence(names=(result.url, result.head_commit))
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: Snapshot) -> Evidence:
     return Evidence(names=(result.id,), before=result.tree, after=result.tree)
 
 
-@evidence_of.register
-def _(result: Restored) -> Evidence:
+@extract_evidence.register
+def _(result: RestoreResult) -> Evidence:
     return Evidence(names=(result.previous.id,), before=result.previous.tree, after=result.tree)
 
 
-@evidence_of.register
-def _(result: Cleaned) -> Evidence:
+@extract_evidence.register
+def _(result: CleanResult) -> Evidence:
     kept = result.previous
     return Evidence(names=(kept.id,) if kept else (), before=kept.tree if kept else None, after=result.tree)
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: Verification) -> Evidence:
-    return Evidence(names=tuple(map(_ran, result.runs)), before=result.tree, after=result.tree)
+    return Evidence(names=tuple(map(_describe_run, result.runs)), before=result.tree, after=result.tree)
 
 
-@evidence_of.register
-def _(result: Stopped) -> Evidence:
+@extract_evidence.register
+def _(result: StopResult) -> Evidence:
     return Evidence(names=tuple(check.check_id for check in result.stopped))
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: Approval) -> Evidence:
     return Evidence(names=(result.id, result.state.value, result.scope.value))
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: Task) -> Evidence:
     return Evidence(names=(result.id, result.head_commit))
 
 
-@evidence_of.register
+@extract_evidence.register
 def _(result: tuple) -> Evidence:  # type: ignore[type-arg]  # dispatch is by class; the runs of `check run`
     runs = [run for run in result if isinstance(run, CheckRun)]
-    return Evidence(names=tuple(map(_ran, runs)), before=runs[0].tree if runs else None)
+    return Evidence(names=tuple(map(_describe_run, runs)), before=runs[0].tree if runs else None)
 
 
-def _ran(run: CheckRun) -> str:
+def _describe_run(run: CheckRun) -> str:
     return f"{run.check_id} {run.verdict.value}"

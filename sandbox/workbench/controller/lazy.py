@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 
-class Lazy:
+class LazyModule:
     """Stands for a module; the type checker sees the real one, in the `TYPE_CHECKING` block of the importing module."""
 
     def __init__(self, name: str) -> None:

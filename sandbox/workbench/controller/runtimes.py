@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sandbox.engine.runtimes import require_runtime
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 
-def runtime_of(services: Parts, profile: str = "") -> str:
+def choose_runtime(services: Services, profile: str = "") -> str:
     """Raises, before anything is created: `policy_violation` for a runtime that the policy does not allow,
     `engine_unavailable` for one that the engine does not have.
     """

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from sandbox.store.liveness import absent
-from sandbox.workbench.controller.services import Parts
+from sandbox.store.liveness import list_dead_controllers
+from sandbox.workbench.controller.services import Services
 
 
-def at_work(services: Parts) -> None:
+def ensure_recovered(services: Services) -> None:
     """Every operation that changes something calls this. The first call lists one directory; later calls are free."""
     presence = services.presence
-    if presence.has_looked:
+    if presence.has_reconciled:
         return
-    presence.has_looked = True
-    if any(not dead.is_left for dead in absent(services.home.presence)):
-        services.surface.after_a_kill(services)
+    presence.has_reconciled = True
+    if any(not dead.is_marked_failed for dead in list_dead_controllers(services.home.liveness)):
+        services.surface.on_killed_controller(services)

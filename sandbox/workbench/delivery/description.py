@@ -7,100 +7,103 @@ from collections.abc import Sequence
 from sandbox import images
 from sandbox.config import ContainerSettings
 from sandbox.errors import SandboxError
-from sandbox.forges.body import Facts, Provenance
-from sandbox.gate import Step, required
-from sandbox.git.log import subjects
+from sandbox.forges.body import BodyFacts, Provenance
+from sandbox.gate import DeliveryStep, needs_verification
+from sandbox.git.log import list_subjects
 from sandbox.git.objects import tree_of
 from sandbox.models import DiffFile, Task
 from sandbox.profiles import Profile
 from sandbox.version import __version__
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.controller.profile_images import image_reference
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.delivery.intermediate_files import passing
-from sandbox.workbench.delivery.risks import flagged, flagged_paths
-from sandbox.workbench.repositories.clone import cache_of
-from sandbox.workbench.repositories.commit_facts import profile_of
-from sandbox.workbench.repositories.profile_checks import task_profile
+from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
+from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
+from sandbox.workbench.repositories.clone import open_repository
+from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
 
 
-def facts(services: Parts, task: Task, given: str | None = None, *, trusted: bool = False) -> Facts:
+def gather_facts(services: Services, task: Task, caller_text: str | None = None, *, trusted: bool = False) -> BodyFacts:
     """Facts about the task's last commit. `caller_text`: text of the caller; `trusted`: it comes from a person.
 
     Without an engine the verdicts are unknown, and the facts say so. Raises: as reading the cache clone.
     """
-    _, git = cache_of(services, task.repo_id)
+    _, git = open_repository(services, task.repo_id)
     tree = tree_of(git, task.head_commit)
-    files = status.committed(services, task)
-    profile = task_profile(services, task)
-    known = gate.known_if_any(services, profile, tree)
-    return Facts(
+    files = status.list_committed_files(services, task)
+    profile = load_task_profile(services, task)
+    known = gate.try_tree_verdicts(services, profile, tree)
+    return BodyFacts(
         prompt=task.prompt,
-        given=given,
+        caller_text=caller_text,
         trusted=trusted,
-        commits=subjects(git, task.base_commit, task.head_commit),
+        commits=list_subjects(git, task.base_commit, task.head_commit),
         files=files,
-        runs=tuple(run for run in known.said.values() if run is not None),
-        missing=tuple(name for name, run in known.said.items() if run is None),
+        runs=tuple(run for run in known.runs.values() if run is not None),
+        missing=tuple(name for name, run in known.runs.items() if run is None),
         tree=tree,
         head=task.head_commit,
         verified=known.verified,
-        unknown=known.unknown,
-        gate=_gate(services, known.verified),
-        risks=_risks(services, task, files),
+        unknown_reason=known.unknown,
+        gate=_describe_gate(services, known.verified),
+        risks=_find_risks(services, task, files),
         profile=profile.name,
-        provenance=_provenance(services, task, profile, known.made),
+        provenance=_provenance(services, task, profile, known.setup),
     )
 
 
-def _provenance(services: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> Provenance:
+def _provenance(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> Provenance:
     return Provenance(
-        image=image_reference(services, profile) if made else "",
-        image_digest=made.image_digest if made else "",
-        wheelhouse=_wheelhouse(services, made),
-        runtime=made.runtime if made else "",
+        image=choose_image_reference(services, profile) if setup else "",
+        image_digest=setup.image_digest if setup else "",
+        wheelhouse=_wheelhouse(services, setup),
+        runtime=setup.runtime if setup else "",
         version=__version__,
-        command=_again(services, task, profile, made),
+        command=_reproduce_command(services, task, profile, setup),
     )
 
 
-def _wheelhouse(services: Parts, made: GuestSetup | None) -> str:
+def _wheelhouse(services: Services, setup: GuestSetup | None) -> str:
     """Digest of the wheelhouse; empty when there is none, or when the engine does not answer any more."""
     try:
-        return images.wheelhouse_of(services.image_site, made.image_digest) if made else ""
+        return images.read_wheelhouse_digest(services.image_build_context, setup.image_digest) if setup else ""
     except SandboxError:
         return ""
 
 
-def _again(services: Parts, task: Task, profile: Profile, made: GuestSetup | None) -> tuple[str, ...]:
+def _reproduce_command(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> tuple[str, ...]:
     """The command with which a reviewer gets the same verdicts on their own host.
 
     It names the profile if the commit alone would select another one: a task keeps the profile of its base.
     """
-    repository, git = cache_of(services, task.repo_id)
+    repository, git = open_repository(services, task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
-    if profile_of(services, task.repo_id, git, task.head_commit).name != profile.name:
+    if load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
         words += ["--profile", profile.name]
-    if made is not None and made.runtime != ContainerSettings().runtime:
-        words += ["--runtime", made.runtime]
+    if setup is not None and setup.runtime != ContainerSettings().runtime:
+        words += ["--runtime", setup.runtime]
     return tuple(words)
 
 
-def _risks(services: Parts, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _find_risks(services: Services, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Risky files of the whole change, and risky files that one commit added and a later commit removed."""
-    earlier = flagged_paths(services, task, passing(services, task, files))
-    return (*flagged(services, task, files), *((path, (*flags, "in an earlier commit")) for path, flags in earlier))
+    earlier = find_risky_paths(services, task, find_intermediate_paths(services, task, files))
+    return (
+        *find_risky_files(services, task, files),
+        *((path, (*flags, "in an earlier commit")) for path, flags in earlier),
+    )
 
 
-def _gate(services: Parts, verified: bool | None) -> str:
+def _describe_gate(services: Services, verified: bool | None) -> str:
     """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
     require = services.settings.gate.require
     steps = [
         words
-        for step, words in ((Step.DRAFT_PR, "a draft"), (Step.READY_PR, "a request that is ready"))
-        if required(step, require)
+        for step, words in ((DeliveryStep.DRAFT_PR, "a draft"), (DeliveryStep.READY_PR, "a request that is ready"))
+        if needs_verification(step, require)
     ]
     if not steps:
         return "The gate demands no verification of pull requests."

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CiState, CiVerdict, PullRequestStatus, PullState
 from sandbox.store.records import find_repository, find_task
-from sandbox.workbench.controller.lazy import Lazy
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import pull_requests
-from sandbox.workbench.delivery.forge import forge_of, project_of, require_forge
+from sandbox.workbench.delivery.forge import connect_forge, find_project, require_forge
 
 if TYPE_CHECKING:
     from sandbox.forges import http_session
 else:
-    http_session = Lazy("sandbox.forges.http_session")
+    http_session = LazyModule("sandbox.forges.http_session")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 """Pause between two polls: it grows by half while the status is unchanged, and is reset by a change."""
@@ -33,108 +33,108 @@ MOST_FAILURES = 5
 """Number of polls that may fail in a row before the error is raised."""
 
 
-def unheard(_status: PullRequestStatus) -> None:
+def ignore_status(_status: PullRequestStatus) -> None:
     """Do not report statuses."""
 
 
 @dataclass(frozen=True)
-class Follower:
+class FollowOptions:
     """`announce`: called with each status that differs from the previous one. `timeout_s`: when reached: `timeout`.
 
     `sleep`, `clock`: for tests.
     """
 
-    announce: Callable[[PullRequestStatus], None] = unheard
+    announce: Callable[[PullRequestStatus], None] = ignore_status
     timeout_s: float = 3600.0
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
 
-def follow(services: Parts, task_id: str, follower: Follower) -> PullRequestStatus:
+def follow(services: Services, task_id: str, options: FollowOptions) -> PullRequestStatus:
     """The status once it has a verdict: passed, failed, merged, closed, or no check at all after `SETTLING_S`.
 
     Raises: `invalid_input` for a timeout out of range; `timeout`; as `pull_requests.status`.
     """
-    if not 0 < follower.timeout_s <= LONGEST_S:
+    if not 0 < options.timeout_s <= LONGEST_S:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"The timeout must be above 0 and at most {LONGEST_S:.0f} s")
     task = find_task(services.home, task_id, allow_closed=True)
-    remote = services.remote(find_repository(services.home, task.repo_id).remote_url)
+    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
-    with forge_of(remote, project_of(services, remote)) as forge:
+    with connect_forge(remote, find_project(services, remote)) as forge:
 
         def look() -> PullRequestStatus:  # reads the task again: a repair may have pushed another commit
-            return pull_requests.look(services, forge, find_task(services.home, task_id, allow_closed=True))
+            return pull_requests.poll_status(services, forge, find_task(services.home, task_id, allow_closed=True))
 
-        return followed(look, follower)
+        return poll_until_final(look, options)
 
 
-def followed(look: Callable[[], PullRequestStatus], follower: Follower) -> PullRequestStatus:
+def poll_until_final(poll: Callable[[], PullRequestStatus], options: FollowOptions) -> PullRequestStatus:
     """Poll until the status is final. Raises: `timeout`; the error of the last of `MOST_FAILURES` failed polls."""
-    return _Looks(look, follower).end()
+    return _Polling(poll, options).run()
 
 
 @dataclass
-class _Looks:
+class _Polling:
     """`asked_s`: the pause that the forge requested when the last poll failed."""
 
-    look: Callable[[], PullRequestStatus]
-    follower: Follower
-    seen: PullRequestStatus | None = None
+    poll: Callable[[], PullRequestStatus]
+    options: FollowOptions
+    last_status: PullRequestStatus | None = None
     pause_s: float = FIRST_PAUSE_S
     failures: int = 0
     asked_s: float = 0.0
     began: float = 0.0
     changed: float = 0.0
 
-    def end(self) -> PullRequestStatus:
-        self.began = self.changed = self.follower.clock()
+    def run(self) -> PullRequestStatus:
+        self.began = self.changed = self.options.clock()
         while True:
-            wait_s = self._one()
-            if self.seen is not None and wait_s == 0.0:
-                return self.seen
-            left_s = self.began + self.follower.timeout_s - self.follower.clock()
+            wait_s = self._poll_once()
+            if self.last_status is not None and wait_s == 0.0:
+                return self.last_status
+            left_s = self.began + self.options.timeout_s - self.options.clock()
             if left_s <= 0.0 or self.asked_s > left_s:
-                raise self._unfinished()
-            self.follower.sleep(min(wait_s, left_s))  # the last poll is at the deadline
+                raise self._timeout_error()
+            self.options.sleep(min(wait_s, left_s))  # the last poll is at the deadline
 
-    def _one(self) -> float:
+    def _poll_once(self) -> float:
         """Poll once; return the seconds until the next poll, 0 when the status is final."""
         try:
-            found = self.look()
-        except http_session.ForgeFailure as failure:
+            found = self.poll()
+        except http_session.TransientForgeError as failure:
             self.failures += 1
             if self.failures >= MOST_FAILURES:
                 raise
             self.asked_s = failure.wait_s
-            return max(self._grown(), self.asked_s)
+            return max(self._next_pause_s(), self.asked_s)
         self.failures, self.asked_s = 0, 0.0
-        if found == self.seen:
-            return 0.0 if self._is_over(found) else self._grown()
-        fresh = self.seen is not None
-        self.follower.announce(found)
-        self.seen, self.pause_s, self.changed = found, FIRST_PAUSE_S, self.follower.clock()
+        if found == self.last_status:
+            return 0.0 if self._is_final(found) else self._next_pause_s()
+        fresh = self.last_status is not None
+        self.options.announce(found)
+        self.last_status, self.pause_s, self.changed = found, FIRST_PAUSE_S, self.options.clock()
         # Quick checks may have passed before the forge lists the slow ones: a new pass must be seen twice.
         passed_just_now = fresh and found.state is PullState.OPEN and found.verdict is CiVerdict.PASS
-        return 0.0 if self._is_over(found) and not passed_just_now else self.pause_s
+        return 0.0 if self._is_final(found) and not passed_just_now else self.pause_s
 
-    def _grown(self) -> float:
+    def _next_pause_s(self) -> float:
         self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 1.5)
         return self.pause_s
 
-    def _is_over(self, found: PullRequestStatus) -> bool:
+    def _is_final(self, found: PullRequestStatus) -> bool:
         if found.state is not PullState.OPEN:
             return True
-        settled = self.follower.clock() - self.changed > SETTLING_S
+        settled = self.options.clock() - self.changed > SETTLING_S
         if not found.current or found.verdict is CiVerdict.NONE:
             return settled
         return found.verdict is not CiVerdict.PENDING
 
-    def _unfinished(self) -> SandboxError:
-        last = self.seen
+    def _timeout_error(self) -> SandboxError:
+        last = self.last_status
         waiting = [check.name for check in last.checks if check.state is CiState.PENDING] if last else []
         return SandboxError(
             ErrorCode.TIMEOUT,
-            f"The pull request has no verdict after {self.follower.timeout_s:.0f} s",
+            f"The pull request has no verdict after {self.options.timeout_s:.0f} s",
             details="\n".join([last.url, *(f"pending: {name}" for name in waiting[:20])] if last else []),
             hint="Its checks continue upstream: watch again, or use a longer --timeout.",
         )

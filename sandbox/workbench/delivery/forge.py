@@ -11,16 +11,16 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project
 from sandbox.forges.table import FORGE_ROWS, ForgeRow, compare_url
 from sandbox.remotes import Remote
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
-_NAME_IT = (
+_CONFIGURE_HOST = (
     "If it is a GitHub Enterprise or GitLab server, add it to remotes.github_hosts or remotes.gitlab_hosts "
     "(docs/pull-requests.md)."
 )
 
 
 @contextmanager
-def forge_of(remote: Remote, project: Project) -> Iterator[Forge]:
+def connect_forge(remote: Remote, project: Project) -> Iterator[Forge]:
     """Connect to the forge of a remote's project; the connection is closed at the end."""
     forge = _row_of(remote).connect(project)
     try:
@@ -37,24 +37,24 @@ def has_forge(remote: Remote) -> bool:
 def require_forge(remote: Remote, head: str, base: str) -> None:
     """Raises: `forge_unsupported`, see `unsupported_forge`."""
     if not has_forge(remote):
-        raise no_forge(remote, head, base)
+        raise unsupported_forge(remote, head, base)
 
 
 def _row_of(remote: Remote) -> ForgeRow:
     row = FORGE_ROWS.get(remote.host)
     if row is None:
-        raise SandboxError(ErrorCode.FORGE_UNSUPPORTED, _no_adapter(remote), hint=_NAME_IT)
+        raise SandboxError(ErrorCode.FORGE_UNSUPPORTED, _no_adapter(remote), hint=_CONFIGURE_HOST)
     return row
 
 
-def no_forge(remote: Remote, head: str, base: str, page: str | None = None) -> SandboxError:
+def unsupported_forge(remote: Remote, head: str, base: str, page: str | None = None) -> SandboxError:
     """The error, with the page where a person can open the pull request if known. `page`: as named by the server."""
     page = page or compare_url(remote, head, base)
     return SandboxError(
         ErrorCode.FORGE_UNSUPPORTED,
         _no_adapter(remote),
         details=f"branch {head}, into {base}",
-        hint=f"Open it in a browser: {page}" if page else _NAME_IT,
+        hint=f"Open it in a browser: {page}" if page else _CONFIGURE_HOST,
     )
 
 
@@ -63,13 +63,13 @@ def _no_adapter(remote: Remote) -> str:
     return f"{place} is not a supported forge, so no pull request can be opened"
 
 
-def project_of(services: Parts, remote: Remote) -> Project:
+def find_project(services: Services, remote: Remote) -> Project:
     """The project of a remote on its forge, with its credential.
 
     Raises: `auth_failed` without a token; `invalid_input` for an unusable `remotes.api_urls`.
     """
     row = _row_of(remote)
-    credential = services.token(remote)
+    credential = services.find_forge_credential(remote)
     if credential is None:
         raise SandboxError(
             ErrorCode.AUTH_FAILED,
@@ -93,7 +93,7 @@ def _authority(remote: Remote) -> str:
     return f"{host}:{remote.port}" if remote.port and remote.protocol == "https" else host
 
 
-def _configured_api_url(services: Parts, remote: Remote) -> str:
+def _configured_api_url(services: Services, remote: Remote) -> str:
     ours = services.settings.remotes
     configured = {name.lower(): url for name, url in ours.api_urls.items()}.get(remote.hostname, "").rstrip("/")
     if configured and not _is_usable(configured, allow_http=ours.allow_http):

@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING
 
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import Forge, Found, Project, Proposal
+from sandbox.forges.forge import Forge, Project, Proposal, PullWithText
 from sandbox.forges.rollup import verdict_of
-from sandbox.gate import Step
+from sandbox.gate import DeliveryStep
 from sandbox.git.objects import resolve_ref
 from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.text import one_line
-from sandbox.workbench.checks.gate import require_open
-from sandbox.workbench.controller.journaling import recorded
-from sandbox.workbench.controller.lazy import Lazy
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.checks.gate import require_open_gate
+from sandbox.workbench.controller.journaling import record_operation
+from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import description, push, secret_scan
-from sandbox.workbench.delivery.forge import forge_of, has_forge, no_forge, project_of, require_forge
-from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge, require_forge, unsupported_forge
+from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.approved_state import require_approved
 
 if TYPE_CHECKING:
     from sandbox.forges import body
 else:
-    body = Lazy("sandbox.forges.body")
+    body = LazyModule("sandbox.forges.body")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PullRequestOptions:
     """What the caller requests. An empty `title`: the subject of the first commit. `body`: placed before our record."""
 
     title: str = ""
@@ -44,13 +44,17 @@ class Wanted:
     draft: bool = True
 
     @property
-    def step(self) -> Step:
+    def step(self) -> DeliveryStep:
         """The step that the gate decides about."""
-        return Step.DRAFT_PR if self.draft else Step.READY_PR
+        return DeliveryStep.DRAFT_PR if self.draft else DeliveryStep.READY_PR
 
 
-def open_pull(
-    services: Parts, task_id: str, wanted: Wanted, expected_commit: str | None = None, tell: push.Tell | None = None
+def open_pull_request(
+    services: Services,
+    task_id: str,
+    options: PullRequestOptions,
+    expected_commit: str | None = None,
+    announce: push.AnnounceDelivery | None = None,
 ) -> PullRequest:
     """Push the task's last commit and open a pull request for its branch, or update the existing one.
 
@@ -59,26 +63,28 @@ def open_pull(
     """
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
-    remote = services.remote(find_repository(services.home, task.repo_id).remote_url)
-    project = project_of(services, remote) if has_forge(remote) else None
+    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
+    project = find_project(services, remote) if has_forge(remote) else None
     if project is not None:
         _require_base(services, task)
-    if tell is not None:
-        tell(push.delivery_of(services, task, wanted.step))
-    proposal = _proposal(services, task, wanted, project)  # checks the gate and the texts before anything is sent
-    pushed, page = push.push_and_hear(services, task_id, task.head_commit, for_pull_request=True)
+    if announce is not None:
+        announce(push.describe_delivery(services, task, options.step))
+    proposal = _build_proposal(
+        services, task, options, project
+    )  # checks the gate and the texts before anything is sent
+    pushed, page = push.push_with_page(services, task_id, task.head_commit, for_pull_request=True)
     if project is None:
-        raise no_forge(remote, task.branch, task.base_branch, page)
-    with lifecycle.editing(services, task_id) as task, forge_of(remote, project) as forge:
+        raise unsupported_forge(remote, task.branch, task.base_branch, page)
+    with lifecycle.lock_task(services, task_id) as task, connect_forge(remote, project) as forge:
         require_approved("commit", task.head_commit, pushed.commit)
-        pull = _Opening(services, forge, project.credential, task, proposal).end()
-        _record(services, task, pull)
+        pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
+        _save_state(services, task, pull)
         return pull
 
 
-def _require_base(services: Parts, task: Task) -> None:
+def _require_base(services: Services, task: Task) -> None:
     """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`."""
-    _, git = cache_of(services, task.repo_id)
+    _, git = open_repository(services, task.repo_id)
     if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -87,42 +93,44 @@ def _require_base(services: Parts, task: Task) -> None:
         )
 
 
-def _proposal(services: Parts, task: Task, wanted: Wanted, project: Project | None) -> Proposal:
+def _build_proposal(services: Services, task: Task, options: PullRequestOptions, project: Project | None) -> Proposal:
     """The pull request to open. Raises: `gate_closed`; `invalid_input`; `policy_violation` for a text that is too long
     or contains a secret.
     """
-    facts = description.facts(services, task, wanted.body or None, trusted=services.surface.actor is not Actor.AGENT)
+    facts = description.gather_facts(
+        services, task, options.body or None, trusted=services.surface.actor is not Actor.AGENT
+    )
     if not facts.verified:  # a verified tree passes every gate
-        require_open(services, task, wanted.step)
+        require_open_gate(services, task, options.step)
     first = facts.commits[0][1] if facts.commits else None
-    title = body.title_of(wanted.title or None, first, task.prompt, trusted=facts.trusted)
+    title = body.compose_title(options.title or None, first, task.prompt, trusted=facts.trusted)
     text = body.compose(facts)
     secret_scan.require_no_secret(services, title, text, others=[project.credential] if project else [])
-    return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=wanted.draft)
+    return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=options.draft)
 
 
 @dataclass(frozen=True)
-class _Opening:
+class _PullRequestOpener:
     """Opens or updates one pull request. `credential`: its secret must not appear in a text."""
 
-    parts: Parts
+    services: Services
     forge: Forge
     credential: Credential
     task: Task
     proposal: Proposal
 
-    def end(self) -> PullRequest:
+    def open_or_update(self) -> PullRequest:
         found = self.forge.find(self.task.branch)
         if found is not None and found.pull.state is PullState.OPEN:
-            return self._brought_up_to_date(found)
+            return self._update_existing(found)
         if found is not None and found.pull.state is PullState.MERGED:
-            self._require_more_than(found.pull)
+            self._require_new_commit(found.pull)
         return self.forge.open(self.proposal).pull
 
-    def _require_more_than(self, merged: PullRequest) -> None:
+    def _require_new_commit(self, merged: PullRequest) -> None:
         if merged.head_commit != self.task.head_commit:
             return
-        _record(self.parts, self.task, merged)
+        _save_state(self.services, self.task, merged)
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"{self.task.id} is already merged",
@@ -140,13 +148,13 @@ class _Opening:
                 hint="The pull request is still a draft: change its base on the forge, or make it ready there.",
             )
 
-    def _brought_up_to_date(self, found: Found) -> PullRequest:
+    def _update_existing(self, found: PullWithText) -> PullRequest:
         """Update only our own part of the body, since people may have edited the rest."""
         number = found.pull.number
         text = body.replace_generated(found.body, self.proposal.body)
         if text is not None and text != found.body:
-            secret_scan.require_no_secret(self.parts, text, others=[self.credential])
-            self.forge.describe(number, text)
+            secret_scan.require_no_secret(self.services, text, others=[self.credential])
+            self.forge.replace_body(number, text)
         if found.pull.draft and not self.proposal.draft:
             self._require_same_base(found.pull)
             self.forge.make_ready(number)
@@ -154,19 +162,19 @@ class _Opening:
         return found.pull
 
 
-def status(services: Parts, task_id: str) -> PullRequestStatus:
+def find_status(services: Services, task_id: str) -> PullRequestStatus:
     """The task's pull request, with one combined verdict of all checks on its head.
 
     Raises: `not_found`, `forge_unsupported`, `auth_failed`, and as a forge.
     """
     task = find_task(services.home, task_id, allow_closed=True)
-    remote = services.remote(find_repository(services.home, task.repo_id).remote_url)
+    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
-    with forge_of(remote, project_of(services, remote)) as forge:
-        return look(services, forge, task)
+    with connect_forge(remote, find_project(services, remote)) as forge:
+        return poll_status(services, forge, task)
 
 
-def look(services: Parts, forge: Forge, task: Task) -> PullRequestStatus:
+def poll_status(services: Services, forge: Forge, task: Task) -> PullRequestStatus:
     """Ask the forge once and update the task's record. Raises: `not_found` when there is no pull request."""
     found = forge.find(task.branch)
     if found is None:
@@ -177,7 +185,7 @@ def look(services: Parts, forge: Forge, task: Task) -> PullRequestStatus:
             hint=f"sandbox pr open {task.id}",
         )
     pull = found.pull
-    _follow(services, task, pull)
+    _update_task(services, task, pull)
     checks = forge.checks(pull.head_commit, pull.number)
     verdict = verdict_of(checks)
     return PullRequestStatus(
@@ -188,26 +196,26 @@ def look(services: Parts, forge: Forge, task: Task) -> PullRequestStatus:
         head_commit=pull.head_commit,
         current=pull.head_commit == task.head_commit,
         verdict=verdict,
-        checks=tuple(forge.with_excerpts(checks) if verdict is CiVerdict.FAIL else checks),
+        checks=tuple(forge.add_excerpts(checks) if verdict is CiVerdict.FAIL else checks),
         unseen=forge.unseen,
     )
 
 
-def _follow(services: Parts, task: Task, pull: PullRequest) -> None:
+def _update_task(services: Services, task: Task, pull: PullRequest) -> None:
     """Update the task's record from the forge. While another operation holds the task, the next poll does it."""
     try:
         if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
-            with recorded(services, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
-                done(lifecycle.close(services, task.id, delete=False, discard=False))
+            with record_operation(services, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
+                done(lifecycle.close_task(services, task.id, delete=False, discard=False))
         elif task.status is not TaskStatus.CLOSED:
-            with lifecycle.editing(services, task.id, wait_s=0.0) as now:
-                _record(services, now, pull)
+            with lifecycle.lock_task(services, task.id, wait_s=0.0) as now:
+                _save_state(services, now, pull)
     except SandboxError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
 
 
-def _record(services: Parts, task: Task, pull: PullRequest) -> None:
+def _save_state(services: Services, task: Task, pull: PullRequest) -> None:
     """The caller holds the task's lock."""
     known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
     status = known.get(pull.state, task.status)

@@ -7,41 +7,43 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.gate import Step
+from sandbox.gate import DeliveryStep
 from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
-from sandbox.git.transport import Access, remote_branch
+from sandbox.git.transport import RemoteAccess, find_remote_branch
 from sandbox.models import Delivery, PullState, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
 from sandbox.store.records import find_repository, save_task
-from sandbox.workbench.checks.gate import require_open, require_state, state_of
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.delivery.forge import forge_of, has_forge, project_of
-from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.checks.gate import find_gate_state, require_gate_state, require_open_gate
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
+from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.approved_state import require_approved
-from sandbox.workbench.tasks.lifecycle import editing
+from sandbox.workbench.tasks.lifecycle import lock_task
 
-Tell = Callable[[Delivery], None]
+AnnounceDelivery = Callable[[Delivery], None]
 """Called with what is about to be sent and the state of the gate, also if the push is refused or fails."""
 
 
-def push(services: Parts, task_id: str, expected_commit: str | None = None, tell: Tell | None = None) -> PushResult:
+def push(
+    services: Services, task_id: str, expected_commit: str | None = None, announce: AnnounceDelivery | None = None
+) -> PushResult:
     """Push the task's commit to its branch on the remote and verify that it arrived. `expected_commit`: the approved
     commit.
 
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
     `gate_closed`; then `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
     """
-    return push_and_hear(services, task_id, expected_commit, tell)[0]
+    return push_with_page(services, task_id, expected_commit, announce)[0]
 
 
-def push_and_hear(
-    services: Parts,
+def push_with_page(
+    services: Services,
     task_id: str,
     expected_commit: str | None,
-    tell: Tell | None = None,
+    announce: AnnounceDelivery | None = None,
     *,
     for_pull_request: bool = False,
 ) -> tuple[PushResult, str | None]:
@@ -49,67 +51,69 @@ def push_and_hear(
 
     `for_pull_request`: there may be a pull request that is not in the task's record.
     """
-    with editing(services, task_id) as task:
+    with lock_task(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
-        repository, git = cache_of(services, task.repo_id)
-        remote = services.remote(repository.remote_url)
+        repository, git = open_repository(services, task.repo_id)
+        remote = services.parse_remote(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
-        _require_gate(services, task, tell)
+        _require_gate(services, task, announce)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
             _require_open_if_ready(services, task, remote)
-        before, page = _sent(services, remote, git, task)
-        _record(services, task)
-        forced = _forced(git, before, task.head_commit)
+        before, page = _send_with_credentials(services, remote, git, task)
+        _save_pushed(services, task)
+        forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
 
 
-def _require_gate(services: Parts, task: Task, tell: Tell | None) -> None:
+def _require_gate(services: Services, task: Task, announce: AnnounceDelivery | None) -> None:
     """Raises: as the gate."""
-    if tell is None:
-        require_open(services, task, Step.PUSH)
+    if announce is None:
+        require_open_gate(services, task, DeliveryStep.PUSH)
         return
-    sent = delivery_of(services, task, Step.PUSH)
-    tell(sent)
-    require_state(services, task, sent.gate)
+    sent = describe_delivery(services, task, DeliveryStep.PUSH)
+    announce(sent)
+    require_gate_state(services, task, sent.gate)
 
 
-def delivery_of(services: Parts, task: Task, step: Step) -> Delivery:
+def describe_delivery(services: Services, task: Task, step: DeliveryStep) -> Delivery:
     """What a step would send, and the state of the gate. Raises: as `gate.find_gate_state`."""
     remote = find_repository(services.home, task.repo_id).remote_url
-    return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=state_of(services, task, step))
+    return Delivery(
+        remote=remote, branch=task.branch, commit=task.head_commit, gate=find_gate_state(services, task, step)
+    )
 
 
-def _sent(services: Parts, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
+def _send_with_credentials(services: Services, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
     """As `_send`, with the available credentials."""
     try:
-        return services.authenticated(remote, lambda access: _send(git, access, task))
+        return services.run_with_access(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
         error.hint = error.hint.replace("TASK", task.id)
         raise
 
 
-def _record(services: Parts, task: Task) -> None:
+def _save_pushed(services: Services, task: Task) -> None:
     update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
     if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
         update["status"] = TaskStatus.PUSHED
     save_task(services.home, task.model_copy(update=update))
 
 
-def _require_open_if_ready(services: Parts, task: Task, remote: Remote) -> None:
+def _require_open_if_ready(services: Services, task: Task, remote: Remote) -> None:
     """A push also changes an existing pull request. If that one is ready for review, the gate for ready ones applies.
 
     The forge is asked only when the tree is not verified. Raises: `gate_closed`, and as a forge.
     """
     try:
-        require_open(services, task, Step.READY_PR)
+        require_open_gate(services, task, DeliveryStep.READY_PR)
     except SandboxError:
-        if has_forge(remote) and _is_ready(services, task, remote):
+        if has_forge(remote) and _has_ready_pull_request(services, task, remote):
             raise
 
 
-def _is_ready(services: Parts, task: Task, remote: Remote) -> bool:
-    with forge_of(remote, project_of(services, remote)) as forge:
+def _has_ready_pull_request(services: Services, task: Task, remote: Remote) -> bool:
+    with connect_forge(remote, find_project(services, remote)) as forge:
         found = forge.find(task.branch)
     return found is not None and found.pull.state is PullState.OPEN and not found.pull.draft
 
@@ -138,7 +142,7 @@ def require_own_branch(task_id: str, task: Task, repository: Repository) -> None
         )
 
 
-def _send(git: Git, access: Access, task: Task) -> tuple[str | None, str | None]:
+def _send(git: Git, access: RemoteAccess, task: Task) -> tuple[str | None, str | None]:
     """Push; return the commit that the branch had before, and the web page for a pull request that the server names.
 
     The ref `pushing` holds the commit that is being sent, `pushed` the one that arrived. After a kill between the two,
@@ -147,7 +151,7 @@ def _send(git: Git, access: Access, task: Task) -> tuple[str | None, str | None]
     pushing, pushed = (f"refs/sandbox/{task.id}/{word}" for word in ("pushing", "pushed"))
     absent = "0" * len(task.head_commit)  # the old value of a new ref
     before, sent = objects.resolve_ref(git, pushed), objects.resolve_ref(git, pushing)
-    if sent not in {None, before} and remote_branch(git, access, task.branch) == sent:
+    if sent not in {None, before} and find_remote_branch(git, access, task.branch) == sent:
         objects.move_ref(git, pushed, str(sent), before or absent)
         before = sent
     objects.move_ref(git, pushing, task.head_commit, sent or absent)
@@ -157,5 +161,5 @@ def _send(git: Git, access: Access, task: Task) -> tuple[str | None, str | None]
     return before, page
 
 
-def _forced(git: Git, before: str | None, after: str) -> bool:
+def _is_forced(git: Git, before: str | None, after: str) -> bool:
     return before is not None and git.attempt("merge-base", "--is-ancestor", before, after).code != 0

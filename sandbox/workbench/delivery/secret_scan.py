@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from sandbox.credentials import Credential, file_entries
+from sandbox.credentials import Credential, read_entries
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
-LEAST_CHARS = 8
+MIN_SECRET_CHARS = 8
 """Shorter secrets are not searched: any text may contain them by chance, and a refusal would reveal them."""
 
 _KEY_BYTES = 64 * 1024
@@ -22,14 +22,14 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 _PREFIX_CHARS = (0, 2, 3)  # base64 characters that depend on 0, 1 or 2 preceding bytes
 
 
-def require_no_secret(services: Parts, *texts: str, others: Sequence[Credential] = ()) -> None:
+def require_no_secret(services: Services, *texts: str, others: Sequence[Credential] = ()) -> None:
     """Require texts without our secrets. `others`: credentials in use that are not stored here.
 
     Raises: `policy_violation`, with the owner of the secret, never the secret; `auth_failed` when a keyring does not
     return the secret to search.
     """
-    for owner, secret in _secrets(services, others):
-        if any(holds(text, secret) for text in texts):
+    for owner, secret in _list_secrets(services, others):
+        if any(contains_secret(text, secret) for text in texts):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
                 f"The text contains the secret of {owner}, so it was not sent",
@@ -37,22 +37,22 @@ def require_no_secret(services: Parts, *texts: str, others: Sequence[Credential]
             )
 
 
-def holds(text: str, secret: str) -> bool:
+def contains_secret(text: str, secret: str) -> bool:
     """Whether a text contains the secret: plain, URL-encoded, in hex or within base64. Letter case and characters
     between its letters and digits are ignored. Pure.
     """
-    if len(secret) < LEAST_CHARS:
+    if len(secret) < MIN_SECRET_CHARS:
         return False
-    letters = _squeezed(text)
-    forms = {_squeezed(form) for form in _spellings(secret)}
-    return secret in text or any(form in letters for form in forms if len(form) >= LEAST_CHARS)
+    letters = _normalize(text)
+    forms = {_normalize(form) for form in _list_encodings(secret)}
+    return secret in text or any(form in letters for form in forms if len(form) >= MIN_SECRET_CHARS)
 
 
-def _squeezed(text: str) -> str:
+def _normalize(text: str) -> str:
     return _OTHER.sub("", text.lower())
 
 
-def _spellings(secret: str) -> Iterator[str]:
+def _list_encodings(secret: str) -> Iterator[str]:
     raw = secret.encode(errors="surrogateescape")  # an environment variable may not be valid UTF-8
     yield from (secret, quote(raw, safe=""), raw.hex())
     for before, held in enumerate(_PREFIX_CHARS):  # as a part of a longer text, for example `user:secret`
@@ -60,23 +60,23 @@ def _spellings(secret: str) -> Iterator[str]:
         yield encoded[held : len(encoded) - bool((before + len(raw)) % 3)]
 
 
-def _secrets(services: Parts, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
+def _list_secrets(services: Services, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
     """A description of the owner, and the secret: of stored credentials and of those this controller still uses."""
-    for entry in (*file_entries(services.home.root), *services.credentials, *others):
-        yield f"the credential for {entry.host}", _secret(services, entry)
-        for line in _key_lines(entry.ssh_key):
+    for entry in (*read_entries(services.home.root), *services.credentials, *others):
+        yield f"the credential for {entry.host}", _read_secret(services, entry)
+        for line in _read_key_lines(entry.ssh_key):
             yield f"the SSH key for {entry.host}", line
     for name, value in services.environ.items():
         if _SECRET_NAME.search(name) and not value.startswith("/"):  # a file path is not a secret
             yield f"the environment's {name}", value.strip()
 
 
-def _secret(services: Parts, entry: Credential) -> str:
+def _read_secret(services: Services, entry: Credential) -> str:
     found = services.keyring.find(entry.host) if entry.keyring else entry.secret
     return found.get_secret_value() if found is not None else ""
 
 
-def _key_lines(path: Path | None) -> list[str]:
+def _read_key_lines(path: Path | None) -> list[str]:
     """Lines of a private key. A key that cannot be read here cannot be in a text either."""
     if path is None:
         return []

@@ -9,55 +9,55 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TaskStatus
 from sandbox.store.liveness import owner_of
-from sandbox.store.quarantine import Quarantine
+from sandbox.store.quarantine import QuarantineNotes
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.lazy import Lazy
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, children, is_task_id, matching
-from sandbox.workbench.tasks.guest_cleanup import end_guest, end_orphans
+from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, find_matching, is_task_id, list_folder
+from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 
 if TYPE_CHECKING:
     from sandbox.engine import container
 else:  # loaded when a home has had guests (docs/adr/0003)
-    container = Lazy("sandbox.engine.container")
+    container = LazyModule("sandbox.engine.container")
 
 _RUN_LABEL = "space.sandbox.run"
 
 
-def dead_guests(survey: Survey) -> Iterator[Finding]:
+def find_dead_guests(survey: Survey) -> Iterator[Finding]:
     """Containers of this home that no live controller uses. Those of another home are ignored.
 
     A home that never started a container does not need an engine for this.
     """
-    services = survey.parts
+    services = survey.services
     if not (services.home.root / "instance").exists():
         return
     try:
-        listed = container.list_labelled(services.engine, {container.INSTANCE_LABEL: services.instance})
+        listed = container.list_containers(services.engine, {container.INSTANCE_LABEL: services.instance_id})
     except SandboxError as error:
         survey.guests_unknown = f"{error.brief}: {error.details}"
-        yield Finding("container", "", _raising(error))
+        yield Finding("container", "", _build_failing_remedy(error))
         return
-    held = Quarantine(services.home.quarantine).held()  # handled by `find_quarantined`
+    held = QuarantineNotes(services.home.quarantine).names()  # handled by `find_quarantined`
     for guest in listed:
-        found = None if guest.name in held or guest.id in held.values() else _judged(survey, guest)
+        found = None if guest.name in held or guest.id in held.values() else _judge(survey, guest)
         if found is not None:
             yield found
 
 
-def _raising(error: SandboxError) -> Remedy:
+def _build_failing_remedy(error: SandboxError) -> Remedy:
     def fail() -> str:
         raise error
 
     return fail
 
 
-def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
+def _judge(survey: Survey, guest: container.ContainerSummary) -> Finding | None:
     """A guest with a run belongs to the controller that waits for the run; a guest without a run to its task."""
     task_id = guest.labels.get(container.TASK_LABEL, "")
     run_id = guest.labels.get(_RUN_LABEL, "")
-    remove = partial(_remove, survey.parts, guest)
-    if not any(source.startswith(f"{survey.parts.home.root}/") for source in guest.sources):
+    remove = partial(_remove, survey.services, guest)
+    if not any(source.startswith(f"{survey.services.home.root}/") for source in guest.mount_sources):
         note = "it has our label, but no directory of this home is mounted: is this home a copy of another one?"
         return Finding("container", guest.name, note=note)
     if run_id:
@@ -65,14 +65,14 @@ def _judged(survey: Survey, guest: container.Listed) -> Finding | None:
         return Finding("container", guest.name, remove, note="its controller is dead") if dead else None
     if not is_task_id(task_id):
         return Finding("container", guest.name, note="it has our label, but no task and no run")
-    if not _is_open(survey.parts, task_id):
+    if not _is_open(survey.services, task_id):
         return Finding("container", guest.name, remove, locks=(task_id,), note="its task is closed or gone")
     if not guest.running:
         return Finding("container", guest.name, remove, locks=(task_id,), note="it has ended")
     return None
 
 
-def _is_open(services: Parts, task_id: str) -> bool:
+def _is_open(services: Services, task_id: str) -> bool:
     """Whether a task is open. A task with an unreadable record may be open."""
     try:
         return find_task(services.home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
@@ -80,37 +80,37 @@ def _is_open(services: Parts, task_id: str) -> bool:
         return error.code is not ErrorCode.NOT_FOUND
 
 
-def _remove(services: Parts, guest: container.Listed) -> str:
-    container.remove(services.engine, guest.id)
-    if guest.name in Quarantine(services.home.quarantine).held():
+def _remove(services: Services, guest: container.ContainerSummary) -> str:
+    container.remove_container(services.engine, guest.id)
+    if guest.name in QuarantineNotes(services.home.quarantine).names():
         raise SandboxError(ErrorCode.CONFLICT, "The engine cannot end the container")
     return ""
 
 
-def guest_marks(survey: Survey) -> Iterator[Finding]:
+def find_guest_marks(survey: Survey) -> Iterator[Finding]:
     """Tasks in which a guest ran when its controller died. The mark slows down each scan of a plain worktree."""
-    for mark in matching(survey.parts.home.repositories, "tasks/*.guest"):
+    for mark in find_matching(survey.services.home.repositories, "tasks/*.guest"):
         if is_task_id(mark.stem):
-            yield Finding("guest mark", mark.stem, partial(_unmark, survey.parts, mark.stem), locks=(mark.stem,))
+            yield Finding("guest mark", mark.stem, partial(_unmark, survey.services, mark.stem), locks=(mark.stem,))
 
 
-def _unmark(services: Parts, task_id: str) -> str | None:
+def _unmark(services: Services, task_id: str) -> str | None:
     if not services.home.guest_mark(task_id).exists():
         return None
-    end_orphans(services, task_id)
+    remove_orphans(services, task_id)
     return ""
 
 
-def reports(survey: Survey) -> Iterator[Finding]:
+def find_reports(survey: Survey) -> Iterator[Finding]:
     """Report directories of tasks that are closed or gone: closing was killed. The container is removed first."""
-    services = survey.parts
-    for path in children(services.home.report("any").parent):
+    services = survey.services
+    for path in list_folder(services.home.report("any").parent):
         if is_task_id(path.name) and not _is_open(services, path.name):
             yield Finding("report folder", path.name, partial(_end, services, path.name), locks=(path.name,))
 
 
-def _end(services: Parts, task_id: str) -> str | None:
+def _end(services: Services, task_id: str) -> str | None:
     if _is_open(services, task_id) or not services.home.report(task_id).exists():
         return None
-    end_guest(services, task_id)
+    remove_guest(services, task_id)
     return ""

@@ -8,21 +8,21 @@ from pathlib import Path
 
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
 from sandbox.store.queue_tickets import parse_ticket
-from sandbox.workbench.reconciling.survey import Finding, Survey, children
+from sandbox.workbench.reconciling.survey import Finding, Survey, list_folder
 
-_WISH = ".stop"
+_STOP_SUFFIX = ".stop"
 
 
-def dead_requests(survey: Survey) -> Iterator[Finding]:
+def find_dead_requests(survey: Survey) -> Iterator[Finding]:
     """Check requests of dead processes, stop requests without a check request, queue tickets of dead processes."""
-    stops = children(survey.parts.home.stops)
+    stops = list_folder(survey.services.home.stop_requests)
     for path in stops:
-        if path.suffix != _WISH and is_abandoned(path):
+        if path.suffix != _STOP_SUFFIX and is_abandoned(path):
             yield Finding("request", path.name, partial(_remove, path))
     for path in stops:
-        if path.suffix == _WISH and not path.with_suffix("").exists():
+        if path.suffix == _STOP_SUFFIX and not path.with_suffix("").exists():
             yield Finding("wish to stop", path.name, partial(_unlink, path))
-    for path in children(survey.parts.home.turns):
+    for path in list_folder(survey.services.home.run_queue):
         if parse_ticket(path.name) is not None and is_abandoned(path):
             yield Finding("ticket", path.name, partial(_remove, path))
 
@@ -30,7 +30,7 @@ def dead_requests(survey: Survey) -> Iterator[Finding]:
 def _remove(path: Path) -> str | None:
     if not remove_abandoned(path):
         return None
-    path.with_name(path.name + _WISH).unlink(missing_ok=True)
+    path.with_name(path.name + _STOP_SUFFIX).unlink(missing_ok=True)
     return ""
 
 

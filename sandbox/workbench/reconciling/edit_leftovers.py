@@ -14,36 +14,38 @@ from sandbox.models import Task, TaskStatus
 from sandbox.policy.paths import show_path
 from sandbox.policy.writes import RESERVED_PREFIX
 from sandbox.store.records import list_tasks
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.survey import Finding, Survey
-from sandbox.workbench.tasks.worktrees import has_worktree, ready, site_of
+from sandbox.workbench.tasks.worktrees import ensure_mounted, has_worktree, locate_worktree
 
 _log = logging.getLogger(__name__)
 
 
-def cut_off_edits(survey: Survey) -> Iterator[Finding]:
+def find_cut_off_edits(survey: Survey) -> Iterator[Finding]:
     """Leftovers in open tasks. All names of a worktree are read, also build output: an edit may have been there."""
-    for task in list_tasks(survey.parts.home):
-        if task.status is not TaskStatus.CLOSED and has_worktree(site_of(survey.parts, task.repo_id, task.id)):
-            paths = _found(survey.parts, task)
+    for task in list_tasks(survey.services.home):
+        if task.status is not TaskStatus.CLOSED and has_worktree(
+            locate_worktree(survey.services, task.repo_id, task.id)
+        ):
+            paths = _find_temporary_paths(survey.services, task)
             if paths:
                 note = f"{len(paths)} temporary files, {show_path(paths[0])} first"
                 yield Finding(
-                    "cut-off edit", task.id, partial(_drop, survey.parts, task, paths), locks=(task.id,), note=note
+                    "cut-off edit", task.id, partial(_drop, survey.services, task, paths), locks=(task.id,), note=note
                 )
 
 
-def _found(services: Parts, task: Task) -> list[bytes]:
+def _find_temporary_paths(services: Services, task: Task) -> list[bytes]:
     """The temporary paths; empty if the worktree is removed in between or exceeds the limits."""
     try:
-        return sorted(set(_temporary(services, task)))
+        return sorted(set(_list_temporary_paths(services, task)))
     except (FileNotFoundError, SandboxError) as error:
         _log.info("the names of %s cannot be read: %s", task.id, error)
         return []
 
 
-def _temporary(services: Parts, task: Task) -> Iterable[bytes]:
-    site = site_of(services, task.repo_id, task.id)
+def _list_temporary_paths(services: Services, task: Task) -> Iterable[bytes]:
+    site = locate_worktree(services, task.repo_id, task.id)
     if site.layers.is_dir():
         entries = read_upper(site.layers / "upper", lambda _: False).entries
         return (e.path for e in entries if _is_ours(e.path))
@@ -55,6 +57,6 @@ def _is_ours(path: bytes) -> bool:
     return posixpath.basename(path).startswith(RESERVED_PREFIX)
 
 
-def _drop(services: Parts, task: Task, paths: Iterable[bytes]) -> str | None:
-    with WorktreeFiles(ready(services, task)) as files:
-        return "" if sum([files.drop_temporary(path) for path in paths]) else None
+def _drop(services: Services, task: Task, paths: Iterable[bytes]) -> str | None:
+    with WorktreeFiles(ensure_mounted(services, task)) as files:
+        return "" if sum([files.remove_temporary(path) for path in paths]) else None

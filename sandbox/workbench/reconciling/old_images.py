@@ -6,31 +6,33 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandbox.workbench.controller.lazy import Lazy
-from sandbox.workbench.controller.profile_images import image_references
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.workbench.controller.profile_images import list_image_references
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.survey import Finding, Survey
 
 if TYPE_CHECKING:
     from sandbox import images
 else:  # loaded when a home has had guests (docs/adr/0003)
-    images = Lazy("sandbox.images")
+    images = LazyModule("sandbox.images")
 
 
-def unused_images(survey: Survey) -> Iterator[Finding]:
+def find_old_images(survey: Survey) -> Iterator[Finding]:
     """Built images that are not used; see `sandbox.images.unused` for what is kept.
 
     A home that never started a container does not need an engine for this. If the engine does not answer, an earlier
     finder has reported it.
     """
-    services = survey.parts
+    services = survey.services
     if not (services.home.root / "instance").exists() or survey.guests_unknown:
         return
-    for unused in images.find_unused(services.image_site, image_references(services), services.settings.images.keep_days):
+    for unused in images.find_unused_images(
+        services.image_build_context, list_image_references(services), services.settings.images.keep_days
+    ):
         note = f"no home has used it since {unused.since}"
         yield Finding("image", unused.name, partial(_remove, services, unused), note=note)
 
 
-def _remove(services: Parts, unused: images.Unused) -> str | None:
+def _remove(services: Services, unused: images.UnusedImage) -> str | None:
     with services.home.locked("images", 0.0):  # a build may be about to use it as its parent
-        return "" if images.remove_unused(services.image_site, unused) else None
+        return "" if images.remove_unused_image(services.image_build_context, unused) else None

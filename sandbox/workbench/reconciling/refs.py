@@ -9,44 +9,44 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git
-from sandbox.models import Task, TaskStatus, Tidying
-from sandbox.store.records import find_task, list_repositories, list_tasks, near
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id
-from sandbox.workbench.tasks.worktrees import has_worktree, site_of
+from sandbox.models import LeftoverAction, Task, TaskStatus
+from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id, list_folder
+from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 _BRANCHES = "refs/heads/space-agent/"
-_KEPT = "refs/sandbox/"
+_KEPT_REFS = "refs/sandbox/"
 _ID_LENGTH = len("task-") + 36
 _FORMAT = "%(objectname) %(refname)"
 
 
-def refs(survey: Survey) -> Iterator[Finding]:
+def find_refs(survey: Survey) -> Iterator[Finding]:
     """Refs of tasks in the cache clones that differ from the task records, and clones without a repository."""
-    services = survey.parts
+    services = survey.services
     registered = list_repositories(services.home)
-    yield from _unregistered(services, {repository.id for repository in registered})
+    yield from _find_unregistered(services, {repository.id for repository in registered})
     for repository in registered:
         try:
             git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
-            listed = git.run("for-each-ref", f"--format={_FORMAT}", _BRANCHES, _KEPT).decode().splitlines()
+            listed = git.run("for-each-ref", f"--format={_FORMAT}", _BRANCHES, _KEPT_REFS).decode().splitlines()
         except SandboxError as error:
             yield Finding("clone", repository.id, note=f"{error.brief}: {error.details}"[:500])
             continue
         tips = {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
-        yield from _orphans(services, repository.id, git, tips)
-        yield from _unfinished_commits(services, repository.id, git, tips)
+        yield from _find_orphans(services, repository.id, git, tips)
+        yield from _find_unfinished_commits(services, repository.id, git, tips)
 
 
-def _unregistered(services: Parts, registered: set[str]) -> Iterator[Finding]:
+def _find_unregistered(services: Services, registered: set[str]) -> Iterator[Finding]:
     """Clones that are not registered. They are only reported: the registry may be damaged, and tasks may need them."""
-    for path in children(services.home.clone("any").parent):
+    for path in list_folder(services.home.clone("any").parent):
         if path.name not in registered and not path.name.startswith("."):
             note = f"no repository is registered for it; `sandbox repo remove {path.name}` deletes it"
             yield Finding("clone", path.name, note=note)
 
 
-def _orphans(services: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+def _find_orphans(services: Services, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
     for name, oid in tips.items():
         task_id = _task_of(name)
         if task_id is None or services.home.task(task_id).exists():
@@ -55,10 +55,10 @@ def _orphans(services: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> I
             drop = partial(_drop, services, git, (repo_id, task_id), (name, oid))
             yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and no commits of its own")
         elif not name.endswith(("/pushed", "/pushing")):
-            yield _kept(name)
+            yield _report_kept_ref(name)
 
 
-def _kept(name: str) -> Finding:
+def _report_kept_ref(name: str) -> Finding:
     note = f"its task has no record; `sandbox gc --forget {name}` deletes it permanently"
     return Finding(_kind(name), name, note=note)
 
@@ -67,22 +67,22 @@ def _kind(name: str) -> str:
     return "rescued work" if name.split("/")[3].startswith("rescued-") else "snapshot"
 
 
-def to_forget(services: Parts, names: Sequence[str]) -> list[Finding]:
+def find_forgettable(services: Services, names: Sequence[str]) -> list[Finding]:
     """Findings that delete these kept states of tasks without a record. They may be the only copy of work.
 
     Raises: `not_found` when a name is not such a ref.
     """
-    known = {finding.name: finding for finding in _forgettable(services)}
+    known = {finding.name: finding for finding in _list_forgettable(services)}
     for name in names:
         if name not in known:
-            raise near("kept state without a task", name, known, "`sandbox gc --dry-run` lists all.")
+            raise not_found_error("kept state without a task", name, known, "`sandbox gc --dry-run` lists all.")
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def _forgettable(services: Parts) -> Iterator[Finding]:
+def _list_forgettable(services: Services) -> Iterator[Finding]:
     for repository in list_repositories(services.home):
         git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
-        for line in git.run("for-each-ref", f"--format={_FORMAT}", _KEPT).decode().splitlines():
+        for line in git.run("for-each-ref", f"--format={_FORMAT}", _KEPT_REFS).decode().splitlines():
             oid, _, name = line.partition(" ")
             task_id = _task_of(name)
             if task_id is not None and not services.home.task(task_id).exists():
@@ -100,36 +100,36 @@ def _task_of(ref: str) -> str | None:
     return task_id if is_task_id(task_id) else None
 
 
-def _drop(services: Parts, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
+def _drop(services: Services, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
     """Delete a branch if each of its commits is also reachable from another ref. Raises: `dirty_workspace` if not."""
     repo_id, task_id = owner
     name, oid = branch
     if services.home.task(task_id).exists():
         return None
-    if has_worktree(site_of(services, repo_id, task_id)):
-        raise _stays("its worktree still exists")
+    if has_worktree(locate_worktree(services, repo_id, task_id)):
+        raise _branch_kept("its worktree still exists")
     elsewhere = ("--not", "--remotes", "--tags", f"--exclude={name.removeprefix('refs/heads/')}", "--branches")
     if git.run("rev-list", "--max-count=1", oid, *elsewhere).strip():
-        raise _stays("its commits are on no other ref")
+        raise _branch_kept("its commits are on no other ref")
     git.run("update-ref", "--no-deref", "-d", name, oid)
     return ""
 
 
-def _stays(why: str) -> SandboxError:
+def _branch_kept(why: str) -> SandboxError:
     return SandboxError(ErrorCode.DIRTY_WORKSPACE, "The branch was kept", details=why)
 
 
-def _unfinished_commits(services: Parts, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+def _find_unfinished_commits(services: Services, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
     """Branches one commit ahead of their task's record: the controller was killed before it wrote the record."""
     for task in list_tasks(services.home, repo_id):
         name = f"refs/heads/{task.branch}"
         tip = tips.get(name)
         if task.status is not TaskStatus.CLOSED and tip not in {None, task.head_commit}:
-            back = partial(_take_back, services, git, task)
-            yield Finding("commit", task.id, back, Tidying.RESTORED, (task.id,))
+            back = partial(_move_branch_back, services, git, task)
+            yield Finding("commit", task.id, back, LeftoverAction.RESTORED, (task.id,))
 
 
-def _take_back(services: Parts, git: Git, before: Task) -> str | None:
+def _move_branch_back(services: Services, git: Git, before: Task) -> str | None:
     """Move the branch back to the commit in the task's record. The files still have the changes."""
     task = find_task(services.home, before.id, allow_closed=True)
     name = f"refs/heads/{task.branch}"
@@ -137,6 +137,6 @@ def _take_back(services: Parts, git: Git, before: Task) -> str | None:
     if tip is None or tip == task.head_commit or task.status is TaskStatus.CLOSED:
         return None
     if objects.parent_of(git, tip) != task.head_commit:
-        raise _stays(f"the branch is at {tip[:12]}, its task at {task.head_commit[:12]}")
+        raise _branch_kept(f"the branch is at {tip[:12]}, its task at {task.head_commit[:12]}")
     objects.move_ref(git, name, task.head_commit, tip)
     return f"its branch was moved back to {task.head_commit[:12]}; {tip[:12]} was never recorded"

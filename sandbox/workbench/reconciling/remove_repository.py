@@ -16,53 +16,53 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
-from sandbox.models import SLUG_PATTERN, RepositoryRemoval, Task, TaskStatus
+from sandbox.models import SLUG_PATTERN, RemoveResult, Task, TaskStatus
 from sandbox.store.home import REPOSITORY_FOLDERS, Home
 from sandbox.store.records import (
-    drop_repository,
+    delete_repository,
     find_repository,
     find_task,
     list_repositories,
     require_no_open_task,
 )
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.controller.startup import at_work
-from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close, looking
-from sandbox.workbench.tasks.worktrees import remove_worktree, site_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.startup import ensure_recovered
+from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
+from sandbox.workbench.tasks.worktrees import locate_worktree, remove_worktree
 
 _BRANCHES = "--branches=space-agent/*"
 _PUSHED = "--glob=refs/sandbox/*/pushed"
 
 
-def remove(services: Parts, repo_id: str, *, discard: bool) -> RepositoryRemoval:
+def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
     """Remove a repository with its cache clone, checkouts and own logs. Records and logs of its tasks are kept.
 
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
     never pushed, uncommitted changes, or snapshots of those, unless `discard`.
     """
-    at_work(services)
+    ensure_recovered(services)
     home = services.home
-    if re.fullmatch(SLUG_PATTERN, repo_id) is None or not _holdings(home, repo_id):
+    if re.fullmatch(SLUG_PATTERN, repo_id) is None or not _list_folders(home, repo_id):
         find_repository(home, repo_id)
     with home.locked(f"repository-{repo_id}", EDIT_WAIT_S), home.locked(f"pristine-{repo_id}", EDIT_WAIT_S):
         require_no_open_task(home, repo_id)
-        lost = _only_here(services, repo_id, discard=discard)
+        lost = _find_only_copies(services, repo_id, discard=discard)
         known = next((r for r in list_repositories(home) if r.id == repo_id), None)
-        for task in _with_worktree(home, repo_id):
+        for task in _list_tasks_with_worktree(home, repo_id):
             if task.status is TaskStatus.CLOSED:  # a task created in between is refused by `drop_repository`
-                close(services, task.id, delete=True, discard=discard)
-        drop_repository(home, repo_id)
-        for orphan in _children(home.repositories / "worktrees" / repo_id):
-            remove_worktree(site_of(services, repo_id, orphan.name))  # a mount would keep the folder busy
+                close_task(services, task.id, delete=True, discard=discard)
+        delete_repository(home, repo_id)
+        for orphan in _list_folder(home.repositories / "worktrees" / repo_id):
+            remove_worktree(locate_worktree(services, repo_id, orphan.name))  # a mount would keep the folder busy
         _delete(home, repo_id)
-    return RepositoryRemoval(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
+    return RemoveResult(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
 
 
-def _only_here(services: Parts, repo_id: str, *, discard: bool) -> tuple[str, ...]:
+def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tuple[str, ...]:
     """Descriptions of work that exists only here. Raises: `dirty_workspace` unless `discard`."""
     clone = services.home.clone(repo_id)
     try:
-        lost = (*_in_clone(Git(clone, services.settings.git.executable)), *_uncommitted(services, repo_id))
+        lost = (*_find_in_clone(Git(clone, services.settings.git.executable)), *_find_uncommitted(services, repo_id))
     except SandboxError:
         if not discard:
             raise
@@ -77,13 +77,13 @@ def _only_here(services: Parts, repo_id: str, *, discard: bool) -> tuple[str, ..
     return lost
 
 
-def _in_clone(git: Git) -> Iterator[str]:
+def _find_in_clone(git: Git) -> Iterator[str]:
     if (git.git_dir / "HEAD").is_file():
-        yield from _unpushed(git)
-        yield from _kept_states(git)
+        yield from _find_unpushed(git)
+        yield from _find_snapshots(git)
 
 
-def _unpushed(git: Git) -> Iterator[str]:
+def _find_unpushed(git: Git) -> Iterator[str]:
     """Branches of tasks with a commit that is on no remote branch, on no tag and in no push of ours."""
     known = ("--not", "--remotes", "--tags", _PUSHED)
     ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
@@ -94,7 +94,7 @@ def _unpushed(git: Git) -> Iterator[str]:
             yield f"branch {branch}: commits that were never pushed"
 
 
-def _kept_states(git: Git) -> Iterator[str]:
+def _find_snapshots(git: Git) -> Iterator[str]:
     """Snapshots and rescued worktrees with files that are not in their parent commit, nor in the tip of a branch."""
     listed = git.run("for-each-ref", "--format=%(refname:lstrip=2) %(tree) %(parent)", "refs/sandbox/")
     rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line or "/rescued-" in line]
@@ -107,19 +107,21 @@ def _kept_states(git: Git) -> Iterator[str]:
         yield f"snapshot {kept.removeprefix('snapshots/')} of {task_id}: files that were never committed"
 
 
-def _uncommitted(services: Parts, repo_id: str) -> Iterator[str]:
+def _find_uncommitted(services: Services, repo_id: str) -> Iterator[str]:
     """Worktrees with changes. Raises: `internal` for a damaged task record: the task may be open."""
-    tasks = {t.id: t for t in _with_worktree(services.home, repo_id)}
-    for name in sorted(p.name for p in _children(services.home.repositories / "worktrees" / repo_id) if p.name[0] != "."):
+    tasks = {t.id: t for t in _list_tasks_with_worktree(services.home, repo_id)}
+    for name in sorted(
+        p.name for p in _list_folder(services.home.repositories / "worktrees" / repo_id) if p.name[0] != "."
+    ):
         if name not in tasks:
             yield f"worktree {name}: it has no task"
         elif _has_changes(services, tasks[name]):
             yield f"worktree of {name}: uncommitted changes"
 
 
-def _has_changes(services: Parts, task: Task) -> bool:
+def _has_changes(services: Services, task: Task) -> bool:
     try:
-        with looking(services, task) as opened:
+        with compare_task(services, task) as opened:
             return bool(opened.changes.tree)
     except SandboxError as error:
         if error.code is not ErrorCode.NOT_FOUND:
@@ -127,28 +129,28 @@ def _has_changes(services: Parts, task: Task) -> bool:
         return True  # unknown without the clone or the registry entry
 
 
-def _with_worktree(home: Home, repo_id: str) -> list[Task]:
+def _list_tasks_with_worktree(home: Home, repo_id: str) -> list[Task]:
     """Tasks that still have a worktree. Raises: `internal` for a damaged record among them."""
-    names = {p.name for p in _children(home.repositories / "worktrees" / repo_id)}
+    names = {p.name for p in _list_folder(home.repositories / "worktrees" / repo_id)}
     recorded = sorted(n for n in names if home.task(n).exists())
     return [find_task(home, name, allow_closed=True) for name in recorded]
 
 
-def _children(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-def _holdings(home: Home, repo_id: str) -> list[Path]:
+def _list_folders(home: Home, repo_id: str) -> list[Path]:
     """All folders of one repository, including those that an earlier removal or clone left."""
     wanted = re.compile(rf"{re.escape(repo_id)}|\.{re.escape(repo_id)}\.(incoming|corrupt-\d+|removed-[0-9a-f]{{16}})")
-    found = (path for name in REPOSITORY_FOLDERS for path in _children(home.repositories / name))
+    found = (path for name in REPOSITORY_FOLDERS for path in _list_folder(home.repositories / name))
     return sorted(p for p in found if wanted.fullmatch(p.name))
 
 
 def _delete(home: Home, repo_id: str) -> None:
     """Rename first: another process then finds no folder, instead of a partial one."""
-    for path in _holdings(home, repo_id):
+    for path in _list_folders(home, repo_id):
         if path.name == repo_id:
             path.rename(path.with_name(f".{repo_id}.removed-{secrets.token_hex(8)}"))
-    for path in _holdings(home, repo_id):
+    for path in _list_folders(home, repo_id):
         remove_tree(path)

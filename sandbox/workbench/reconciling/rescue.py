@@ -14,64 +14,70 @@ from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git
 from sandbox.policy.writes import RESERVED_PREFIX
-from sandbox.workbench.controller.commit_identity import NEUTRAL
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.commit_facts import base_of
-from sandbox.workbench.tasks.worktrees import site_of
+from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import load_base
+from sandbox.workbench.tasks.worktrees import locate_worktree
 from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.layout import Site
+from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 
 _OURS = RESERVED_PREFIX.decode()
 
 
 @dataclass(frozen=True)
-class Saved:
+class RescueResult:
     """The ref that holds the changes of a worktree. `is_new`: the ref did not exist before."""
 
     ref: str = ""
     is_new: bool = False
 
-    NOTHING: ClassVar[Saved]
+    NO_CHANGES: ClassVar[RescueResult]
 
     @property
     def note(self) -> str:
         return f"its changes are in {self.ref}" if self.ref else ""
 
 
-Saved.NOTHING = Saved()
+RescueResult.NO_CHANGES = RescueResult()
 
 
-def rescue(services: Parts, repo_id: str, task_id: str) -> Saved:
+def rescue(services: Services, repo_id: str, task_id: str) -> RescueResult:
     """Commit the changes on top of the head of the task's branch, under `refs/sandbox/TASK/rescued-<tree>`.
 
     The caller holds the lock of the task. Raises: `dirty_workspace` if some file cannot be committed; errors of git.
     The worktree must be kept then.
     """
     git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
-    found = _found(services, repo_id, task_id, git)
-    return _kept(services, git, (task_id, found[0]), found[1]) if found and found[1].tree else Saved.NOTHING
+    found = _find_changes(services, repo_id, task_id, git)
+    return (
+        _commit_changes(services, git, (task_id, found[0]), found[1])
+        if found and found[1].tree
+        else RescueResult.NO_CHANGES
+    )
 
 
-def would_rescue(services: Parts, repo_id: str, task_id: str) -> tuple[str, ...]:
+def forecast_rescue(services: Services, repo_id: str, task_id: str) -> tuple[str, ...]:
     """Names of the changed files that `rescue` would commit. Raises: as `rescue`."""
     git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
-    found = _found(services, repo_id, task_id, git)
+    found = _find_changes(services, repo_id, task_id, git)
     return tuple(change.path for change in found[1].shown) if found else ()
 
 
-def _found(services: Parts, repo_id: str, task_id: str, git: Git) -> tuple[str, Changes] | None:
+def _find_changes(services: Services, repo_id: str, task_id: str, git: Git) -> tuple[str, Changes] | None:
     """The head of the task's branch and the changes against it; None for a worktree that was never completed."""
-    site = site_of(services, repo_id, task_id)
-    if _was_never_finished(site):
+    site = locate_worktree(services, repo_id, task_id)
+    if _is_unfinished(site):
         return None
-    head = _head(git, task_id)
-    changes = layout_of(site).find_changes(git, site, base_of(services, repo_id, git, head), objects.tree_of(git, head))
-    _require_all(changes)
+    head = _find_head(git, task_id)
+    changes = layout_of(site).find_changes(
+        git, site, load_base(services, repo_id, git, head), objects.tree_of(git, head)
+    )
+    _require_committable(changes)
     return head, changes
 
 
-def _was_never_finished(site: Site) -> bool:
+def _is_unfinished(site: WorktreePaths) -> bool:
     """Whether the creation of the worktree was cut off, so it has no edits: the mask of its `.git` is created last.
 
     Layers without a mount have the mask in their upper directory; in an unfinished worktree that directory is empty.
@@ -82,7 +88,7 @@ def _was_never_finished(site: Site) -> bool:
     return not os.path.lexists(site.root / ".git")
 
 
-def _head(git: Git, task_id: str) -> str:
+def _find_head(git: Git, task_id: str) -> str:
     """The commit of the task's branch. Raises: `dirty_workspace` when the branch is gone too."""
     pattern = f"refs/heads/space-agent/{task_id}-*"
     listed = git.run("for-each-ref", "--format=%(objectname)", pattern).decode().split()
@@ -95,7 +101,7 @@ def _head(git: Git, task_id: str) -> str:
     return listed[0]
 
 
-def _require_all(changes: Changes) -> None:
+def _require_committable(changes: Changes) -> None:
     """Require that all changes can be committed, except temporary files of a killed edit of ours."""
     theirs = [name for name in changes.rejected if not posixpath.basename(name).startswith(_OURS)]
     if theirs:
@@ -104,14 +110,14 @@ def _require_all(changes: Changes) -> None:
         )
 
 
-def _kept(services: Parts, git: Git, place: tuple[str, str], changes: Changes) -> Saved:
-    task_id, head = place
+def _commit_changes(services: Services, git: Git, task_and_head: tuple[str, str], changes: Changes) -> RescueResult:
+    task_id, head = task_and_head
     tree = objects.build_tree(git, head, changes.tree)
     ref = f"refs/sandbox/{task_id}/rescued-{tree[:12]}"
     if objects.resolve_ref(git, ref) is not None:
-        return Saved(ref)
+        return RescueResult(ref)
     now = datetime.now(UTC)
     message = f"What was in the worktree of {task_id}, which had no usable record\n"
-    commit = objects.commit_tree(git, tree, head, message, NEUTRAL.variables(now))
+    commit = objects.commit_tree(git, tree, head, message, SANDBOX_IDENTITY.as_environment(now))
     objects.move_ref(git, ref, commit, "0" * len(commit))
-    return Saved(ref, is_new=True)
+    return RescueResult(ref, is_new=True)

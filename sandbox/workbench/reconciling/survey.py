@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TASK_ID_PATTERN, Leftover, Tidying
-from sandbox.store.liveness import alive
+from sandbox.models import TASK_ID_PATTERN, Leftover, LeftoverAction
+from sandbox.store.liveness import list_live_nonces
 from sandbox.store.lockfile import remove_abandoned
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 
 NOTE_LENGTH = 500
-_SAYS = {ErrorCode.CONFLICT: Tidying.BUSY, ErrorCode.DIRTY_WORKSPACE: Tidying.KEPT}
+_ACTION_OF_ERROR = {ErrorCode.CONFLICT: LeftoverAction.BUSY, ErrorCode.DIRTY_WORKSPACE: LeftoverAction.KEPT}
 """The action for an error of a remedy; all other errors are `FAILED`."""
 
 Remedy = Callable[[], str | None]
@@ -33,7 +33,7 @@ class Finding:
     kind: str
     name: str
     remedy: Remedy | None = None
-    action: Tidying = Tidying.REMOVED
+    action: LeftoverAction = LeftoverAction.REMOVED
     locks: tuple[str, ...] = ()
     note: str = ""
     forecast: Remedy | None = None
@@ -43,47 +43,47 @@ class Finding:
 class Survey:
     """One reconciliation. `guests_unknown`: why it is unknown which guests run; then all they may use is kept."""
 
-    parts: Parts
+    services: Services
     dry_run: bool = False
     guests_unknown: str = ""
     done: list[Leftover] = field(default_factory=list)
 
     def is_dead(self, nonce: str | None) -> bool:
         """Whether the controller with this nonce is gone. Call it after listing what it may own, never before."""
-        return nonce not in alive(self.parts.home.presence)
+        return nonce not in list_live_nonces(self.services.home.liveness)
 
     def is_alone(self) -> bool:
         """Whether no other controller is alive. Call it after listing."""
-        return alive(self.parts.home.presence) <= {self.parts.presence.nonce}
+        return list_live_nonces(self.services.home.liveness) <= {self.services.presence.nonce}
 
-    def settle(self, finder: Finder) -> None:
+    def run_finder(self, finder: Finder) -> None:
         """Handle each finding of a finder, or report what would be done. An error of the finder is reported too."""
         try:
             for finding in finder(self):
-                outcome = self._settled(finding)
+                outcome = self._handle_finding(finding)
                 if outcome is not None:
                     self.done.append(outcome)
         except SandboxError as error:
-            self.done.append(_blind(finder, _why(error)))
+            self.done.append(_report_failed_finder(finder, _describe_error(error)))
         except OSError as error:
-            self.done.append(_blind(finder, f"{error.strerror}: {error.filename}"))
+            self.done.append(_report_failed_finder(finder, f"{error.strerror}: {error.filename}"))
 
-    def _settled(self, finding: Finding) -> Leftover | None:
-        def leftover(action: Tidying, note: str) -> Leftover:
+    def _handle_finding(self, finding: Finding) -> Leftover | None:
+        def leftover(action: LeftoverAction, note: str) -> Leftover:
             return Leftover(kind=finding.kind, name=finding.name, action=action, note=note)
 
         if finding.remedy is None:
-            return leftover(Tidying.KEPT, finding.note)
+            return leftover(LeftoverAction.KEPT, finding.note)
         try:
-            note = self._cured(finding)
+            note = self._run_remedy(finding)
         except SandboxError as error:
-            return leftover(_SAYS.get(error.code, Tidying.FAILED), _why(error))
+            return leftover(_ACTION_OF_ERROR.get(error.code, LeftoverAction.FAILED), _describe_error(error))
         except OSError as error:
-            return leftover(Tidying.FAILED, error.strerror or str(error))
+            return leftover(LeftoverAction.FAILED, error.strerror or str(error))
         return None if note is None else leftover(finding.action, note or finding.note)
 
-    def _cured(self, finding: Finding) -> str | None:
-        home = self.parts.home
+    def _run_remedy(self, finding: Finding) -> str | None:
+        home = self.services.home
         try:
             with ExitStack() as held:
                 for name in finding.locks:
@@ -93,19 +93,19 @@ class Survey:
         finally:
             for name in finding.locks:  # taking the lock created its file again
                 if is_task_id(name) and not home.task(name).exists():
-                    remove_abandoned(home.lock(name))
+                    remove_abandoned(home.lock_path(name))
 
 
 Finder = Callable[[Survey], Iterator[Finding]]
 
 
-def _why(error: SandboxError) -> str:
+def _describe_error(error: SandboxError) -> str:
     return f"{error.brief}: {error.details}".removesuffix(": ")[:NOTE_LENGTH]
 
 
-def _blind(finder: Finder, why: str) -> Leftover:
+def _report_failed_finder(finder: Finder, why: str) -> Leftover:
     name = getattr(finder, "__name__", "").removeprefix("find_").replace("_", " ")
-    return Leftover(kind="look", name=name, action=Tidying.FAILED, note=why[:NOTE_LENGTH])
+    return Leftover(kind="look", name=name, action=LeftoverAction.FAILED, note=why[:NOTE_LENGTH])
 
 
 def is_task_id(name: str) -> bool:
@@ -113,12 +113,12 @@ def is_task_id(name: str) -> bool:
     return re.fullmatch(TASK_ID_PATTERN, name) is not None
 
 
-def matching(folder: Path, *patterns: str) -> list[Path]:
+def find_matching(folder: Path, *patterns: str) -> list[Path]:
     """Names below a directory, also hidden ones. Unlike with `Path.glob`, a file that vanishes is not an error."""
     found = (name for p in patterns for name in glob.glob(p, root_dir=folder, recursive=True, include_hidden=True))  # noqa: PTH207 - see above
     return sorted(folder / name for name in found)
 
 
-def children(folder: Path) -> list[Path]:
+def list_folder(folder: Path) -> list[Path]:
     """Entries of a directory, sorted by name; empty if the directory does not exist."""
     return sorted(folder.iterdir()) if folder.is_dir() else []

@@ -6,32 +6,32 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from sandbox.store.liveness import Absent, absent
+from sandbox.store.liveness import DeadController, list_dead_controllers
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.reconciling.survey import Finding, Survey, children, is_task_id, matching
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.reconciling.survey import Finding, Survey, find_matching, is_task_id, list_folder
 
 
-def stat_indexes(survey: Survey) -> Iterator[Finding]:
+def find_stat_indexes(survey: Survey) -> Iterator[Finding]:
     """Stat indexes of plain worktrees of tasks without a record."""
-    home = survey.parts.home
-    for path in matching(home.repositories, "tasks/*.stat"):
+    home = survey.services.home
+    for path in find_matching(home.repositories, "tasks/*.stat"):
         if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(survey, path.stem):
-            yield Finding("stat index", path.stem, partial(_unlink, survey.parts, path), locks=(path.stem,))
+            yield Finding("stat index", path.stem, partial(_unlink, survey.services, path), locks=(path.stem,))
 
 
-def _unlink(services: Parts, path: Path) -> str | None:
+def _unlink(services: Services, path: Path) -> str | None:
     if services.home.task(path.stem).exists() or not path.exists():
         return None
     path.unlink()
     return ""
 
 
-def making_marks(survey: Survey) -> Iterator[Finding]:
+def find_creation_marks(survey: Survey) -> Iterator[Finding]:
     """Marks of tasks that were being created at a kill. Worktrees without a task record were removed before."""
-    for path in matching(survey.parts.home.repositories, "tasks/*.making"):
+    for path in find_matching(survey.services.home.repositories, "tasks/*.making"):
         if is_task_id(path.stem) and not (
-            _is_used(survey, path.stem) and not survey.parts.home.task(path.stem).exists()
+            _is_used(survey, path.stem) and not survey.services.home.task(path.stem).exists()
         ):
             yield Finding("new task", path.stem, partial(_unmark, path), locks=(path.stem,))
 
@@ -43,10 +43,10 @@ def _unmark(path: Path) -> str | None:
     return ""
 
 
-def locks(survey: Survey) -> Iterator[Finding]:
+def find_locks(survey: Survey) -> Iterator[Finding]:
     """Lock files of tasks without a record. A process that waits for an unlinked lock file retries on a new one."""
-    home = survey.parts.home
-    for path in children(home.repositories / "locks"):
+    home = survey.services.home
+    for path in list_folder(home.repositories / "locks"):
         task_id = path.stem.removeprefix("mount-")
         if (
             is_task_id(task_id)
@@ -58,21 +58,21 @@ def locks(survey: Survey) -> Iterator[Finding]:
 
 
 def _is_used(survey: Survey, task_id: str) -> bool:
-    repositories = survey.parts.home.repositories
-    return bool(matching(repositories, f"worktrees/*/{task_id}", f"layers/*/{task_id}"))
+    repositories = survey.services.home.repositories
+    return bool(find_matching(repositories, f"worktrees/*/{task_id}", f"layers/*/{task_id}"))
 
 
 def _unlock(path: Path) -> str | None:
     return "" if remove_abandoned(path) else None
 
 
-def controllers(survey: Survey) -> Iterator[Finding]:
+def find_controllers(survey: Survey) -> Iterator[Finding]:
     """Records of killed controllers. They are removed last, when all leftovers of the controller are gone."""
     if survey.guests_unknown:
         return
-    for dead in absent(survey.parts.home.presence):
+    for dead in list_dead_controllers(survey.services.home.liveness):
         yield Finding("controller", dead.path.name, partial(_forget, dead))
 
 
-def _forget(dead: Absent) -> str | None:
-    return "" if dead.forget() else None
+def _forget(dead: DeadController) -> str | None:
+    return "" if dead.remove() else None

@@ -8,7 +8,7 @@ from sandbox.models import Check, Limits
 from sandbox.profiles import Profile
 
 
-def with_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict: bool = True) -> Profile:
+def apply_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict: bool = True) -> Profile:
     """The profile with the settings of one repository. `strict`: settings for an unknown check are an error.
 
     Raises: `invalid_input`, which names the checks of the profile.
@@ -24,13 +24,13 @@ def with_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict
             details=f"The profile '{profile.name}' has {', '.join(known) or 'no checks'}",
             hint=f"`sandbox check list {repo_id}` shows a repository's checks.",
         )
-    changed = tuple(_override(check, repository.checks.get(check.id)) for check in profile.checks)
+    changed = tuple(_apply_override(check, repository.checks.get(check.id)) for check in profile.checks)
     return profile.model_copy(update={"checks": changed})
 
 
-def _override(check: Check, said: CheckSettings | None) -> Check:
-    if said is None:
+def _apply_override(check: Check, settings: CheckSettings | None) -> Check:
+    if settings is None:
         return check
-    limits = Limits.model_validate({**dict(check.limits), **said.limits})
-    update = {"limits": limits, "timeout_s": said.timeout_s or check.timeout_s, "jobs": said.jobs or check.jobs}
+    limits = Limits.model_validate({**dict(check.limits), **settings.limits})
+    update = {"limits": limits, "timeout_s": settings.timeout_s or check.timeout_s, "jobs": settings.jobs or check.jobs}
     return check.model_copy(update=update)

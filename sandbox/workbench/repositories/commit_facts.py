@@ -14,18 +14,18 @@ from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, read_blobs, tree_of
 from sandbox.git.process import Git
 from sandbox.policy.paths import show_path
-from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, detect, with_suggestions
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, add_suggested_checks, detect_profile
 from sandbox.store.home import read_json, write_json
 from sandbox.store.trust import is_trusted
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.check_overrides import with_overrides
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
-from sandbox.workspaces.ignore import exactly
-from sandbox.workspaces.layout import Base
+from sandbox.workspaces.ignore import exact_rule
+from sandbox.workspaces.layout import BaseTree
 
 
 @dataclass(frozen=True)
-class Listing:
+class CommitListing:
     """A commit, its tree and the tree's leaves."""
 
     commit: str
@@ -33,53 +33,57 @@ class Listing:
     entries: list[TreeEntry]
 
 
-def base_of(services: Parts, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> Base:
+def load_base(services: Services, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> BaseTree:
     """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
-    return base_from_facts(services, facts_of(services, repo_id, git, commit), without)
+    return base_from_facts(services, load_facts(services, repo_id, git, commit), without)
 
 
-def base_from_facts(services: Parts, facts: BaseFacts, without: Sequence[str] = ()) -> Base:
+def base_from_facts(services: Services, facts: BaseFacts, without: Sequence[str] = ()) -> BaseTree:
     """As `load_base`, from facts that were read before."""
-    artifacts = detect(services.profiles, facts.marker).artifacts
-    return Base(facts, facts.rules((*artifacts, *map(exactly, without))))
+    artifacts = detect_profile(services.profiles, facts.marker).artifacts
+    return BaseTree(facts, facts.rules((*artifacts, *map(exact_rule, without))))
 
 
-def profile_of(services: Parts, repo_id: str, git: Git, commit: str) -> Profile:
+def load_profile(services: Services, repo_id: str, git: Git, commit: str) -> Profile:
     """The profile that matches the markers of a commit, with the checks that the commit suggests if the operator
     trusts them, and the operator's settings for this repository.
     """
-    return profile_from_facts(services, repo_id, facts_of(services, repo_id, git, commit))
+    return profile_from_facts(services, repo_id, load_facts(services, repo_id, git, commit))
 
 
-def profile_from_facts(services: Parts, repo_id: str, facts: BaseFacts) -> Profile:
+def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    profile, suggested = detect(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    profile, suggested = detect_profile(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is not None and is_trusted(services.home, repo_id, sha256_of(suggested)):
-        profile = with_suggestions(profile, suggested, PurePosixPath(services.shipped_policy.container.mounts.workspace))
-    return with_overrides(services.settings, repo_id, profile)
+        profile = add_suggested_checks(
+            profile, suggested, PurePosixPath(services.shipped_policy.container.mounts.workspace)
+        )
+    return apply_overrides(services.settings, repo_id, profile)
 
 
-def facts_of(services: Parts, repo_id: str, git: Git, commit: str) -> BaseFacts:
+def load_facts(services: Services, repo_id: str, git: Git, commit: str) -> BaseFacts:
     """Facts of a commit: from the home; from git if they are not stored, or if a profile has a marker they lack.
 
     Raises: `quota_exceeded`, `not_found`.
     """
-    return _stored(services, repo_id, commit) or _gathered(services, repo_id, git, list_commit(git, commit))
+    return _read_stored(services, repo_id, commit) or _gather_and_store(
+        services, repo_id, git, list_commit(git, commit)
+    )
 
 
-def facts_of_listing(services: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
+def load_facts_of_listing(services: Services, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
     """As `load_facts`, for a commit that has been listed already."""
-    return _stored(services, repo_id, listing.commit) or _gathered(services, repo_id, git, listing)
+    return _read_stored(services, repo_id, listing.commit) or _gather_and_store(services, repo_id, git, listing)
 
 
-def list_commit(git: Git, commit: str) -> Listing:
+def list_commit(git: Git, commit: str) -> CommitListing:
     """List the tree of a commit. Raises: `quota_exceeded`, `not_found`."""
     tree = tree_of(git, commit)
-    return Listing(commit, tree, list_tree(git, tree))
+    return CommitListing(commit, tree, list_tree(git, tree))
 
 
-def _gathered(services: Parts, repo_id: str, git: Git, listing: Listing) -> BaseFacts:
-    markers = _markers(git, listing.entries, _wanted(services))
+def _gather_and_store(services: Services, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
+    markers = _read_markers(git, listing.entries, _list_marker_names(services))
     facts = gather_facts(git, listing.tree, listing.entries, markers)
     path = services.home.facts(repo_id, listing.commit)
     path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -87,28 +91,30 @@ def _gathered(services: Parts, repo_id: str, git: Git, listing: Listing) -> Base
     return facts
 
 
-def _wanted(services: Parts) -> set[str]:
+def _list_marker_names(services: Services) -> set[str]:
     return {name for profile in services.profiles.values() for name in profile.markers} | {SUGGESTIONS}
 
 
-def _stored(services: Parts, repo_id: str, commit: str) -> BaseFacts | None:
+def _read_stored(services: Services, repo_id: str, commit: str) -> BaseFacts | None:
     """None when no facts are stored, when they are damaged, and when they lack a marker of a newer profile."""
     try:
         document = read_json(services.home.facts(repo_id, commit))
         facts = None if document is None else BaseFacts.model_validate(document)
     except (SandboxError, ValidationError):
         return None  # they are only a cache of git's answers
-    return facts if facts is not None and _wanted(services) <= facts.markers.keys() else None
+    return facts if facts is not None and _list_marker_names(services) <= facts.markers.keys() else None
 
 
-def _markers(git: Git, entries: Iterable[TreeEntry], wanted: Collection[str]) -> dict[str, bytes | None]:
+def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:
     """Content of the named files; None for a file that is absent, too large or not regular."""
-    found: dict[str, bytes | None] = dict.fromkeys(wanted)
-    regular = {show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size(e) <= MARKER_BYTES}
+    found: dict[str, bytes | None] = dict.fromkeys(names)
+    regular = {
+        show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size_or_negative(e) <= MARKER_BYTES
+    }
     present = [name for name in found if name in regular]
     found.update(zip(present, read_blobs(git, [regular[name] for name in present]), strict=True))
     return found
 
 
-def _size(entry: TreeEntry) -> int:
+def _size_or_negative(entry: TreeEntry) -> int:
     return -1 if entry.size is None else entry.size

@@ -6,52 +6,52 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from sandbox.context import ctags
-from sandbox.context.map import draw, mentions
+from sandbox.context.map import build_map, count_mentions
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, read_blobs, tree_of
-from sandbox.images import resolve
+from sandbox.images import resolve_image
 from sandbox.models import RepoMap
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.runtimes import runtime_of
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.controller.startup import at_work
-from sandbox.workbench.repositories.clone import cache_of, pristine
+from sandbox.workbench.controller.runtimes import choose_runtime
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.startup import ensure_recovered
+from sandbox.workbench.repositories.clone import ensure_pristine_checkout, open_repository
 
 MAX_MAP_TOKENS = 100_000
 MENTION_BYTES = 32 * 1024**2
 MENTION_FILE_BYTES = 256 * 1024
 
 
-def map_symbols(services: Parts, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
+def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
     """The most important symbols of a repository's default branch or a task's last commit, within a token budget."""
     if not 1 <= token_budget <= MAX_MAP_TOKENS:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_MAP_TOKENS}")
-    at_work(services)
-    repo_id, commit = _commit_of(services, owner_id)
-    _, git = cache_of(services, repo_id)
+    ensure_recovered(services)
+    repo_id, commit = _find_commit(services, owner_id)
+    _, git = open_repository(services, repo_id)
     tree = tree_of(git, commit)
     entries = list_tree(git, tree)
-    site = services.image_site
-    place = ctags.Place(
+    site = services.image_build_context
+    place = ctags.CtagsRun(
         name=f"sandbox-map-{services.presence.new_id()}",
         engine=services.guest_engine,
         policy=services.policy,
-        image_digest=resolve(site, "base"),
-        runtime=runtime_of(services),
+        image_digest=resolve_image(site, "base"),
+        runtime=choose_runtime(services),
         user=services.guest_user,
-        instance=services.instance,
-        tree=pristine(services, repo_id, git, entries, tree),
+        instance=services.instance_id,
+        tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
     )
     wanted = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
     paths = {show_path(e.path) for e in wanted}
     symbols = [s for s in ctags.read_symbols(place) if s.path in paths]
-    return draw(symbols, mentions(read_blobs(git, _readable(wanted))), token_budget, len(wanted))
+    return build_map(symbols, count_mentions(read_blobs(git, _choose_blobs(wanted))), token_budget, len(wanted))
 
 
-def _readable(entries: Sequence[TreeEntry]) -> list[str]:
+def _choose_blobs(entries: Sequence[TreeEntry]) -> list[str]:
     """Blobs in which to count words: files up to 256 KiB, in total up to `MENTION_BYTES`."""
     chosen, left = [], MENTION_BYTES
     for entry in entries:
@@ -61,9 +61,9 @@ def _readable(entries: Sequence[TreeEntry]) -> list[str]:
     return chosen
 
 
-def _commit_of(services: Parts, owner_id: str) -> tuple[str, str]:
+def _find_commit(services: Services, owner_id: str) -> tuple[str, str]:
     if owner_id.startswith("task-"):
         task = find_task(services.home, owner_id, allow_closed=True)
         return task.repo_id, task.head_commit
-    repository, git = cache_of(services, owner_id)
+    repository, git = open_repository(services, owner_id)
     return repository.id, resolve_commit(git, "HEAD", repository.default_branch)

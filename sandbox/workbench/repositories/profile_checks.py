@@ -6,21 +6,21 @@ from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Check, Task
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of
-from sandbox.workbench.repositories.commit_facts import profile_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import open_repository
+from sandbox.workbench.repositories.commit_facts import load_profile
 
 
-def list_checks(services: Parts, owner_id: str) -> tuple[Check, ...]:
+def list_checks(services: Services, owner_id: str) -> tuple[Check, ...]:
     """Checks of a task (at its base commit) or of a repository (at its default branch)."""
     if owner_id.startswith("task-"):
-        return task_profile(services, find_task(services.home, owner_id, allow_closed=True)).checks
-    repository, git = cache_of(services, owner_id)
+        return load_task_profile(services, find_task(services.home, owner_id, allow_closed=True)).checks
+    repository, git = open_repository(services, owner_id)
     commit = resolve_commit(git, "HEAD", repository.default_branch)
-    return profile_of(services, owner_id, git, commit).checks
+    return load_profile(services, owner_id, git, commit).checks
 
 
-def task_profile(services: Parts, task: Task) -> Profile:
+def load_task_profile(services: Services, task: Task) -> Profile:
     """The profile of a task's base commit."""
-    _, git = cache_of(services, task.repo_id)
-    return profile_of(services, task.repo_id, git, task.base_commit)
+    _, git = open_repository(services, task.repo_id)
+    return load_profile(services, task.repo_id, git, task.base_commit)

@@ -8,23 +8,23 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Suggestion
-from sandbox.profiles import SUGGESTIONS, detect, with_suggestions
+from sandbox.profiles import SUGGESTIONS, add_suggested_checks, detect_profile
 from sandbox.store import trust as store
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of
-from sandbox.workbench.repositories.commit_facts import facts_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import open_repository
+from sandbox.workbench.repositories.commit_facts import load_facts
 
 
-def suggestion(services: Parts, repo_id: str) -> Suggestion:
+def read_suggestion(services: Services, repo_id: str) -> Suggestion:
     """The checks that the default branch suggests. Raises: `not_found`, `invalid_input` for an invalid file."""
-    repository, git = cache_of(services, repo_id)
-    facts = facts_of(services, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch))
-    profile, content = detect(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    repository, git = open_repository(services, repo_id)
+    facts = load_facts(services, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch))
+    profile, content = detect_profile(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if content is None:
         return Suggestion(
             repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()
         )
-    found = with_suggestions(profile, content, PurePosixPath(services.shipped_policy.container.mounts.workspace))
+    found = add_suggested_checks(profile, content, PurePosixPath(services.shipped_policy.container.mounts.workspace))
     sha256 = sha256_of(content)
     return Suggestion(
         repo_id=repo_id,
@@ -36,9 +36,9 @@ def suggestion(services: Parts, repo_id: str) -> Suggestion:
     )
 
 
-def trust(services: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
+def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
     """Use the suggested checks if their file has this hash. Raises: `stale_hash` if it has another one by now."""
-    found = suggestion(services, repo_id)
+    found = read_suggestion(services, repo_id)
     if found.sha256 is None:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
@@ -53,12 +53,12 @@ def trust(services: Parts, repo_id: str, sha256: str, by: str) -> Suggestion:
             details=f"expected {sha256}, current {found.sha256}",
             hint=f"Review it again: sandbox trust {repo_id}",
         )
-    store.trust(services.home, repo_id, found.sha256, by)
+    store.trust_content(services.home, repo_id, found.sha256, by)
     return found.model_copy(update={"trusted": True})
 
 
-def distrust(services: Parts, repo_id: str) -> Suggestion:
+def distrust(services: Services, repo_id: str) -> Suggestion:
     """Stop using the checks that the repository suggests."""
-    cache_of(services, repo_id)
-    store.distrust(services.home, repo_id)
-    return suggestion(services, repo_id)
+    open_repository(services, repo_id)
+    store.revoke_trust(services.home, repo_id)
+    return read_suggestion(services, repo_id)

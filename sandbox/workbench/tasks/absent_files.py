@@ -5,34 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sandbox.edits.hash_gate import Absence
-from sandbox.edits.near_paths import near_paths
+from sandbox.edits.near_paths import find_near_paths
 from sandbox.errors import SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.models import PatchedFile, Task
 from sandbox.policy.paths import show_path
 from sandbox.store import journal
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import open_repository
 
 
-def absence_of(services: Parts, task: Task, path: str) -> Absence:
+def explain_absence(services: Services, task: Task, path: str) -> Absence:
     """From the task's last commit and its latest edits, without reading the worktree. If git fails: from the edits."""
-    edited = {name for entry in journal.recent(services.home, task.id) for file in entry.files for name in _names(file)}
+    edited = {
+        name
+        for entry in journal.read_recent_entries(services.home, task.id)
+        for file in entry.files
+        for name in _list_paths(file)
+    }
     try:
-        _, git = cache_of(services, task.repo_id)
+        _, git = open_repository(services, task.repo_id)
         # The whole tree is listed, so that no text of the caller reaches git.
-        known = edited | _committed(git, objects.tree_of(git, task.head_commit))
-        return Absence(was_there=True) if path in known else Absence(near=near_paths(path, known))
+        known = edited | _list_tree_paths(git, objects.tree_of(git, task.head_commit))
+        return Absence(was_there=True) if path in known else Absence(near=find_near_paths(path, known))
     except SandboxError:  # report the missing file, not this error
         return Absence(was_there=path in edited)
 
 
-def _names(file: PatchedFile) -> Iterator[str]:
+def _list_paths(file: PatchedFile) -> Iterator[str]:
     yield file.path
     if file.old_path is not None:
         yield file.old_path
 
 
-def _committed(git: Git, tree: str) -> set[str]:
+def _list_tree_paths(git: Git, tree: str) -> set[str]:
     return {show_path(entry.path) for entry in objects.list_tree(git, tree, sizes=False)}

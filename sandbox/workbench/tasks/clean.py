@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
-from sandbox.models import Cleaned, Snapshot, Task
-from sandbox.policy.paths import check_path, path_bytes
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of, whole_tree
-from sandbox.workbench.tasks.guest_cleanup import end_guest
-from sandbox.workbench.tasks.lifecycle import editing, looking
-from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, keep, newest_on_head
-from sandbox.workbench.tasks.status import status_of
-from sandbox.workbench.tasks.worktrees import has_worktree, renew, site_of
+from sandbox.models import CleanResult, Snapshot, Task
+from sandbox.policy.paths import parse_repo_path, path_bytes
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import fetch_whole_tree, open_repository
+from sandbox.workbench.tasks.guest_cleanup import remove_guest
+from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
+from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot
+from sandbox.workbench.tasks.status import build_status
+from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree, replace_worktree
 
 
-def clean(services: Parts, task_id: str, without: Sequence[str], *, discard: bool) -> Cleaned:
+def clean_task(services: Services, task_id: str, without: Sequence[str], *, discard: bool) -> CleanResult:
     """Remove all files that a commit would not hold. Changes stay, after a snapshot of them; `discard` removes them.
 
     `without`: new files or directories that are neither read nor kept, because they are too large. A task without
@@ -36,23 +36,23 @@ def clean(services: Parts, task_id: str, without: Sequence[str], *, discard: boo
             "--without cannot be combined with --discard, which removes all changes",
             hint="Give either --without or --discard.",
         )
-    with editing(services, task_id) as task:
-        repository, git = cache_of(services, task.repo_id)
-        previous = None if discard else _kept(services, git, task, _left_out(git, task, without))
+    with lock_task(services, task_id) as task:
+        repository, git = open_repository(services, task.repo_id)
+        previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)
-        below = whole_tree(services, repository, git, task.base_commit)
-        end_guest(services, task_id, for_good=False)
-        renew(services, git, task, (below, tree))
-        with looking(services, task) as opened:
-            return Cleaned(**dict(status_of(opened)), tree=tree, previous=previous)
+        below = fetch_whole_tree(services, repository, git, task.base_commit)
+        remove_guest(services, task_id, task_ends=False)
+        replace_worktree(services, git, task, (below, tree))
+        with compare_task(services, task) as opened:
+            return CleanResult(**dict(build_status(opened)), tree=tree, previous=previous)
 
 
-def _left_out(git: Git, task: Task, without: Sequence[str]) -> tuple[str, ...]:
+def _require_new_paths(git: Git, task: Task, without: Sequence[str]) -> tuple[str, ...]:
     """Raises: `unsafe_path`; `invalid_input` for a file of the last commit, which cannot be ignored."""
     tree = objects.tree_of(git, task.head_commit)
-    paths = tuple(check_path(path.rstrip("/")) for path in without)
+    paths = tuple(parse_repo_path(path.rstrip("/")) for path in without)
     for path in paths:
-        if objects.blob_at(git, tree, path_bytes(path)) is not None:
+        if objects.find_blob(git, tree, path_bytes(path)) is not None:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"{path} is not a new file: it is in the last commit",
@@ -61,12 +61,12 @@ def _left_out(git: Git, task: Task, without: Sequence[str]) -> tuple[str, ...]:
     return paths
 
 
-def _kept(services: Parts, git: Git, task: Task, without: tuple[str, ...]) -> Snapshot | None:
-    if not has_worktree(site_of(services, task.repo_id, task.id)):
-        return newest_on_head(git, task)
+def _keep_changes(services: Services, git: Git, task: Task, without: tuple[str, ...]) -> Snapshot | None:
+    if not has_worktree(locate_worktree(services, task.repo_id, task.id)):
+        return find_newest_on_head(git, task)
     try:
-        with looking(services, task, without) as opened:
-            return keep(services, opened, BEFORE_CLEAN)
+        with compare_task(services, task, without) as opened:
+            return keep_snapshot(services, opened, BEFORE_CLEAN)
     except SandboxError as error:
         if error.code is ErrorCode.QUOTA_EXCEEDED:
             error.hint = (

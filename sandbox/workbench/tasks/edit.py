@@ -5,76 +5,80 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from sandbox.edits.hash_gate import Gate, Outcome
+from sandbox.edits.hash_gate import EditOutcome, HashGate
 from sandbox.edits.patch import apply_patch
-from sandbox.edits.publish import publish
-from sandbox.edits.replace import replace_text, write_whole
+from sandbox.edits.publish import publish_edit
+from sandbox.edits.replace import replace_file, replace_text
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git import objects
 from sandbox.models import ChangeKind, PatchedFile, PatchResult
-from sandbox.policy.paths import check_path, path_bytes
-from sandbox.policy.writes import check_writable
+from sandbox.policy.paths import parse_repo_path, path_bytes
+from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of
-from sandbox.workbench.tasks.absent_files import absence_of
-from sandbox.workbench.tasks.lifecycle import editing
-from sandbox.workbench.tasks.worktrees import files_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import open_repository
+from sandbox.workbench.tasks.absent_files import explain_absence
+from sandbox.workbench.tasks.lifecycle import lock_task
+from sandbox.workbench.tasks.worktrees import open_files
 
 
-def patch(services: Parts, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
+def patch_files(services: Services, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
     """Apply a hash-gated patch to all its files or to none. Raises: see `edits.patch`."""
     return _edit(services, task_id, lambda gate: apply_patch(gate, text, expected))
 
 
-def edit_file(services: Parts, task_id: str, path: str, old: str | bytes, new: str | bytes, expected: str) -> PatchResult:
+def edit_file(
+    services: Services, task_id: str, path: str, old: str | bytes, new: str | bytes, expected: str
+) -> PatchResult:
     """Replace a text that occurs exactly once in a file."""
-    before, after = _bytes(old), _bytes(new)
+    before, after = _encode(old), _encode(new)
     return _edit(services, task_id, lambda gate: replace_text(gate, path, before, after, expected))
 
 
 def write_file(
-    services: Parts, task_id: str, path: str, content: str | bytes, expected: str | None, executable: bool | None
+    services: Services, task_id: str, path: str, content: str | bytes, expected: str | None, executable: bool | None
 ) -> PatchResult:
     """Replace or create a whole file."""
-    raw = _bytes(content)
-    return _edit(services, task_id, lambda gate: write_whole(gate, path, raw, expected, executable=executable))
+    raw = _encode(content)
+    return _edit(services, task_id, lambda gate: replace_file(gate, path, raw, expected, executable=executable))
 
 
-def base_hash(services: Parts, task_id: str, path: str) -> str | None:
+def base_hash(services: Services, task_id: str, path: str) -> str | None:
     """Hash of a file in the task's last commit, None when it is not there; read from git objects only."""
     task = find_task(services.home, task_id, allow_closed=True)
-    _, git = cache_of(services, task.repo_id)
-    oid = objects.blob_at(git, objects.tree_of(git, task.head_commit), path_bytes(check_path(path)))
+    _, git = open_repository(services, task.repo_id)
+    oid = objects.find_blob(git, objects.tree_of(git, task.head_commit), path_bytes(parse_repo_path(path)))
     return None if oid is None else sha256_of(next(iter(objects.read_blobs(git, [oid]))))
 
 
-def _edit(services: Parts, task_id: str, decide: Callable[[Gate], Outcome]) -> PatchResult:
-    with editing(services, task_id) as task, files_of(services, task) as files:
-        allowed = partial(check_writable, policy=services.paths, repo_id=task.repo_id)
-        gate = Gate(files, allowed, partial(_left_by, services, task.id), partial(absence_of, services, task))
-        return publish(files, decide(gate), services.file_owner)
+def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOutcome]) -> PatchResult:
+    with lock_task(services, task_id) as task, open_files(services, task) as files:
+        allowed = partial(parse_writable_path, policy=services.path_policy, repo_id=task.repo_id)
+        gate = HashGate(
+            files, allowed, partial(_find_last_edit, services, task.id), partial(explain_absence, services, task)
+        )
+        return publish_edit(files, decide(gate), services.file_owner)
 
 
-def _left_by(services: Parts, task_id: str, path: str, sha256: str | None) -> str:
+def _find_last_edit(services: Services, task_id: str, path: str, sha256: str | None) -> str:
     """Name and time of the latest journaled edit that left a file in this state; empty if none is found."""
-    for entry in journal.recent(services.home, task_id):
-        if (path, sha256) in {*map(_left, entry.files), *map(_left_behind, entry.files)}:
+    for entry in journal.read_recent_entries(services.home, task_id):
+        if (path, sha256) in {*map(_state_after, entry.files), *map(_old_path_state, entry.files)}:
             return f"{entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
     return ""
 
 
-def _left(file: PatchedFile) -> tuple[str | None, str | None]:
+def _state_after(file: PatchedFile) -> tuple[str | None, str | None]:
     return file.path, file.sha256_after
 
 
-def _left_behind(file: PatchedFile) -> tuple[str | None, str | None]:
+def _old_path_state(file: PatchedFile) -> tuple[str | None, str | None]:
     return file.old_path if file.kind is ChangeKind.RENAMED else None, None
 
 
-def _bytes(text: str | bytes) -> bytes:
+def _encode(text: str | bytes) -> bytes:
     try:
         return text if isinstance(text, bytes) else text.encode()
     except UnicodeEncodeError as error:

@@ -17,21 +17,21 @@ from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
-from sandbox.workbench.controller.disk_space import require_space
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of, whole_tree
-from sandbox.workbench.repositories.commit_facts import base_from_facts, facts_of
-from sandbox.workbench.tasks.guest_cleanup import end_guest, end_orphans
+from sandbox.workbench.controller.disk_space import require_free_space
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import fetch_whole_tree, open_repository
+from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
+from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.worktrees import (
-    collect_unused,
-    give_up,
+    collect_unused_checkouts,
+    create_worktree,
+    delete_worktree,
+    ensure_mounted,
     has_worktree,
-    make_worktree,
-    mounting,
-    put_away,
-    ready,
+    locate_worktree,
+    lock_mount,
     remove_worktree,
-    site_of,
+    unmount_worktree,
 )
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
@@ -43,7 +43,7 @@ EDIT_WAIT_S = 10.0
 
 
 @dataclass(frozen=True)
-class OpenTask:
+class TaskComparison:
     """A task with the values that its operations need. `changes`: differences from the task's head."""
 
     task: Task
@@ -62,7 +62,7 @@ class TaskBase:
 
 
 @dataclass(frozen=True)
-class Origin:
+class ForkOrigin:
     """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`."""
 
     task: Task
@@ -70,14 +70,16 @@ class Origin:
     tree: str
 
 
-def create(services: Parts, repo_id: str, prompt: str, base: str | None, origin: Origin | None = None) -> Task:
+def create_task(
+    services: Services, repo_id: str, prompt: str, base: str | None, origin: ForkOrigin | None = None
+) -> Task:
     """A new task with its own branch and worktree. On failure both are removed."""
-    require_space(services)
-    repository, git = cache_of(services, repo_id)
+    require_free_space(services)
+    repository, git = open_repository(services, repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
     base_commit = origin.task.base_commit if origin else commit
-    base_tree = whole_tree(services, repository, git, base_commit)
+    base_tree = fetch_whole_tree(services, repository, git, base_commit)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
         id=task_id,
@@ -96,17 +98,17 @@ def create(services: Parts, repo_id: str, prompt: str, base: str | None, origin:
     with services.home.locked(
         task_id
     ):  # a task that has no record and is not locked counts as left by a killed controller
-        return _laid_out(services, git, task, base_tree, origin)
+        return _create_worktree(services, git, task, base_tree, origin)
 
 
-def _laid_out(services: Parts, git: Git, task: Task, base_tree: str, origin: Origin | None) -> Task:
-    site = site_of(services, task.repo_id, task.id)
+def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
+    site = locate_worktree(services, task.repo_id, task.id)
     branch = f"refs/heads/{task.branch}"
-    mark = services.home.making_mark(task.id)
+    mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
     objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        make_worktree(services, task.repo_id, git, base_tree, site)
+        create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
                 restore_tree(git, files, base_tree, origin.tree, services.file_owner)
@@ -125,28 +127,28 @@ def _slug(prompt: str) -> str:
     return words[:40].strip("-") or "work"
 
 
-def read_base(services: Parts, task: Task) -> TaskBase:
+def read_base(services: Services, task: Task) -> TaskBase:
     """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
-    _, git = cache_of(services, task.repo_id)
-    return TaskBase(git, facts_of(services, task.repo_id, git, task.base_commit))
+    _, git = open_repository(services, task.repo_id)
+    return TaskBase(git, load_facts(services, task.repo_id, git, task.base_commit))
 
 
 @contextmanager
-def editing(services: Parts, task: str | Task, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
+def lock_task(services: Services, task: str | Task, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
     """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`.
 
     `task`: its id, or its record if the caller has read it. The yielded record is read under the lock.
     """
     task_id = task.id if isinstance(task, Task) else find_task(services.home, task).id
     with services.home.locked(task_id, timeout_s=wait_s):
-        end_orphans(services, task_id)
+        remove_orphans(services, task_id)
         yield find_task(services.home, task_id)
 
 
 @contextmanager
-def looking(
-    services: Parts, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
-) -> Iterator[OpenTask]:
+def compare_task(
+    services: Services, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
+) -> Iterator[TaskComparison]:
     """Compare the task's files with its head; safe while a check runs in the task.
 
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
@@ -155,37 +157,37 @@ def looking(
     git, base = known.git, base_from_facts(services, known.facts, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
-    site = site_of(services, task.repo_id, task.id)
-    root = ready(services, task)
+    site = locate_worktree(services, task.repo_id, task.id)
+    root = ensure_mounted(services, task)
     with WorktreeFiles(root) as files:
-        yield OpenTask(task, git, root, files, layout_of(site).find_changes(git, site, base, head_tree))
+        yield TaskComparison(task, git, root, files, layout_of(site).find_changes(git, site, base, head_tree))
 
 
-def close(services: Parts, task_id: str, *, delete: bool, discard: bool) -> Task:
+def close_task(services: Services, task_id: str, *, delete: bool, discard: bool) -> Task:
     """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR."""
     task = find_task(services.home, task_id, allow_closed=True)
     with services.home.locked(task_id, timeout_s=EDIT_WAIT_S):
-        end_orphans(services, task_id)
+        remove_orphans(services, task_id)
         task = find_task(services.home, task_id, allow_closed=True)
-        site = site_of(services, task.repo_id, task.id)
+        site = locate_worktree(services, task.repo_id, task.id)
         if delete and not discard and has_worktree(site):
-            _require_clean(services, task)
-        end_guest(services, task_id)
-        with mounting(services, task.id):  # until the record says closed, or a reader would mount it again
+            _require_no_changes(services, task)
+        remove_guest(services, task_id)
+        with lock_mount(services, task.id):  # until the record says closed, or a reader would mount it again
             if delete and has_worktree(site):
-                give_up(site)
-            put_away(site)
+                delete_worktree(site)
+            unmount_worktree(site)
             closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
             if not has_worktree(site):
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
     if delete:
-        collect_unused(services, task.repo_id)
+        collect_unused_checkouts(services, task.repo_id)
     return saved
 
 
-def _require_clean(services: Parts, task: Task) -> None:
-    with looking(services, task) as opened:
+def _require_no_changes(services: Services, task: Task) -> None:
+    with compare_task(services, task) as opened:
         if opened.changes.tree:
             raise SandboxError(
                 ErrorCode.DIRTY_WORKSPACE,

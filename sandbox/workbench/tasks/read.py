@@ -6,58 +6,58 @@ import base64
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from sandbox.edits.hash_gate import no_such_file
+from sandbox.edits.hash_gate import no_such_file_error
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.line_range import Lines, Window, read_window
+from sandbox.files.line_range import LineRange, LineRangeContent, read_line_range
 from sandbox.files.tree import READ_CAP, STREAM_CAP
 from sandbox.models import FileContent, Task
-from sandbox.policy.paths import LISTED, check_path
+from sandbox.policy.paths import LISTED_PATH_HINT, parse_repo_path
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.tasks.absent_files import absence_of
-from sandbox.workbench.tasks.worktrees import files_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.tasks.absent_files import explain_absence
+from sandbox.workbench.tasks.worktrees import open_files
 
 
 def read_file(
-    services: Parts, task_id: str, path: str, start: int | None, end: int | None, max_bytes: int = READ_CAP
+    services: Services, task_id: str, path: str, start: int | None, end: int | None, max_bytes: int = READ_CAP
 ) -> FileContent:
     """A file, or lines `start` to `end` (1-based, inclusive) of a text file; at most `max_bytes` of content.
 
     Longer content is `truncated`: text after a whole line, if one fits. Raises: `quota_exceeded` for a file above
     `STREAM_CAP`, which is not hashed either; `invalid_input`, `unsafe_path`, `not_found`.
     """
-    lines = _lines(start, end)
+    lines = _parse_range(start, end)
     if not 1 <= max_bytes <= STREAM_CAP:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"max_bytes must be from 1 to {STREAM_CAP}")
     task = find_task(services.home, task_id)
-    checked = check_path(path)
+    checked = parse_repo_path(path)
     with (
-        _with_what_is_there(services, task, checked),
-        files_of(services, task) as files,
+        _explain_missing_file(services, task, checked),
+        open_files(services, task) as files,
         closing(files.stream(checked)) as chunks,
     ):
-        window = read_window(chunks, lines, max_bytes)
-    if lines != Lines():
+        window = read_line_range(chunks, lines, max_bytes)
+    if lines != LineRange():
         _require_lines(checked, lines, window.total_lines)
-    return _content(checked, window)
+    return _as_file_content(checked, window)
 
 
 @contextmanager
-def _with_what_is_there(services: Parts, task: Task, path: str) -> Iterator[None]:
+def _explain_missing_file(services: Services, task: Task, path: str) -> Iterator[None]:
     try:
         yield
     except SandboxError as error:
-        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} or error.hint not in {"", LISTED}:
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} or error.hint not in {"", LISTED_PATH_HINT}:
             raise
         hint = f"To list paths, search for a glob: `sandbox file search {task.id} --glob 'src/*'`."
         if error.code is ErrorCode.UNSAFE_PATH:
             error.hint = hint
             raise
-        raise no_such_file(path, absence_of(services, task, path), hint) from error
+        raise no_such_file_error(path, explain_absence(services, task, path), hint) from error
 
 
-def _lines(start: int | None, end: int | None) -> Lines:
-    lines = Lines(1 if start is None else start, end)
+def _parse_range(start: int | None, end: int | None) -> LineRange:
+    lines = LineRange(1 if start is None else start, end)
     if lines.first < 1 or (end is not None and end < lines.first):
         raise SandboxError(
             ErrorCode.INVALID_INPUT, "A line range must start at 1 or later, and not end before it starts"
@@ -65,7 +65,7 @@ def _lines(start: int | None, end: int | None) -> Lines:
     return lines
 
 
-def _require_lines(path: str, lines: Lines, total: int | None) -> None:
+def _require_lines(path: str, lines: LineRange, total: int | None) -> None:
     if total is None:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} is not UTF-8 text, so it has no line ranges")
     if lines.first > max(total, 1):
@@ -73,7 +73,7 @@ def _require_lines(path: str, lines: Lines, total: int | None) -> None:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} has only {total} lines", hint=hint)
 
 
-def _content(path: str, window: Window) -> FileContent:
+def _as_file_content(path: str, window: LineRangeContent) -> FileContent:
     is_text = window.total_lines is not None
     return FileContent(
         path=path,

@@ -13,20 +13,20 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import Entry, EntryKind
+from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.git import objects
 from sandbox.git.entries import GITLINK, REGULAR, TreeChange
-from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, files_of, files_over
+from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, list_files, list_files_over
 from sandbox.git.process import Git
-from sandbox.git.scratch import scratch
+from sandbox.git.scratch import scratch_repository
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
-from sandbox.policy.path_selection import Selection
-from sandbox.policy.paths import RepoPath, folders_above, show_path
+from sandbox.policy.path_selection import PathSelection
+from sandbox.policy.paths import RepoPath, parent_folders, show_path
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.tasks.lifecycle import OpenTask, looking
-from sandbox.workbench.tasks.matching import Pristine, matches, near
-from sandbox.workbench.tasks.worktrees import pristine_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task
+from sandbox.workbench.tasks.matching import PristineSearch, find_matches, plan_pristine_search
+from sandbox.workbench.tasks.worktrees import find_pristine
 
 FILE_BYTES = 10 * 1024**2
 """Size of the largest file that is searched; also the most bytes that `file read` returns by default."""
@@ -36,49 +36,49 @@ LINE_CHARACTERS = 500
 PATTERN_LENGTH = 4096
 MAX_RESULTS = 10_000
 MAX_TIMEOUT_S = 60.0
-_BEFORE = 100  # bytes kept of a long line before its match
+_BYTES_BEFORE_MATCH = 100  # bytes kept of a long line before its match
 
-Stop = Literal["max_results", "time", "pattern"]
+StopReason = Literal["max_results", "time", "pattern"]
 
 
-def search(services: Parts, task_id: str, query: SearchQuery) -> SearchResult:
+def search(services: Services, task_id: str, query: SearchQuery) -> SearchResult:
     """Lines that match a pattern; with a glob alone, paths that match it. Safe while a check runs in the task.
 
     Raises: `invalid_input`. Reaching a limit is not an error: the result has the matches found until then.
     """
-    _check(query)
-    selection = Selection(query.glob)
+    _require_valid_query(query)
+    selection = PathSelection(query.glob)
     task = find_task(services.home, task_id)
-    with looking(services, task) as opened, _searchable(opened, query) as place:
+    with compare_task(services, task) as opened, _build_search_tree(opened, query) as place:
         if query.pattern is not None:
-            place = replace(place, pristine=near(place.git, place.tree, pristine_of(services, task)))
+            place = replace(place, pristine=plan_pristine_search(place.git, place.tree, find_pristine(services, task)))
         found = _Findings(selection, query.max_results)
-        stopped_by = _fill(found, place, query, selection.narrowed())
+        stopped_by = _collect_matches(found, place, query, selection.superset_patterns())
     large = sum(show_path(path) in selection for path in place.too_large)
     return SearchResult(
         hits=tuple(found.hits),
         files=tuple(found.files),
         truncated=stopped_by is not None,
         stopped_by=stopped_by,
-        skipped=SearchSkipped(binary=found.binary, too_large=large, ignored=place.ignored),
+        skipped=SearchSkipped(binary=found.binary, too_large=large, ignored=place.ignored_count),
     )
 
 
-def _check(query: SearchQuery) -> None:
+def _require_valid_query(query: SearchQuery) -> None:
     pattern = query.pattern
     if pattern is None and query.glob is None:
-        raise _refused("give a pattern, a glob or both")
+        raise _invalid_search("give a pattern, a glob or both")
     if not 1 <= query.max_results <= MAX_RESULTS:
-        raise _refused(f"max_results must be from 1 to {MAX_RESULTS}")
+        raise _invalid_search(f"max_results must be from 1 to {MAX_RESULTS}")
     if not 0 < query.timeout_s <= MAX_TIMEOUT_S:
-        raise _refused(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g}")
+        raise _invalid_search(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g}")
     if pattern is not None and (not 0 < len(pattern) <= PATTERN_LENGTH or set(pattern) & {"\0", "\n"}):
-        raise _refused(f"a pattern must have 1 to {PATTERN_LENGTH} characters on one line")
+        raise _invalid_search(f"a pattern must have 1 to {PATTERN_LENGTH} characters on one line")
     if pattern is not None and pattern.encode(errors="replace").decode() != pattern:
-        raise _refused("a pattern must be text without lone surrogates")
+        raise _invalid_search("a pattern must be text without lone surrogates")
 
 
-def _refused(why: str) -> SandboxError:
+def _invalid_search(why: str) -> SandboxError:
     return SandboxError(ErrorCode.INVALID_INPUT, f"This search is not possible: {why}")
 
 
@@ -86,73 +86,73 @@ def _refused(why: str) -> SandboxError:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _SearchTree:
     """The tree to search, the files that are left out of it, and a checkout of its files on disk, if any."""
 
     git: Git
     tree: str
     too_large: tuple[bytes, ...] = ()
-    ignored: int | None = None
-    pristine: Pristine | None = None
+    ignored_count: int | None = None
+    pristine: PristineSearch | None = None
 
 
 @contextmanager
-def _searchable(opened: OpenTask, query: SearchQuery) -> Iterator[_Place]:
+def _build_search_tree(opened: TaskComparison, query: SearchQuery) -> Iterator[_SearchTree]:
     git = opened.git
     head = objects.tree_of(git, opened.task.head_commit)
     wanted = {c.path: c for c in opened.changes.tree}
-    ignored = _Ignored(contents=query.pattern is not None)
+    ignored = _IgnoredFiles(needs_content=query.pattern is not None)
     if query.include_ignored:
         ignored.collect(opened, head, wanted)
         wanted |= ignored.found
     large: list[bytes] = []
     if query.pattern is not None:
         large = [path for path, c in wanted.items() if c.content is not None and len(c.content) > FILE_BYTES]
-        large += [path for path in files_over(git, head, FILE_BYTES) if path not in wanted]
+        large += [path for path in list_files_over(git, head, FILE_BYTES) if path not in wanted]
         wanted |= {path: TreeChange(path, "000000", None) for path in large}
         large += ignored.too_large
-    left_out = ignored.left_out if query.include_ignored else None
+    left_out = ignored.skipped_count if query.include_ignored else None
     if not wanted:
-        yield _Place(git, head, tuple(large), left_out)
+        yield _SearchTree(git, head, tuple(large), left_out)
         return
-    with scratch(git) as aside:
+    with scratch_repository(git) as aside:
         tree = objects.build_tree(aside, opened.task.head_commit, wanted.values())
-        yield _Place(aside, tree, tuple(large), left_out)
+        yield _SearchTree(aside, tree, tuple(large), left_out)
 
 
 @dataclass
-class _Ignored:
+class _IgnoredFiles:
     """Files of the worktree that are neither tracked nor among the changes, up to `IGNORED_BYTES`."""
 
-    contents: bool
+    needs_content: bool
     found: dict[bytes, TreeChange] = field(default_factory=dict)
     too_large: list[bytes] = field(default_factory=list)
-    left_out: int = 0
+    skipped_count: int = 0
     _bytes: int = 0
 
-    def collect(self, opened: OpenTask, head: str, changed: dict[bytes, TreeChange]) -> None:
+    def collect(self, opened: TaskComparison, head: str, changed: dict[bytes, TreeChange]) -> None:
         leaves = {e.path: e for e in objects.list_tree(opened.git, head)}
         present = {p for p in leaves if p not in changed} | {p for p, c in changed.items() if c.content is not None}
         links = {path for path, e in leaves.items() if e.mode == GITLINK}
-        folders = folders_above(present)
+        folders = parent_folders(present)
         for entry in opened.files.walk(lambda path: path in links):
             # Since the changes were read, a guest may have replaced a file by a directory, or a directory by a file.
-            fits = entry.path not in folders and not folders_above({entry.path}) & present
+            fits = entry.path not in folders and not parent_folders({entry.path}) & present
             if entry.kind is EntryKind.FILE and entry.path not in leaves and entry.path not in changed and fits:
                 self._add(opened, entry)
 
-    def _add(self, opened: OpenTask, entry: Entry) -> None:
-        if self.contents and entry.size > FILE_BYTES:
+    def _add(self, opened: TaskComparison, entry: WalkEntry) -> None:
+        if self.needs_content and entry.size > FILE_BYTES:
             self.too_large.append(entry.path)
         elif (content := self._read(opened, entry)) is None:
-            self.left_out += 1
+            self.skipped_count += 1
         else:
             self._bytes += len(content)
             self.found[entry.path] = TreeChange(entry.path, REGULAR, content)
 
-    def _read(self, opened: OpenTask, entry: Entry) -> bytes | None:
+    def _read(self, opened: TaskComparison, entry: WalkEntry) -> bytes | None:
         """None for a file above the budget, for one that is no longer a file, and for one that cannot be read."""
-        if not self.contents:
+        if not self.needs_content:
             return b""
         if self._bytes + entry.size > IGNORED_BYTES:
             return None
@@ -170,24 +170,24 @@ class _Ignored:
 class _Findings:
     """Collects the matches that the selection accepts, until there are more than `limit`."""
 
-    def __init__(self, selection: Selection, limit: int) -> None:
+    def __init__(self, selection: PathSelection, limit: int) -> None:
         self._selection = selection
         self._left = limit
         self.hits: list[SearchHit] = []
         self.files: dict[str, None] = {}
         self.binary = 0
 
-    def path(self, raw: bytes) -> bool:
+    def add_path(self, raw: bytes) -> bool:
         """Add a path; False when it exceeds the limit."""
         path = show_path(raw)
-        return path not in self._selection or self._admit(path)
+        return path not in self._selection or self._accept(path)
 
-    def match(self, match: LineMatch | BinaryMatch) -> bool:
+    def add_match(self, match: LineMatch | BinaryMatch) -> bool:
         """Add a match; False when it exceeds the limit."""
         path = show_path(match.path)
         if path not in self._selection:
             return True
-        if not self._admit(path):
+        if not self._accept(path):
             return False
         if isinstance(match, BinaryMatch):
             self.binary += 1
@@ -196,22 +196,24 @@ class _Findings:
             self.hits.append(SearchHit(path=path, line=match.line, text=text, cut=cut))
         return True
 
-    def _admit(self, path: str) -> bool:
+    def _accept(self, path: str) -> bool:
         self._left -= 1
         if self._left >= 0:
             self.files[path] = None
         return self._left >= 0
 
 
-def _fill(found: _Findings, place: _Place, query: SearchQuery, narrowed: Sequence[str]) -> Stop | None:
+def _collect_matches(
+    found: _Findings, place: _SearchTree, query: SearchQuery, narrowed: Sequence[str]
+) -> StopReason | None:
     """Collect matches until a limit is reached; return that limit."""
     try:
         if query.pattern is None:
-            with closing(files_of(place.git, place.tree, query.timeout_s)) as paths:
-                return None if all(map(found.path, paths)) else "max_results"
+            with closing(list_files(place.git, place.tree, query.timeout_s)) as paths:
+                return None if all(map(found.add_path, paths)) else "max_results"
         wanted = Query(query.pattern, query.regex, query.ignore_case)
-        with closing(matches(place.git, place.tree, place.pristine, wanted, narrowed, query.timeout_s)) as hits:
-            return None if all(map(found.match, hits)) else "max_results"
+        with closing(find_matches(place.git, place.tree, place.pristine, wanted, narrowed, query.timeout_s)) as hits:
+            return None if all(map(found.add_match, hits)) else "max_results"
     except PatternTooCostly:
         return "pattern"
     except SandboxError as error:
@@ -227,7 +229,7 @@ def excerpt(raw: bytes, column: int) -> tuple[str, bool]:
         text = line.decode("utf-8", errors="replace")
         if len(text) <= LINE_CHARACTERS:
             return text, False
-    start = column - 1 - _BEFORE if column > LINE_CHARACTERS - _BEFORE else 0
+    start = column - 1 - _BYTES_BEFORE_MATCH if column > LINE_CHARACTERS - _BYTES_BEFORE_MATCH else 0
     while start and line[start] & 0xC0 == 0x80 and start < column:  # a UTF-8 continuation byte
         start += 1
     text = line[start : start + 4 * LINE_CHARACTERS].decode("utf-8", errors="replace")

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
-from sandbox.models import Restored, Snapshot, Task
-from sandbox.store.records import find_task, near
-from sandbox.workbench.controller.commit_identity import NEUTRAL
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of
-from sandbox.workbench.tasks.lifecycle import OpenTask, Origin, create, editing, looking
-from sandbox.workbench.tasks.status import status_of
+from sandbox.models import RestoreResult, Snapshot, Task
+from sandbox.store.records import find_task, not_found_error
+from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import open_repository
+from sandbox.workbench.tasks.lifecycle import ForkOrigin, TaskComparison, compare_task, create_task, lock_task
+from sandbox.workbench.tasks.status import build_status
 from sandbox.workspaces.restore import restore_tree
 
 LABEL_LENGTH = 200
@@ -29,70 +29,70 @@ _FIELDS = "%(refname:lstrip=4)%00%(objectname)%00%(tree)%00%(parent)%00%(content
 _NO_LABEL = "-"
 _BEFORE_RESTORE = "before a restore"
 BEFORE_CLEAN = "before a clean"
-_ANY_LABEL = {"", _BEFORE_RESTORE, BEFORE_CLEAN}
-_COMMITTED = {"head", "base"}
+_REUSING_LABELS = {"", _BEFORE_RESTORE, BEFORE_CLEAN}
+_COMMIT_NAMES = {"head", "base"}
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _SnapshotOnHead:
     """A snapshot and the task's head when it was taken."""
 
     snapshot: Snapshot
     head: str
 
 
-def take(services: Parts, task_id: str, label: str = "") -> Snapshot:
+def take_snapshot(services: Services, task_id: str, label: str = "") -> Snapshot:
     """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one."""
-    clean = _label(label)
-    with editing(services, task_id) as task, looking(services, task) as opened:
-        return keep(services, opened, clean)
+    clean = _clean_label(label)
+    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+        return keep_snapshot(services, opened, clean)
 
 
-def _label(label: str) -> str:
+def _clean_label(label: str) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in label).split())
     if len(text) > LABEL_LENGTH:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A label must have at most {LABEL_LENGTH} characters")
     return text
 
 
-def keep(services: Parts, opened: OpenTask, label: str) -> Snapshot:
+def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Snapshot:
     """A snapshot of the state in `opened`. With one of our own labels, any existing snapshot of the state will do."""
     task, git = opened.task, opened.git
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-    for kept in reversed(_kept(git, task.id)):
-        if _holds(kept, task, tree) and label in {*_ANY_LABEL, kept.snapshot.label}:
+    for kept in reversed(_read_snapshots(git, task.id)):
+        if _is_same_state(kept, task, tree) and label in {*_REUSING_LABELS, kept.snapshot.label}:
             return kept.snapshot.model_copy(update={"rejected": opened.changes.rejected})
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n"
-    commit = objects.commit_tree(git, tree, task.head_commit, message, NEUTRAL.variables(now))
+    commit = objects.commit_tree(git, tree, task.head_commit, message, SANDBOX_IDENTITY.as_environment(now))
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
-    objects.move_ref(git, f"{_namespace(task.id)}{snapshot_id}", commit, "0" * len(commit))
+    objects.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", commit, "0" * len(commit))
     return Snapshot(
         id=snapshot_id, tree=tree, commit=commit, created_at=now, label=label, rejected=opened.changes.rejected
     )
 
 
-def _holds(kept: _Kept, task: Task, tree: str) -> bool:
+def _is_same_state(kept: _SnapshotOnHead, task: Task, tree: str) -> bool:
     return (kept.snapshot.tree, kept.head) == (tree, task.head_commit)
 
 
-def _namespace(task_id: str) -> str:
+def _ref_prefix(task_id: str) -> str:
     return f"refs/sandbox/{task_id}/snapshots/"
 
 
-def list_all(services: Parts, task_id: str) -> tuple[Snapshot, ...]:
+def list_snapshots(services: Services, task_id: str) -> tuple[Snapshot, ...]:
     """Snapshots of a task, oldest first; also of a closed task."""
     task = find_task(services.home, task_id, allow_closed=True)
-    return tuple(kept.snapshot for kept in _kept(cache_of(services, task.repo_id)[1], task.id))
+    return tuple(kept.snapshot for kept in _read_snapshots(open_repository(services, task.repo_id)[1], task.id))
 
 
-def _kept(git: Git, task_id: str) -> list[_Kept]:
-    out = git.run("for-each-ref", f"--format={_FIELDS}", "--sort=refname", _namespace(task_id))
+def _read_snapshots(git: Git, task_id: str) -> list[_SnapshotOnHead]:
+    out = git.run("for-each-ref", f"--format={_FIELDS}", "--sort=refname", _ref_prefix(task_id))
     rows = (line.split("\0") for line in out.decode("utf-8", errors="replace").splitlines())
-    return [_Kept(_snapshot(row), row[3]) for row in rows if _ID.fullmatch(row[0])]
+    return [_SnapshotOnHead(_parse_row(row), row[3]) for row in rows if _ID.fullmatch(row[0])]
 
 
-def _snapshot(row: list[str]) -> Snapshot:
+def _parse_row(row: list[str]) -> Snapshot:
     name, commit, tree, _, label = row
     found = _ID.fullmatch(name)
     taken = int(found[1], 16) / 1e6 if found else 0.0
@@ -105,45 +105,47 @@ def _snapshot(row: list[str]) -> Snapshot:
     )
 
 
-def newest_on_head(git: Git, task: Task) -> Snapshot | None:
+def find_newest_on_head(git: Git, task: Task) -> Snapshot | None:
     """The task's last snapshot; None if there is none since its last commit."""
-    return next((kept.snapshot for kept in reversed(_kept(git, task.id)) if kept.head == task.head_commit), None)
+    return next(
+        (kept.snapshot for kept in reversed(_read_snapshots(git, task.id)) if kept.head == task.head_commit), None
+    )
 
 
-def _find(git: Git, task: Task, snapshot_id: str) -> _Kept:
+def _find_snapshot(git: Git, task: Task, snapshot_id: str) -> _SnapshotOnHead:
     """A snapshot of this task. Raises: `not_found`, also for a snapshot of another task."""
-    known = {kept.snapshot.id: kept for kept in _kept(git, task.id)}
+    known = {kept.snapshot.id: kept for kept in _read_snapshots(git, task.id)}
     if snapshot_id not in known:
         hint = f"`sandbox task snapshots {task.id}` shows all; `head` and `base` name the task's commits."
-        raise near("snapshot", snapshot_id, known, hint)
+        raise not_found_error("snapshot", snapshot_id, known, hint)
     return known[snapshot_id]
 
 
-def restore(services: Parts, task_id: str, wanted: str) -> Restored:
+def restore_state(services: Services, task_id: str, state: str) -> RestoreResult:
     """Make the worktree equal to a snapshot of the task, or to its `head` or `base` commit.
 
     The current state is saved as a snapshot first. Ignored files stay; the branch does not move. Raises: `not_found`,
     and the errors of `workspaces.restore`, which leave the worktree unchanged.
     """
-    with editing(services, task_id) as task:
-        with looking(services, task) as opened:
-            target = _target(opened.git, task, wanted)
-            previous = keep(services, opened, _BEFORE_RESTORE)
+    with lock_task(services, task_id) as task:
+        with compare_task(services, task) as opened:
+            target = _find_target_tree(opened.git, task, state)
+            previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
             restore_tree(opened.git, opened.files, previous.tree, target, services.file_owner, left_out)
-        with looking(services, task) as opened:
-            return Restored(**dict(status_of(opened)), tree=target, previous=previous)
+        with compare_task(services, task) as opened:
+            return RestoreResult(**dict(build_status(opened)), tree=target, previous=previous)
 
 
-def _target(git: Git, task: Task, wanted: str) -> str:
-    if wanted in _COMMITTED:
-        return objects.tree_of(git, task.head_commit if wanted == "head" else task.base_commit)
-    if wanted in {task.head_commit, task.base_commit}:
-        return objects.tree_of(git, wanted)
-    return _find(git, task, wanted).snapshot.tree
+def _find_target_tree(git: Git, task: Task, state: str) -> str:
+    if state in _COMMIT_NAMES:
+        return objects.tree_of(git, task.head_commit if state == "head" else task.base_commit)
+    if state in {task.head_commit, task.base_commit}:
+        return objects.tree_of(git, state)
+    return _find_snapshot(git, task, state).snapshot.tree
 
 
-def fork(services: Parts, task_id: str, snapshot_id: str | None = None, prompt: str | None = None) -> Task:
+def fork_task(services: Services, task_id: str, snapshot_id: str | None = None, prompt: str | None = None) -> Task:
     """A new task that continues from a snapshot, or from the current working state.
 
     Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
@@ -151,26 +153,26 @@ def fork(services: Parts, task_id: str, snapshot_id: str | None = None, prompt: 
     """
     if snapshot_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
-        kept = _find(cache_of(services, task.repo_id)[1], task, snapshot_id)
-        return _forked(services, task, kept.head, kept.snapshot.tree, prompt)
-    with editing(services, task_id) as task, looking(services, task) as opened:
+        kept = _find_snapshot(open_repository(services, task.repo_id)[1], task, snapshot_id)
+        return _create_fork(services, task, kept.head, kept.snapshot.tree, prompt)
+    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
         tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
-        return _forked(services, task, task.head_commit, tree, prompt)
+        return _create_fork(services, task, task.head_commit, tree, prompt)
 
 
-def create_from(services: Parts, repo_id: str, snapshot_id: str, prompt: str) -> Task:
+def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, prompt: str) -> Task:
     """A new task of the repository that continues from a snapshot of any of its tasks, also of closed ones.
 
     Raises: `not_found`, also for a snapshot of another repository.
     """
-    git = cache_of(services, repo_id)[1]
+    git = open_repository(services, repo_id)[1]
     listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:
-        raise near("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows those of a task.")
-    return fork(services, owners[snapshot_id], snapshot_id, prompt)
+        raise not_found_error("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows those of a task.")
+    return fork_task(services, owners[snapshot_id], snapshot_id, prompt)
 
 
-def _forked(services: Parts, task: Task, head: str, tree: str, prompt: str | None) -> Task:
-    origin = Origin(task, head, tree)
-    return create(services, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)
+def _create_fork(services: Services, task: Task, head: str, tree: str, prompt: str | None) -> Task:
+    origin = ForkOrigin(task, head, tree)
+    return create_task(services, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)

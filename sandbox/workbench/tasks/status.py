@@ -8,21 +8,21 @@ from datetime import UTC, datetime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git import objects
-from sandbox.git.diff import Outline, TreeDiff, compare_trees, leaves
+from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange
-from sandbox.git.object_cache import follow
+from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
 from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
 from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
-from sandbox.workbench.controller.commit_identity import add_origin, choose_identity
-from sandbox.workbench.controller.services import Parts
-from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.approved_state import require_approved
-from sandbox.workbench.tasks.lifecycle import OpenTask, editing, looking
+from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock_task
 from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.renames import with_exact_renames
+from sandbox.workspaces.renames import merge_exact_renames
 
 MESSAGE_BYTES = 64 * 1024
 _KINDS = {
@@ -33,76 +33,78 @@ _KINDS = {
 }
 
 
-def status(services: Parts, task_id: str) -> Status:
+def read_status(services: Services, task_id: str) -> Status:
     """Branch, commits and uncommitted changes."""
     task = find_task(services.home, task_id, allow_closed=True)
-    with looking(services, task) as opened:
-        return status_of(opened)
+    with compare_task(services, task) as opened:
+        return build_status(opened)
 
 
-def status_of(opened: OpenTask) -> Status:
+def build_status(opened: TaskComparison) -> Status:
     """The status of a task that has been compared already."""
     task = opened.task
     return Status(
         branch=task.branch,
         head_commit=task.head_commit,
         base_commit=task.base_commit,
-        ahead=_ahead(opened.git, task),
+        ahead=_count_ahead(opened.git, task),
         dirty=bool(opened.changes.tree),
-        changes=_shown(opened),
+        changes=_list_changes(opened),
         rejected=opened.changes.rejected,
     )
 
 
-def _ahead(git: Git, task: Task) -> int:
+def _count_ahead(git: Git, task: Task) -> int:
     if task.head_commit == task.base_commit:
         return 0
     return objects.count_commits(git, task.base_commit, task.head_commit)
 
 
-def _shown(opened: OpenTask) -> tuple[Change, ...]:
-    return with_exact_renames(opened.git, opened.task.head_commit, opened.changes)
+def _list_changes(opened: TaskComparison) -> tuple[Change, ...]:
+    return merge_exact_renames(opened.git, opened.task.head_commit, opened.changes)
 
 
-def diff(services: Parts, task_id: str, against: str) -> Diff:
+def diff_task(services: Services, task_id: str, against: str) -> Diff:
     """Unified diff of the working state against the task's `base` or `head` commit."""
     if against not in {"base", "head"}:
         raise SandboxError(ErrorCode.INVALID_INPUT, "A diff must be against 'base' or 'head'")
     task = find_task(services.home, task_id, allow_closed=True)
-    with looking(services, task) as opened:
+    with compare_task(services, task) as opened:
         git, changes = opened.git, opened.changes
     at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
-    found = _compared(git, task.base_commit if against == "base" else task.head_commit, task.head_commit, changes)
-    hashes = at_hand | _hashes(git, [c for c in found.changes if show_path(c.path) not in at_hand])
+    found = _compare_with_changes(
+        git, task.base_commit if against == "base" else task.head_commit, task.head_commit, changes
+    )
+    hashes = at_hand | _hash_files(git, [c for c in found.changes if show_path(c.path) not in at_hand])
     return Diff(
         text=found.text.decode("utf-8", errors="replace"),
-        files=tuple(_diff_file(c, found.counts.get(c.path, (None, None)), hashes) for c in found.changes),
+        files=tuple(_as_diff_file(c, found.counts.get(c.path, (None, None)), hashes) for c in found.changes),
         truncated=not found.complete,
     )
 
 
-def committed(services: Parts, task: Task) -> tuple[DiffFile, ...]:
+def list_committed_files(services: Services, task: Task) -> tuple[DiffFile, ...]:
     """Files that the task's commits changed since its base: a push sends these."""
-    _, git = cache_of(services, task.repo_id)
+    _, git = open_repository(services, task.repo_id)
     found = compare_trees(git, task.base_commit, task.head_commit)
-    return tuple(_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
+    return tuple(_as_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
 
 
-def _compared(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
+def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
     """Compare a commit with the head plus changes. If the commit is the head, this also verifies the built tree."""
     outline = changes.outline(len(head))
     if before != head:
         after = objects.build_tree(git, head, changes.tree)
-        moves = git.known.moves.get((objects.tree_of(git, before), objects.tree_of(git, head)))
-        longer = None if moves is None else Outline(follow(moves, outline.changes), outline.sizes)
+        moves = git.cache.differences.get((objects.tree_of(git, before), objects.tree_of(git, head)))
+        longer = None if moves is None else DiffOutline(combine_differences(moves, outline.changes), outline.sizes)
         return compare_trees(git, before, after, outline=longer)
-    after = objects.build_unverified(git, head, changes.tree)
+    after = objects.build_unverified_tree(git, head, changes.tree)
     found = compare_trees(git, head, after, outline=outline)
-    objects.require_intended(leaves(found.changes), changes.tree, len(head))
+    objects.require_intended_changes(split_renames(found.changes), changes.tree, len(head))
     return found
 
 
-def _diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: dict[str, str]) -> DiffFile:
+def _as_diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: dict[str, str]) -> DiffFile:
     path = show_path(change.path)
     return DiffFile(
         path=path,
@@ -114,15 +116,15 @@ def _diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: 
     )
 
 
-def _hashes(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
+def _hash_files(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
     """Content hashes of committed files, all read by one git process."""
     present = [(c.path, c.new_oid) for c in changes if c.new_oid and c.new_mode != GITLINK]
     contents = objects.read_blobs(git, [oid for _, oid in present])
     return {show_path(path): sha256_of(content) for (path, _), content in zip(present, contents, strict=True)}
 
 
-def commit(
-    services: Parts, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
+def commit_task(
+    services: Services, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
 ) -> CommitResult:
     """Commit the whole working state on the task's branch.
 
@@ -130,18 +132,18 @@ def commit(
     `expected_tree`: the tree that was approved.
     Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, `conflict`.
     """
-    cleaned = _message(message)
-    with editing(services, task_id) as task, looking(services, task) as opened:
+    cleaned = _clean_message(message)
+    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
         if not opened.changes.tree:
             raise SandboxError(
                 ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
             )
-        shown = _shown(opened)
+        shown = _list_changes(opened)
         _require_sources(services, opened, shown, allow)
         git = opened.git
         now, who = datetime.now(UTC), choose_identity(services)
-        text = add_origin(services, cleaned, task.id, who)
-        oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.variables(now))
+        text = add_commit_trailers(services, cleaned, task.id, who)
+        oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
         require_approved("tree", tree, expected_tree)
         _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
@@ -165,7 +167,7 @@ def _move_branch(git: Git, task: Task, commit: str) -> None:
         objects.move_ref(git, branch, commit, tip)
 
 
-def _require_sources(services: Parts, opened: OpenTask, shown: Sequence[Change], allow: Sequence[str]) -> None:
+def _require_sources(services: Services, opened: TaskComparison, shown: Sequence[Change], allow: Sequence[str]) -> None:
     added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
     files = (
         (path, c.content)
@@ -175,7 +177,7 @@ def _require_sources(services: Parts, opened: OpenTask, shown: Sequence[Change],
     require_sources(files, allow, services.commit_policy, services.settings.commit.max_file_bytes)
 
 
-def _message(message: str) -> str:
+def _clean_message(message: str) -> str:
     """A message without control characters. Raises: `invalid_input` for an empty or oversized one."""
     text = "".join(c for c in message.replace("\r\n", "\n") if c in "\n\t" or c.isprintable()).strip()
     if not text or len(text.encode()) > MESSAGE_BYTES:

@@ -15,85 +15,87 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.services import Parts
-from sandbox.workspaces.full_checkout import Plain
-from sandbox.workspaces.layout import Site
-from sandbox.workspaces.layout_choice import choose, layout_of
+from sandbox.workbench.controller.services import Services
+from sandbox.workspaces.full_checkout import PlainLayout
+from sandbox.workspaces.layout import WorktreePaths
+from sandbox.workspaces.layout_choice import choose_layout, layout_of
 from sandbox.workspaces.overlay import base_of
-from sandbox.workspaces.pristine import collect
+from sandbox.workspaces.pristine import remove_unused
 from sandbox.workspaces.restore import restore_tree
-from sandbox.workspaces.statcache import Memory
+from sandbox.workspaces.statcache import StatCacheFiles
 
 _log = logging.getLogger(__name__)
 
 
-def site_of(services: Parts, repo_id: str, task_id: str) -> Site:
+def locate_worktree(services: Services, repo_id: str, task_id: str) -> WorktreePaths:
     """The directories of a task's worktree."""
     home = services.home
-    return Site(
+    return WorktreePaths(
         root=home.worktree(repo_id, task_id),
         layers=home.layers(repo_id, task_id),
         pristines=home.pristines(repo_id),
         owner=services.file_owner,
         mask=GIT_MASK,
-        memory=Memory(home.stat_index(task_id), home.guest_mark(task_id)),
+        stat_cache=StatCacheFiles(home.stat_index(task_id), home.guest_mark(task_id)),
     )
 
 
-def make_worktree(services: Parts, repo_id: str, git: Git, tree: str, site: Site) -> None:
+def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
     """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
-    layout = choose(services.settings.workspaces.worktree, services.home.repositories)
+    layout = choose_layout(services.settings.workspaces.worktree, services.home.repositories)
     if layout.kind == "plain":
-        layout.lay_out(git, tree, site)
+        layout.create(git, tree, site)
         return
     with services.home.locked(f"pristine-{repo_id}"):
-        layout.lay_out(git, tree, site)
+        layout.create(git, tree, site)
 
 
 @contextmanager
-def clean_room(services: Parts, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
+def clean_room(services: Services, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
     """A fresh worktree that holds `tree` and is removed afterwards, also after an error.
 
     If the pristine checkout of tree `near` exists, it is shared. No pristine checkout is created: `tree` may not be
     needed again.
     """
-    site = _room_site(services, repo_id)
+    site = _locate_room(services, repo_id)
     try:
         if (site.pristines / near).is_dir():
-            _lay_out(services, repo_id, git, (near, tree), site)
+            _create_worktree_over(services, repo_id, git, (near, tree), site)
         else:
-            Plain().lay_out(git, tree, site)
+            PlainLayout().create(git, tree, site)
         yield site.root
     finally:
         remove_worktree(site)
 
 
-def _room_site(services: Parts, repo_id: str) -> Site:
-    root = services.home.room(f"room-{services.presence.new_id()}")
+def _locate_room(services: Services, repo_id: str) -> WorktreePaths:
+    root = services.home.clean_room(f"room-{services.presence.new_id()}")
     layers = root.with_name(f"{root.name}.layers")
-    return Site(root, layers, services.home.pristines(repo_id), services.file_owner, GIT_MASK)
+    return WorktreePaths(root, layers, services.home.pristines(repo_id), services.file_owner, GIT_MASK)
 
 
-def _lay_out(services: Parts, repo_id: str, git: Git, trees: tuple[str, str], site: Site) -> None:
+def _create_worktree_over(
+    services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
+) -> None:
     """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
     below, wanted = trees
-    make_worktree(services, repo_id, git, below, site)
+    create_worktree(services, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
         restore_tree(git, files, below, wanted, services.file_owner)
 
 
-def renew(services: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None:
+def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str, str]) -> None:
     """Replace a task's worktree by a new one, over the checkout of the first tree, holding the second.
 
     The caller holds the task's lock, and no check runs in it. The new one is created in a room first, so a kill leaves
     the old one, the new one, or, for a moment, none.
     """
-    room, site = _room_site(services, task.repo_id), site_of(services, task.repo_id, task.id)
+    room, site = _locate_room(services, task.repo_id), locate_worktree(services, task.repo_id, task.id)
     try:
-        _lay_out(services, task.repo_id, git, trees, room)
-        with mounting(services, task.id):
-            put_away(room)
-            give_up(site)
+        _create_worktree_over(services, task.repo_id, git, trees, room)
+        with lock_mount(services, task.id):
+            unmount_worktree(room)
+            delete_worktree(site)
             for new, place in ((room.layers, site.layers), (room.root, site.root)):
                 if new.exists():
                     new.rename(place)
@@ -101,33 +103,33 @@ def renew(services: Parts, git: Git, task: Task, trees: tuple[str, str]) -> None
         remove_worktree(room)
 
 
-def remove_worktree(site: Site) -> None:
+def remove_worktree(site: WorktreePaths) -> None:
     """Remove a worktree and the directories that belong to it."""
     layout_of(site).remove(site)
 
 
-def give_up(site: Site) -> None:
+def delete_worktree(site: WorktreePaths) -> None:
     """Delete a task's worktree. The caller holds the task's lock.
 
     Each directory is renamed first, so a kill leaves a complete directory or one with a name that is not a worktree's;
     `gc` removes the latter.
     """
-    put_away(site)
+    unmount_worktree(site)
     for folder in (site.root, site.layers):  # root first: without layers it would be a worktree without files
         if folder.exists():
             aside = folder.with_name(f".{folder.name}.removed-{secrets.token_hex(8)}")
             folder.rename(aside)
             remove_tree(aside)
-    if site.memory:
-        site.memory.forget()
+    if site.stat_cache:
+        site.stat_cache.forget()
 
 
-def put_away(site: Site) -> None:
+def unmount_worktree(site: WorktreePaths) -> None:
     """Unmount a worktree that is no longer used."""
-    layout_of(site).put_away(site)
+    layout_of(site).unmount(site)
 
 
-def collect_unused(services: Parts, repo_id: str) -> list[str]:
+def collect_unused_checkouts(services: Services, repo_id: str) -> list[str]:
     """Remove pristine checkouts without a worktree above them that were unused for days; return their names.
 
     Removes none while another process creates one, or when their use cannot be determined; a later call does.
@@ -136,46 +138,46 @@ def collect_unused(services: Parts, repo_id: str) -> list[str]:
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
             in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
-            return collect(home.pristines(repo_id), in_use | _below_rooms(services), unused_s)
+            return remove_unused(home.pristines(repo_id), in_use | _list_trees_below_rooms(services), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)
         return []
 
 
-def pristine_of(services: Parts, task: Task) -> Path | None:
+def find_pristine(services: Services, task: Task) -> Path | None:
     """The immutable checkout below a task's worktree; None if there is none."""
-    site = site_of(services, task.repo_id, task.id)
-    return layout_of(site).pristine(site)
+    site = locate_worktree(services, task.repo_id, task.id)
+    return layout_of(site).find_pristine(site)
 
 
-def _below_rooms(services: Parts) -> set[str]:
+def _list_trees_below_rooms(services: Services) -> set[str]:
     """Trees below the clean rooms of all repositories. A room that is just created or removed may have no record; rooms
     of our repository are created under the lock that the caller holds.
     """
     found = set()
-    for layers in services.home.room("any").parent.glob("*.layers/"):
+    for layers in services.home.clean_room("any").parent.glob("*.layers/"):
         with suppress(SandboxError):
             found.add(base_of(layers))
     return found
 
 
-def has_worktree(site: Site) -> bool:
+def has_worktree(site: WorktreePaths) -> bool:
     """Whether the worktree exists, mounted or not."""
     return site.root.is_dir() or site.layers.is_dir()
 
 
-def ready(services: Parts, task: Task) -> Path:
+def ensure_mounted(services: Services, task: Task) -> Path:
     """Root of a task's worktree, mounted again if a reboot removed the mount. Raises: `not_found`.
 
     A closed task's worktree stays unmounted: its changes can be read without the mount.
     """
-    site = site_of(services, task.repo_id, task.id)
+    site = locate_worktree(services, task.repo_id, task.id)
     _require_worktree(site, task)
-    if task.status is not TaskStatus.CLOSED and not layout_of(site).is_ready(site):
-        with mounting(services, task.id):
+    if task.status is not TaskStatus.CLOSED and not layout_of(site).is_mounted(site):
+        with lock_mount(services, task.id):
             _require_worktree(site, task)  # another process may have closed the task and removed it meanwhile
             if find_task(services.home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
-                layout_of(site).make_ready(site)
+                layout_of(site).ensure_mounted(site)
     return site.root
 
 
@@ -183,7 +185,7 @@ _KEPT = "Its commits and snapshots were kept"
 _CLOSED = f"The task is closed. {_KEPT}: continue from a snapshot with `sandbox task fork TASK --snapshot S`."
 
 
-def _require_worktree(site: Site, task: Task) -> None:
+def _require_worktree(site: WorktreePaths, task: Task) -> None:
     if not has_worktree(site):
         raise SandboxError(
             ErrorCode.NOT_FOUND,
@@ -195,13 +197,13 @@ def _require_worktree(site: Site, task: Task) -> None:
         )
 
 
-def mounting(services: Parts, task_id: str) -> AbstractContextManager[None]:
+def lock_mount(services: Services, task_id: str) -> AbstractContextManager[None]:
     """The lock for mounting and unmounting a task's worktree. Operations that only read need it, too."""
     return services.home.locked(f"mount-{task_id}")
 
 
 @contextmanager
-def files_of(services: Parts, task: Task) -> Iterator[WorktreeFiles]:
+def open_files(services: Services, task: Task) -> Iterator[WorktreeFiles]:
     """Safe access to the files of a task."""
-    with WorktreeFiles(ready(services, task)) as files:
+    with WorktreeFiles(ensure_mounted(services, task)) as files:
         yield files

@@ -16,7 +16,7 @@ import pytest
 import sandbox
 from devtools.command import Command
 from sandbox.agent.clients import CLIENTS, STARTUP_TIMEOUT_S, TOOL_TIMEOUT_S
-from sandbox.agent.launch import KEPT_BY_CLIENTS, Launch, carry, find_command, launch
+from sandbox.agent.launch import KEPT_BY_CLIENTS, Launch, build_launch, find_command, split_environment
 from sandbox.errors import ErrorCode, SandboxError
 
 ROOT = Path(sandbox.__file__).parents[1]
@@ -69,7 +69,7 @@ def test_a_script_that_finds_its_own_packages_is_named_with_its_path(tmp_path: P
         "from sandbox.__main__ import main\nsys.exit(main())\n"
     )
     script.chmod(0o755)
-    found = launch(None, BARE, str(script), reduced(tmp_path))
+    found = build_launch(None, BARE, str(script), reduced(tmp_path))
     assert (found.command, found.arguments) == (str(script), ("mcp",))
     hostile = tmp_path / "opened"
     hostile.mkdir()
@@ -106,7 +106,7 @@ def test_another_installation_is_not_taken_for_this_one(tmp_path: Path) -> None:
 
 def test_settings_go_along_and_secrets_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    env, left_out = carry(
+    env, left_out = split_environment(
         {
             "SANDBOX_GATE_REQUIRE": "pr",
             "SANDBOX_PROFILES_PYTHON_IMAGE": "mine",
@@ -137,7 +137,7 @@ def test_settings_go_along_and_secrets_stay(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_socket_of_one_login_is_named_and_left_out() -> None:
-    env, left_out = carry({"SSH_AUTH_SOCK": "/tmp/ssh-x/agent.1"})
+    env, left_out = split_environment({"SSH_AUTH_SOCK": "/tmp/ssh-x/agent.1"})
     assert env == {}
     assert "login" in left_out["SSH_AUTH_SOCK"]
 
@@ -239,5 +239,5 @@ def test_neither_we_nor_our_pages_start_this_package_with_the_working_directory_
     ],
 )
 def test_what_may_hold_a_secret_or_is_no_text_stays_out_of_the_snippet(name: str, value: str) -> None:
-    env, left_out = carry({name: value})
+    env, left_out = split_environment({name: value})
     assert (env, list(left_out)) == ({}, [name])

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from sandbox.agent.outputs import RunResult, VerifyResult, WaitedRun
+from sandbox.agent.outputs import RunResult, VerifyResult, WaitRunResult
 from sandbox.agent.results import BUDGET_BYTES, success
-from sandbox.agent.run_results import answer_of, run_result
+from sandbox.agent.run_results import build_answer, run_result
 from sandbox.agent.schemas import input_schema, result_schema
-from sandbox.agent.server import _described
+from sandbox.agent.server import _describe_tool
 from sandbox.agent.tools import TOOLS
 from sandbox.models import (
     BackgroundRun,
@@ -71,7 +71,7 @@ def run_of(verdict: Verdict = Verdict.FAILED, **changed: Any) -> CheckRun:
 
 def document(found: BaseModel, tool: str = "space_repo_run_check", budget: int = BUDGET_BYTES) -> dict[str, Any]:
     answer: dict[str, Any] = success(TOOLS[tool], found, budget).structured_content
-    jsonschema.validate(answer, dict(_described(TOOLS[tool]).output_schema or {}))
+    jsonschema.validate(answer, dict(_describe_tool(TOOLS[tool]).output_schema or {}))
     return answer
 
 
@@ -92,13 +92,13 @@ def background(**changed: Any) -> BackgroundRun:
     [
         ("space_repo_run_check", RunResult),
         ("space_repo_verify", VerifyResult),
-        ("space_repo_wait_run", WaitedRun),
-        ("space_repo_stop_run", WaitedRun),
+        ("space_repo_wait_run", WaitRunResult),
+        ("space_repo_stop_run", WaitRunResult),
     ],
 )
 def test_a_run_that_goes_on_says_how_far_it_is(tool: str, shape: type[RunResult]) -> None:
     run = background(state="running", check_id="test", deadline_s=600.0, last_lines=("one", "two"))
-    found = document(answer_of(run, shape), tool)
+    found = document(build_answer(run, shape), tool)
     assert found == {
         "run_id": run.run_id,
         "task_id": run.task_id,
@@ -130,7 +130,7 @@ def test_what_went_wrong_comes_first_and_nothing_is_null() -> None:
 
 def test_a_run_that_passed_has_no_tails() -> None:
     passed = run_of(Verdict.PASSED, report=None, failures=())
-    found = document(answer_of(background(runs=(passed,)), RunResult))
+    found = document(build_answer(background(runs=(passed,)), RunResult))
     assert not {"stdout_tail", "stderr_tail", "truncated", "failures", "report", "cause"} & set(found)
     assert (found["verdict"], found["exit_code"], found["state"]) == ("passed", 0, "finished")
     assert len(json.dumps(found)) < 600
@@ -147,7 +147,9 @@ def test_a_verification_keeps_every_run_when_its_tails_are_too_long() -> None:
     long = run_of(stdout_tail="\ufffd" * 8192, stderr_tail="\ufffd" * 8192)
     runs = (run_of(Verdict.PASSED, check_id="build"), *[long] * 4)
     verification = Verification(runs=runs, verified=False, tree="a" * 40)
-    found = document(answer_of(background(verification=verification), VerifyResult), "space_repo_verify", BUDGET_BYTES)
+    found = document(
+        build_answer(background(verification=verification), VerifyResult), "space_repo_verify", BUDGET_BYTES
+    )
     assert [run["check_id"] for run in found["runs"]] == ["build", *["test"] * 4]
     assert all(run["failures"] for run in found["runs"][1:])
     assert len(json.dumps(found, separators=(",", ":"))) <= BUDGET_BYTES
@@ -179,7 +181,7 @@ def words_of(schema: Any) -> set[str]:
 
 
 def test_the_list_of_tools_is_short() -> None:
-    listed = [_described(tool).model_dump(mode="json", by_alias=True, exclude_none=True) for tool in TOOLS.values()]
+    listed = [_describe_tool(tool).model_dump(mode="json", by_alias=True, exclude_none=True) for tool in TOOLS.values()]
     assert len(json.dumps({"tools": listed}, separators=(",", ":"))) / 4 <= TOKENS
     assert not words_of([tool["outputSchema"] for tool in listed]) & {"title", "description", "$defs", "$ref"}
     assert "title" not in {word for tool in listed for word in tool["inputSchema"]}

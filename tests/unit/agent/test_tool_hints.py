@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.agent.tool_hints import _TOOLS as NAMED
-from sandbox.agent.tool_hints import for_agents
+from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import TOOLS
 
 
@@ -24,7 +24,7 @@ from sandbox.agent.tools import TOOLS
     ],
 )  # fmt: skip
 def test_a_command_that_has_a_tool_is_told_as_the_tool(hint: str, told: str) -> None:
-    assert for_agents(hint) == told
+    assert replace_commands(hint) == told
 
 
 def test_each_is_a_tool() -> None:

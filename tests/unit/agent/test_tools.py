@@ -15,9 +15,9 @@ import click
 import pytest
 
 from sandbox.agent import inputs, prompt, server, tools
-from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, NotApplicable, Request, Tool
+from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, NotApplicable, Tool, ToolCall
 from sandbox.cli.app import cli
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.models import Status
 from sandbox.policy.approvals import Decision, load_approval_policy
 from sandbox.workbench import Workbench
@@ -28,9 +28,9 @@ from sandbox.workbench.controller import journaling
 HOME_OPERATIONS = importlib.import_module("sandbox.workbench.home_operations")
 """The module itself: its name in `sandbox.workbench` is a lazy stand-in."""
 
-POLICY = load_approval_policy(resources("policies") / "approvals.toml", Path("/nonexistent"))
+POLICY = load_approval_policy(find_resources("policies") / "approvals.toml", Path("/nonexistent"))
 SPACE_NAME = re.compile(r"\bspace_[a-z_]+[a-z]\b")
-WRITERS = (journaling.recorded, journaling.recorded_at_home, background.Question)
+WRITERS = (journaling.record_operation, journaling.record_home_operation, background.Question)
 JOURNAL_WORD = re.compile(rf'\b(?:{"|".join(writer.__name__ for writer in WRITERS)})\([^)]*?"([a-z-]+)"')
 APPROVAL_USE_CASE = {"request_approval"}
 """The server answers REQUEST_APPROVAL itself, through `agent.approval`."""
@@ -99,7 +99,7 @@ def test_a_row_is_complete(tool: Tool) -> None:
     assert find_gaps(tool) == []
 
 
-def use_no_workbench(_request: Request) -> Any:
+def use_no_workbench(_request: ToolCall) -> Any:
     return None
 
 

@@ -15,11 +15,11 @@ import pytest
 
 from sandbox.attack import runner, select
 from sandbox.attack.harness import site as attack_site
-from sandbox.attack.harness.entry import Entry
-from sandbox.attack.harness.outcomes import GotThrough, Missing, Void
+from sandbox.attack.harness.entry import AttackEntry
+from sandbox.attack.harness.outcomes import GotThrough, NotSupported, Void
 from sandbox.attack.harness.scene import Scene
 from sandbox.attack.harness.scratch import PREFIX, instances_of
-from sandbox.attack.harness.site import Site
+from sandbox.attack.harness.site import AttackRun
 from sandbox.cli.app import main
 from sandbox.cli.attacks import summary
 from sandbox.config import Settings
@@ -29,9 +29,9 @@ from sandbox.store import journal
 from sandbox.store.home import Home
 
 
-def ran(tmp_path: Path, entry: Entry, deadline_s: float = 60.0) -> AttackResult:
-    with Site(Settings(), os.environ) as site:
-        (result,) = runner.run(site, [entry], None, deadline_s)
+def ran(tmp_path: Path, entry: AttackEntry, deadline_s: float = 60.0) -> AttackResult:
+    with AttackRun(Settings(), os.environ) as site:
+        (result,) = runner.run_entries(site, [entry], None, deadline_s)
     assert not site.root.exists()
     return result
 
@@ -40,15 +40,15 @@ def quiet(_scene: Scene) -> str:
     return "nothing"
 
 
-def raising(error: Exception) -> Entry:
+def raising(error: Exception) -> AttackEntry:
     def attack(_scene: Scene) -> str:
         raise error
 
-    return Entry("Z01", "a title", "a use-case", quiet, attack, scene="bare")
+    return AttackEntry("Z01", "a title", "a use-case", quiet, attack, scene="bare")
 
 
 def test_an_attack_without_effect_held(tmp_path: Path) -> None:
-    result = ran(tmp_path, Entry("Z01", "a title", "a use-case", quiet, quiet, scene="bare"))
+    result = ran(tmp_path, AttackEntry("Z01", "a title", "a use-case", quiet, quiet, scene="bare"))
     assert (result.outcome, result.control, result.seen) == (AttackOutcome.HELD, "nothing", "nothing")
     assert (result.id, result.section, result.tried) == ("Z01", "Z", "a use-case")
 
@@ -58,7 +58,7 @@ def test_an_attack_without_effect_held(tmp_path: Path) -> None:
     [
         (GotThrough("x"), AttackOutcome.GOT_THROUGH),
         (Void("x"), AttackOutcome.VOID),
-        (Missing("x"), AttackOutcome.SKIPPED),
+        (NotSupported("x"), AttackOutcome.SKIPPED),
         (SandboxError(ErrorCode.TIMEOUT, "x"), AttackOutcome.ERROR),
         (ValueError("x"), AttackOutcome.ERROR),
     ],
@@ -77,7 +77,7 @@ def test_a_scene_that_cannot_begin_is_an_error_at_once(tmp_path: Path, monkeypat
         raise OSError("no space left")
 
     monkeypatch.setattr(Scene, "new_task", full)
-    result = ran(tmp_path, Entry("Z01", "a title", "a use-case", quiet, quiet))
+    result = ran(tmp_path, AttackEntry("Z01", "a title", "a use-case", quiet, quiet))
     assert (result.outcome, result.seen) == (AttackOutcome.ERROR, "OSError: no space left")
 
 
@@ -93,7 +93,7 @@ def overwrite(scene: Scene) -> str:
 
 @pytest.mark.parametrize(("attack", "said"), [(mark, "ran on the host: payload"), (overwrite, "changed outside")])
 def test_an_effect_is_found_although_the_attack_says_nothing(tmp_path: Path, attack: object, said: str) -> None:
-    result = ran(tmp_path, Entry("Z01", "t", "u", quiet, attack, scene="bare"))  # type: ignore[arg-type]  # an object
+    result = ran(tmp_path, AttackEntry("Z01", "t", "u", quiet, attack, scene="bare"))  # type: ignore[arg-type]  # an object
     assert result.outcome is AttackOutcome.GOT_THROUGH
     assert said in result.seen
 
@@ -102,7 +102,7 @@ def test_an_effect_of_the_control_is_not_held_against_the_product(tmp_path: Path
     def control(scene: Scene) -> str:
         return mark(scene) + overwrite(scene)
 
-    assert ran(tmp_path, Entry("Z01", "t", "u", control, quiet, scene="bare")).outcome is AttackOutcome.HELD
+    assert ran(tmp_path, AttackEntry("Z01", "t", "u", control, quiet, scene="bare")).outcome is AttackOutcome.HELD
 
 
 def test_an_entry_that_hangs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,24 +113,24 @@ def test_an_entry_that_hangs_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
         never.wait(120)
         return ""
 
-    result = ran(tmp_path, Entry("Z01", "t", "u", quiet, hang, scene="bare"), deadline_s=0.1)
+    result = ran(tmp_path, AttackEntry("Z01", "t", "u", quiet, hang, scene="bare"), deadline_s=0.1)
     never.set()
     assert result.outcome is AttackOutcome.ERROR
     assert "no answer" in result.seen
 
 
 def test_an_unmet_need_is_a_reason_to_skip(tmp_path: Path) -> None:
-    entry = Entry("Z01", "t", "u", quiet, quiet, needs=(lambda _: "", lambda _: "needs the moon"))
+    entry = AttackEntry("Z01", "t", "u", quiet, quiet, needs=(lambda _: "", lambda _: "needs the moon"))
     result = ran(tmp_path, entry)
     assert (result.outcome, result.seen) == (AttackOutcome.SKIPPED, "needs the moon")
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
-    site = Site(Settings(), os.environ)
+    site = AttackRun(Settings(), os.environ)
 
     def interrupted() -> None:
         with site:
-            site.make("victim").new_task()
+            site.create_scene("victim").new_task()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -141,10 +141,10 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 
 KILLED = f"""
 import os, signal
-from sandbox.attack.harness.site import {Site.__name__} as Site
+from sandbox.attack.harness.site import {AttackRun.__name__} as Site
 from sandbox.config import Settings
 site = Site(Settings(), os.environ)
-site.{Site.make.__name__}("victim").{Scene.new_task.__name__}()
+site.{AttackRun.create_scene.__name__}("victim").{Scene.new_task.__name__}()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -159,8 +159,8 @@ def test_what_a_killed_run_left_is_taken_away_by_the_next_and_a_living_one_stays
     (left,) = tmp_path.iterdir()
     foreign = tmp_path / f"{PREFIX}of-somebody"
     foreign.mkdir()
-    with Site(Settings(), os.environ) as living, Site(Settings(), os.environ) as site:
-        site.sweep()
+    with AttackRun(Settings(), os.environ) as living, AttackRun(Settings(), os.environ) as site:
+        site.remove_abandoned()
         assert not left.exists()
         assert set(tmp_path.iterdir()) == {living.root, site.root, foreign}
     assert str(left) not in Path("/proc/self/mountinfo").read_text()
@@ -223,7 +223,7 @@ def test_a_home_that_is_there_records_how_the_attacks_ended(tmp_path: Path) -> N
     home = Home(tmp_path / "home")
     home.prepare()
     assert main(["--home", str(home.root), "--json", "doctor", "--attack", "--only", "A04"]) == 0
-    (entry,) = [e for e in journal.read(home, journal.HOME) if e.operation == "doctor-attack"]
+    (entry,) = [e for e in journal.read_entries(home, journal.HOME_JOURNAL) if e.operation == "doctor-attack"]
     assert (entry.facts["safe"], entry.facts["held"]) == ("true", "1")
 
 

@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 from sandbox.checks import cancellation
-from sandbox.checks.cancellation import Cancellation, first_reason, interrupts_deferred, stops_when
+from sandbox.checks.cancellation import Cancellation, any_of, defer_interrupts, stop_when_cancelled
 from sandbox.models import Verdict
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,17 +45,17 @@ def test_the_first_reason_that_holds_decides_and_the_others_are_not_asked() -> N
         return Verdict.DISK_LIMIT
 
     token = Cancellation()
-    why_stop = first_reason(stops_when(token.is_set), disk)
+    why_stop = any_of(stop_when_cancelled(token.is_set), disk)
     assert why_stop() is Verdict.DISK_LIMIT
     token.set()
     assert why_stop() is Verdict.KILLED
     assert asked == ["disk"]
-    assert first_reason(lambda: None, lambda: None)() is None
+    assert any_of(lambda: None, lambda: None)() is None
 
 
 def interrupted_twice(number: signal.Signals, seen: list[bool]) -> None:
     """What the claim says before the signals, between them and after them."""
-    with interrupts_deferred() as interrupted:
+    with defer_interrupts() as interrupted:
         seen.append(interrupted())
         signal.raise_signal(number)
         seen.append(interrupted())
@@ -68,7 +68,7 @@ def test_an_interrupt_is_a_claim_in_the_body_and_raised_after_it(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two together are one wish. Control: without the block it is raised at once."""
-    monkeypatch.setattr(cancellation, "IMPATIENT_S", 3600.0)
+    monkeypatch.setattr(cancellation, "SECOND_SIGNAL_S", 3600.0)
     seen: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
         interrupted_twice(number, seen)
@@ -78,7 +78,7 @@ def test_an_interrupt_is_a_claim_in_the_body_and_raised_after_it(
 
 
 def test_a_second_interrupt_after_a_while_is_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancellation, "IMPATIENT_S", 0.0)
+    monkeypatch.setattr(cancellation, "SECOND_SIGNAL_S", 0.0)
     seen: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
         interrupted_twice(signal.SIGINT, seen)
@@ -87,9 +87,9 @@ def test_a_second_interrupt_after_a_while_is_raised_at_once(monkeypatch: pytest.
 
 
 def test_without_an_interrupt_the_body_ends_as_it_ends() -> None:
-    with interrupts_deferred():
+    with defer_interrupts():
         pass
-    with pytest.raises(ZeroDivisionError), interrupts_deferred():
+    with pytest.raises(ZeroDivisionError), defer_interrupts():
         _ = 1 // 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -98,8 +98,8 @@ def test_an_inner_block_has_the_claim_of_the_outermost_which_raises() -> None:
     seen: list[bool] = []
 
     def nested() -> None:
-        with interrupts_deferred() as outer:
-            with interrupts_deferred() as inner:
+        with defer_interrupts() as outer:
+            with defer_interrupts() as inner:
                 signal.raise_signal(signal.SIGINT)
                 seen.extend([outer(), inner()])
             seen.append(outer())
@@ -117,7 +117,7 @@ def test_a_handler_that_a_program_chose_stays() -> None:
         heard.append(number)
 
     signal.signal(signal.SIGINT, own)
-    with interrupts_deferred() as interrupted:
+    with defer_interrupts() as interrupted:
         signal.raise_signal(signal.SIGINT)
         assert not interrupted()
     assert heard == [signal.SIGINT]
@@ -126,7 +126,7 @@ def test_a_handler_that_a_program_chose_stays() -> None:
 
 def test_an_ignored_interrupt_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with interrupts_deferred() as interrupted:
+    with defer_interrupts() as interrupted:
         signal.raise_signal(signal.SIGINT)
         assert not interrupted()
 
@@ -135,7 +135,7 @@ def test_other_threads_leave_signals_alone() -> None:
     found = []
 
     def work() -> None:
-        with interrupts_deferred() as interrupted:
+        with defer_interrupts() as interrupted:
             found.append((interrupted(), signal.getsignal(signal.SIGINT) is signal.default_int_handler))
 
     thread = threading.Thread(target=work)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.checks.cause import EXIT_STATUS_ONLY, HELPER, cause_of
-from sandbox.checks.crash import crash_of
-from sandbox.checks.declared import Declared
+from sandbox.checks.cause import EXIT_STATUS_ONLY, HELPER, find_cause
+from sandbox.checks.crash import find_crash
+from sandbox.checks.declared import DeclaredPackages
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, TestFailure, Verdict
 from tests.unit.cli.test_run_explanations import run
 
@@ -29,7 +29,7 @@ CHECK = Check(id="test", label="test", argv=("make", "test"))
 
 def why(found: CheckRun, *argv: str, declared: tuple[str, ...] = ()) -> Cause:
     check = CHECK.model_copy(update={"argv": argv}) if argv else CHECK
-    cause = cause_of(check, found, lambda module: module in declared)
+    cause = find_cause(check, found, lambda module: module in declared)
     assert cause is not None
     return cause
 
@@ -121,7 +121,7 @@ def test_words_in_the_output_of_something_else_are_no_cause(name: str, exit_code
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.txt")), ids=lambda path: path.stem)
 def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
     found = run(Verdict.PASSED, 0, stdout_tail=path.read_text(), stderr_tail=path.read_text())
-    assert cause_of(CHECK, found, lambda _: True) is None
+    assert find_cause(CHECK, found, lambda _: True) is None
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_a_crash_comes_before_the_report() -> None:
         failed(134, report=report(ASSERTION)),
         failed(2, err=(DATA / "make-crash.txt").read_text(), report=report(ASSERTION)),
     ):
-        assert crash_of(crashed) is not None
+        assert find_crash(crashed) is not None
         assert "was ended by SIG" in why(crashed).sentence
-    assert crash_of(failed(1, report=report(ASSERTION))) is None
+    assert find_crash(failed(1, report=report(ASSERTION))) is None
 
 
 # --- what a project declares
@@ -267,24 +267,24 @@ NOT_DECLARED: dict[str, dict[str, str]] = {
 def test_a_project_declares(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert Declared(tmp_path)("yaml")
-    assert Declared(tmp_path)("yaml.nodes")
-    assert not Declared(tmp_path)("numpy")
+    assert DeclaredPackages(tmp_path)("yaml")
+    assert DeclaredPackages(tmp_path)("yaml.nodes")
+    assert not DeclaredPackages(tmp_path)("numpy")
 
 
 @pytest.mark.parametrize("files", NOT_DECLARED.values(), ids=NOT_DECLARED)
 def test_a_project_declares_nothing(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert not Declared(tmp_path)("yaml")
+    assert not DeclaredPackages(tmp_path)("yaml")
 
 
 def test_a_link_declares_nothing(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("pyyaml\n")
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "requirements.txt").symlink_to(tmp_path / "outside")
-    assert not Declared(tmp_path / "tree")("yaml")
-    assert not Declared(tmp_path / "nowhere")("yaml")
+    assert not DeclaredPackages(tmp_path / "tree")("yaml")
+    assert not DeclaredPackages(tmp_path / "nowhere")("yaml")
 
 
 def test_runs_recorded_before_there_were_causes_still_load() -> None:
@@ -313,9 +313,9 @@ def test_what_a_guest_wrote_costs_the_controller_little(case: str, tmp_path: Pat
     (tmp_path / name).write_text(text)
     (tmp_path / "requirements.txt").write_text("pyyaml\n")
     program = (
-        "import resource, sys; from pathlib import Path; from sandbox.checks.declared import Declared\n"
+        "import resource, sys; from pathlib import Path; from sandbox.checks.declared import DeclaredPackages\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (20, 20)); resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))\n"
-        "sys.exit(not Declared(Path(sys.argv[1]))('yaml'))"
+        "sys.exit(not DeclaredPackages(Path(sys.argv[1]))('yaml'))"
     )
     ended = subprocess.run([sys.executable, "-I", "-c", program, str(tmp_path)], check=False, capture_output=True)
     assert ended.returncode == 0, ended.stderr
@@ -332,7 +332,7 @@ def test_control_the_plain_parsers_take_far_more(tmp_path: Path) -> None:
 
 def test_a_project_is_read_once_for_all_its_failures(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("pyyaml\n")
-    declared = Declared(tmp_path)
+    declared = DeclaredPackages(tmp_path)
     assert declared("yaml")
     (tmp_path / "requirements.txt").unlink()
     assert declared("yaml")

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, Floor
+from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, FreeSpaceFloor
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.deleted_open import held_open
-from sandbox.files.disk_usage import DEPTH, DiskUse, Room, TooDeepError, measure
+from sandbox.files.deleted_open import measure_deleted_open
+from sandbox.files.disk_usage import MAX_DEPTH, DiskUse, FreeSpace, TooDeepError, measure_disk_use
 from sandbox.models import Limits, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
@@ -21,7 +21,7 @@ MIB = 1024**2
 
 
 def used(root: Path, since_ns: int = 0) -> DiskUse:
-    return sum(measure(root, since_ns), DiskUse())
+    return sum(measure_disk_use(root, since_ns), DiskUse())
 
 
 def handles() -> int:
@@ -93,7 +93,7 @@ def test_a_directory_that_moves_while_it_is_counted_is_counted_once(tmp_path: Pa
         moving.mkdir(parents=True)
         (moving / "file").write_bytes(b"x" * MIB)
     met, swapped = DiskUse(), False
-    with closing(measure(tmp_path)) as counting:
+    with closing(measure_disk_use(tmp_path)) as counting:
         for taken in counting:
             met += taken
             if taken.bytes >= MIB and not swapped:
@@ -108,7 +108,7 @@ def test_deeper_than_anybody_looks_is_an_error_and_leaves_no_handle(tmp_path: Pa
     """Also past what one path can name."""
     before = handles()
     folder = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         os.mkdir("d" * 60, dir_fd=folder)
         below = os.open("d" * 60, os.O_RDONLY, dir_fd=folder)
         os.close(folder)
@@ -140,7 +140,7 @@ class Processes:
             (folder / kind / str(fd)).symlink_to(f"/proc/self/fd/{fd}")
 
     def held(self, devices: frozenset[int] | None = None) -> DiskUse:
-        found = held_open(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
+        found = measure_deleted_open(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
         return sum(found, DiskUse())
 
 
@@ -196,31 +196,31 @@ class Disk:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.step_s = 1e-6
-        self.room = Room(used_bytes=0, used_files=0, free_bytes=100 * MIB, free_files=1000)
+        self.room = FreeSpace(used_bytes=0, used_files=0, free_bytes=100 * MIB, free_files=1000)
         self.looks = 0
 
     def clock(self) -> float:
         self.now_s += self.step_s
         return self.now_s
 
-    def room_of(self, _folder: Path) -> Room:
+    def room_of(self, _folder: Path) -> FreeSpace:
         self.looks += 1
         return self.room
 
     def takes(self, **change: int) -> None:
-        self.room = Room(**{**vars(self.room), **change})
+        self.room = FreeSpace(**{**vars(self.room), **change})
 
     def watch(
         self,
         folder: Path,
-        floor: Floor | None = None,
+        floor: FreeSpaceFloor | None = None,
         *,
         files: int = 5,
         held: Callable[[], Iterator[DiskUse]] = lambda: iter(()),
     ) -> DiskWatch:
         limits = Limits(disk_bytes=8 * MIB, disk_files=files)
-        additions = Additions((folder,), held=held)
-        return DiskWatch(additions, limits, floor or Floor(), clock=self.clock, room_of=self.room_of)
+        additions = Additions((folder,), deleted_open=held)
+        return DiskWatch(additions, limits, floor or FreeSpaceFloor(), clock=self.clock, room_of=self.room_of)
 
 
 @pytest.fixture
@@ -292,16 +292,16 @@ def test_a_last_count_is_of_now_or_not_at_all(tmp_path: Path, disk: Disk) -> Non
     for n in range(200):
         (tmp_path / str(n)).touch()
     disk.step_s = 1.0
-    watch.count_once_more(2.0)
+    watch.count_at_end(2.0)
     assert watch.used is None
-    watch.count_once_more(60.0)
+    watch.count_at_end(60.0)
     assert watch.used is not None
     assert watch.used.files == 200
 
 
 def test_what_is_too_deep_to_count_is_over_the_limit(tmp_path: Path, disk: Disk) -> None:
     folder = tmp_path
-    for _ in range(DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         folder /= "d"
         folder.mkdir()
     watch = disk.watch(tmp_path, files=100_000)
@@ -312,15 +312,15 @@ def test_what_is_too_deep_to_count_is_over_the_limit(tmp_path: Path, disk: Disk)
 @pytest.mark.parametrize(
     ("change", "floor", "stops"),
     [
-        ({"free_bytes": 49 * MIB}, Floor(50 * MIB, 0), True),
-        ({"free_bytes": 50 * MIB}, Floor(50 * MIB, 0), False),
-        ({"free_files": 9}, Floor(0, 10), True),
-        ({"free_files": 10}, Floor(0, 10), False),
-        ({"free_bytes": 0, "free_files": 0}, Floor(0, 0), False),
+        ({"free_bytes": 49 * MIB}, FreeSpaceFloor(50 * MIB, 0), True),
+        ({"free_bytes": 50 * MIB}, FreeSpaceFloor(50 * MIB, 0), False),
+        ({"free_files": 9}, FreeSpaceFloor(0, 10), True),
+        ({"free_files": 10}, FreeSpaceFloor(0, 10), False),
+        ({"free_bytes": 0, "free_files": 0}, FreeSpaceFloor(0, 0), False),
     ],
 )
 def test_a_check_is_stopped_before_the_host_has_no_room(
-    tmp_path: Path, disk: Disk, change: dict[str, int], floor: Floor, stops: bool
+    tmp_path: Path, disk: Disk, change: dict[str, int], floor: FreeSpaceFloor, stops: bool
 ) -> None:
     watch = disk.watch(tmp_path, floor)
     disk.takes(**change)
@@ -328,8 +328,8 @@ def test_a_check_is_stopped_before_the_host_has_no_room(
 
 
 def test_a_file_system_that_counts_no_files_has_no_floor_for_them() -> None:
-    assert not Floor(0, 10).is_reached(Room(0, 0, 1, None))
-    assert Room.of(Path("/proc")).free_files is None
+    assert not FreeSpaceFloor(0, 10).is_reached(FreeSpace(0, 0, 1, None))
+    assert FreeSpace.of(Path("/proc")).free_files is None
 
 
 def test_a_folder_that_goes_stops_nothing(tmp_path: Path, disk: Disk) -> None:

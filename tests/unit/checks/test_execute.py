@@ -22,14 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.checks.containers import choose_cpus
-from sandbox.checks.execute import Guest, Place, Recorder, judge
-from sandbox.checks.output import TAIL_BYTES, Follower, Spool
+from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
+from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.container import Ending, Streams, WhyStop
+from sandbox.engine.container import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import Supervisor
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
-from sandbox.text import Shower, neutral, shown
+from sandbox.text import DisplayDecoder, decode_for_display, neutralise
 
 # --- spool
 
@@ -129,9 +129,9 @@ def test_l08_a_listener_that_raises_is_told_no_more_and_disturbs_nobody(
         heard.append(chunk)
         raise KeyError("a defect of the caller")
 
-    with Follower(listen) as follower:
+    with OutputForwarder(listen) as follower:
         for _ in range(5000):
-            follower.tell("stdout", b"x")
+            follower.forward("stdout", b"x")
     assert heard == [b"x"]
     assert "receives no more output" in caplog.text
 
@@ -144,9 +144,9 @@ def test_l08_a_listener_that_is_too_slow_hears_how_much_it_missed() -> None:
         assert told_all.wait(60)
         heard.append(chunk)
 
-    with Follower(listen) as follower:
+    with OutputForwarder(listen) as follower:
         for _ in range(1000):
-            follower.tell("stdout", b"x")
+            follower.forward("stdout", b"x")
         told_all.set()
     text = b"".join(heard)
     missed = sum(int(number) for number in re.findall(rb"(\d+) bytes dropped here", text))
@@ -213,7 +213,7 @@ NEUTRAL = {
 
 @pytest.mark.parametrize(("text", "plain"), NEUTRAL.values(), ids=NEUTRAL)
 def test_i09_i11_guest_text_is_made_harmless(text: str, plain: str) -> None:
-    assert neutral(text) == plain
+    assert neutralise(text) == plain
 
 
 SNIPPETS = st.sampled_from(
@@ -224,15 +224,15 @@ SNIPPETS = st.sampled_from(
 @settings(max_examples=200)
 @given(st.text(alphabet=st.characters(codec=None), max_size=30) | st.lists(SNIPPETS, max_size=12).map("".join))
 def test_i09_nothing_that_controls_survives_and_twice_is_once(text: str) -> None:
-    plain = neutral(text)
+    plain = neutralise(text)
     assert not [c for c in plain if c not in "\n\t" and unicodedata.category(c) in {"Cc", "Cs", "Zl", "Zp"}]
-    assert neutral(plain) == plain
+    assert neutralise(plain) == plain
     plain.encode("utf-8")
 
 
 @given(st.binary(max_size=40))
 def test_i10_any_bytes_can_be_shown(raw: bytes) -> None:
-    assert neutral(shown(raw)) == shown(raw)
+    assert neutralise(decode_for_display(raw)) == decode_for_display(raw)
 
 
 PIECES = st.sampled_from(
@@ -246,13 +246,13 @@ def test_i09_i10_a_stream_is_shown_the_same_however_it_is_cut(raw: bytes, cuts: 
     """In pieces cut anywhere, and byte by byte."""
     edges = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
     for ends in (edges, list(range(len(raw) + 1))):
-        shower = Shower()
+        shower = DisplayDecoder()
         fed = [shower.feed(raw[start:end]) for start, end in pairwise(ends)]
-        assert "".join([*fed, shower.finish()]) == shown(raw)
+        assert "".join([*fed, shower.finish()]) == decode_for_display(raw)
 
 
 def test_i09_a_sequence_without_an_end_is_not_kept_in_memory() -> None:
-    shower = Shower()
+    shower = DisplayDecoder()
     for start in (b"\x1b]0;", b"\x1b[1", b"\x1bP"):
         shower.feed(start)
         for _ in range(100):
@@ -263,7 +263,7 @@ def test_i09_a_sequence_without_an_end_is_not_kept_in_memory() -> None:
 @pytest.mark.parametrize("text", ["\x1b]" * 50_000, "\x1b[" + "1;" * 100_000, "\x1bP" * 50_000, "\x1b" * 100_000])
 def test_i07_hostile_text_takes_linear_time(text: str) -> None:
     started = time.monotonic()
-    neutral(text)
+    neutralise(text)
     assert time.monotonic() - started < 2
 
 
@@ -429,9 +429,11 @@ def ending(
     timed_out: bool = False,
     stopped: Verdict | None = None,
     lost: bool = False,
-) -> Ending:
+) -> ContainerExit:
     started_at = datetime(2026, 1, 2, tzinfo=UTC)
-    return Ending(exit_code, oom_killed, timed_out, started_at, 1.5, Counters(), stopped=stopped, lost=lost)
+    return ContainerExit(
+        exit_code, oom_killed, timed_out, started_at, 1.5, Counters(), stop_verdict=stopped, report_missing=lost
+    )
 
 
 @pytest.mark.parametrize(
@@ -453,7 +455,7 @@ def ending(
         (ending(0, lost=True, oom_killed=True), Verdict.OOM_KILLED),
     ],
 )
-def test_l02_l19_the_verdict_follows_from_facts(how: Ending, verdict: Verdict) -> None:
+def test_l02_l19_the_verdict_follows_from_facts(how: ContainerExit, verdict: Verdict) -> None:
     assert judge(how) is verdict
 
 
@@ -480,19 +482,21 @@ def test_a_check_gets_neighbouring_cpus_that_exist(wanted: float, available: int
 class Scripted:
     """An executor that prints and ends as told."""
 
-    def __init__(self, out: bytes, how: Ending) -> None:
+    def __init__(self, out: bytes, how: ContainerExit) -> None:
         self.out = out
         self.how = how
         self.calls = 0
 
-    def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+    def execute(
+        self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
+    ) -> ContainerExit:
         self.calls += 1
         streams.stdout(self.out)
         streams.stderr(b"warning\n")
         return self.how
 
 
-GUEST = Guest(
+GUEST = GuestSettings(
     "sha256:" + "ab" * 32,
     "runc",
     (64000, 64000),
@@ -506,7 +510,7 @@ CHECK = Check(id="test", label="t", argv=("true",), limits=Limits(output_bytes=1
 
 
 def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
-    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=True, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=True, task_id=None)
     place.report.mkdir()
     (place.report / "junit.xml").write_bytes(SUITE)
     executor = Scripted(b"\x1b[31mfake verdict: passed\n" + b"x" * 200, ending(1))
@@ -543,7 +547,7 @@ def test_too_much_output_of_both_streams_is_a_verdict_unless_something_else_ende
 ) -> None:
     """8 bytes go to stderr."""
     (tmp_path / "report").mkdir()
-    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
     run = Recorder(Scripted(b"x" * printed, ending(**how)), GUEST, tmp_path).run("run-1", FLOODED, place)
     assert (run.verdict, run.stdout_bytes) == (verdict, printed)
 
@@ -553,16 +557,23 @@ def test_a_check_is_told_to_end_once_it_has_printed_too_much(tmp_path: Path) -> 
     said: list[Verdict | None] = []
 
     class Asking(Scripted):
-        def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
-            said.append(why_stop())
+        def execute(
+            self,
+            run_id: str,
+            check: Check,
+            directories: CheckDirectories,
+            streams: Streams,
+            stop_condition: StopCondition,
+        ) -> ContainerExit:
+            said.append(stop_condition())
             streams.stdout(b"x" * 100)
-            said.append(why_stop())
+            said.append(stop_condition())
             streams.stderr(b"x")
-            said.append(why_stop())
+            said.append(stop_condition())
             return self.how
 
     (tmp_path / "report").mkdir()
-    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
     Recorder(Asking(b"", ending(0)), GUEST, tmp_path).run("run-1", FLOODED, place)
     assert said == [None, None, Verdict.OUTPUT_LIMIT]
 
@@ -573,12 +584,14 @@ def test_a_heartbeat_goes_on_until_the_guest_has_ended(tmp_path: Path) -> None:
     said: list[Verdict | None] = []
 
     class Asking(Scripted):
-        def execute(self, run_id: str, check: Check, place: Place, streams: Streams, why_stop: WhyStop) -> Ending:
+        def execute(
+            self, run_id: str, check: Check, place: CheckDirectories, streams: Streams, why_stop: StopCondition
+        ) -> ContainerExit:
             said.extend(why_stop() for _ in range(3))
             return self.how
 
     (tmp_path / "report").mkdir()
-    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
     recorder = Recorder(Asking(b"", ending(137, stopped=Verdict.KILLED)), GUEST, tmp_path)
     recorder.run(
         "run-1",
@@ -592,7 +605,7 @@ def test_a_heartbeat_goes_on_until_the_guest_has_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [ending(137, timed_out=True), ending(0, oom_killed=True)], ids=["deadline", "memory"])
-def test_what_we_or_the_kernel_killed_carries_its_signal(how: Ending, tmp_path: Path) -> None:
+def test_what_we_or_the_kernel_killed_carries_its_signal(how: ContainerExit, tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
-    place = Place(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
     assert Recorder(Scripted(b"", how), GUEST, tmp_path).run("run-1", CHECK, place).signal == 9

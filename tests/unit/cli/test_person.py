@@ -7,14 +7,14 @@ import pwd
 
 import pytest
 
-from sandbox.cli.person import person
+from sandbox.cli.person import describe_user
 
 
 def test_the_environment_does_not_say_who_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "somebody-else")
     monkeypatch.delenv("SUDO_USER", raising=False)
-    assert person() == f"{pwd.getpwuid(os.getuid()).pw_name} at the command line"
+    assert describe_user() == f"{pwd.getpwuid(os.getuid()).pw_name} at the command line"
 
 
 def test_a_uid_without_an_account_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,4 +25,4 @@ def test_a_uid_without_an_account_has_a_name(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     monkeypatch.setenv("SUDO_USER", "alice")
-    assert person() == f"uid {os.getuid()} (sudo by alice) at the command line"
+    assert describe_user() == f"uid {os.getuid()} (sudo by alice) at the command line"

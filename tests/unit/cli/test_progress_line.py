@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sandbox.cli.build_progress import BuildProgress
-from sandbox.cli.progress_line import Clock, Pace, find_last_line
-from sandbox.cli.terminal import StatusLine, count_cells, cut, is_interactive
+from sandbox.cli.progress_line import ProgressClock, RefreshIntervals, find_last_line
+from sandbox.cli.terminal import StatusLine, count_columns, cut_to_width, is_interactive
 from sandbox.cli.time_format import format_local, format_relative
 
-PACE = Pace(tick_s=0.01, first_s=0.05, further_s=0.1)
+PACE = RefreshIntervals(tick_s=0.01, first_s=0.05, further_s=0.1)
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -44,7 +44,7 @@ def until(happened: Callable[[], bool]) -> None:
 def test_without_a_terminal_a_line_comes_late_and_then_rarely() -> None:
     said: list[tuple[float, str]] = []
     began = time.monotonic()
-    clock = Clock(StatusLine(), lambda text: said.append((time.monotonic() - began, text)), PACE)
+    clock = ProgressClock(StatusLine(), lambda text: said.append((time.monotonic() - began, text)), PACE)
     clock.begin("test", 600)
     until(lambda: len(said) >= 3)
     clock.stop()
@@ -57,14 +57,14 @@ def test_without_a_terminal_a_line_comes_late_and_then_rarely() -> None:
 
 
 def test_the_pace_is_30_seconds_and_then_a_minute() -> None:
-    assert (Pace().first_s, Pace().further_s) == (30, 60)
+    assert (RefreshIntervals().first_s, RefreshIntervals().further_s) == (30, 60)
 
 
 def test_on_a_terminal_the_line_has_time_deadline_and_last_words() -> None:
     status = Shown()
-    clock = Clock(status, lambda _: None, PACE)
+    clock = ProgressClock(status, lambda _: None, PACE)
     clock.begin("build", 60)
-    clock.hear(b"one\ntwo \x1b[31mred\x1b[0m\n\n")
+    clock.add_output(b"one\ntwo \x1b[31mred\x1b[0m\n\n")
     until(lambda: "build: 0 s of 60 s  two red" in status.lines)
     clock.end("build")
     clock.stop()
@@ -73,19 +73,19 @@ def test_on_a_terminal_the_line_has_time_deadline_and_last_words() -> None:
 
 def test_while_it_waits_its_time_does_not_run() -> None:
     said: list[str] = []
-    clock = Clock(StatusLine(), said.append, PACE)
+    clock = ProgressClock(StatusLine(), said.append, PACE)
     clock.begin("test", 600)
-    clock.queue("waiting: 1st in line")
+    clock.show_queued("waiting: 1st in line")
     threading.Event().wait(0.2)
     assert said == []
-    clock.queue("")
+    clock.show_queued("")
     until(lambda: bool(said))
     clock.stop()
 
 
 def test_checks_that_run_at_once_share_the_line() -> None:
     status = Shown()
-    clock = Clock(status, lambda _: None, PACE)
+    clock = ProgressClock(status, lambda _: None, PACE)
     clock.begin("one", 60)
     clock.begin("two", 30)
     until(lambda: "one: 0 s of 60 s, two: 0 s of 30 s" in status.lines)
@@ -118,8 +118,8 @@ def test_the_last_line_of_output_is_safe_to_show(output: bytes, line: str) -> No
     ],
 )
 def test_a_text_is_cut_to_columns(text: str, width: int, shown: str) -> None:
-    assert cut(text, width) == shown
-    assert count_cells(cut(text, width)) <= width
+    assert cut_to_width(text, width) == shown
+    assert count_columns(cut_to_width(text, width)) <= width
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ BUILD = (
 def test_a_build_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
     progress = BuildProgress(StatusLine())
     for line in BUILD:
-        progress.hear(line)
+        progress.add_line(line)
     progress.show_log()  # nothing failed
 
     assert capsys.readouterr().err.splitlines() == [
@@ -191,7 +191,7 @@ def test_a_build_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     progress = BuildProgress(StatusLine())
     for line in BUILD[:7]:
-        progress.hear(line)
+        progress.add_line(line)
     capsys.readouterr()
     progress.show_log()
     assert capsys.readouterr().err.splitlines() == list(BUILD[2:7])

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from sandbox.checks.cause import EXIT_STATUS_ONLY
-from sandbox.cli.run_explanations import amount, explain
+from sandbox.cli.run_explanations import explain, format_bytes
 from sandbox.cli.verdicts import show_runs
 from sandbox.models import Cause, CauseKind, CheckRun, Limits, Report, TestFailure, Usage, Verdict
 
@@ -148,7 +148,7 @@ def test_every_ending_but_a_pass_has_its_words(verdict: Verdict, exit_code: int 
     ],
 )
 def test_amounts_are_for_people(size: int | None, text: str) -> None:
-    assert amount(size) == text
+    assert format_bytes(size) == text
 
 
 # --- a crash, and the cause

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.context.envelope import ENVELOPE_BYTES, describe
+from sandbox.context.envelope import ENVELOPE_BYTES, build_envelope
 from sandbox.git.entries import GITLINK, REGULAR, SYMLINK, TreeEntry
 from sandbox.git.objects import blob_id
 from sandbox.models import Context
@@ -24,7 +24,7 @@ def described(files: dict[bytes, bytes], modes: dict[bytes, str] | None = None) 
         TreeEntry(p, m := (modes or {}).get(p, REGULAR), blob_id(c), None if m == GITLINK else len(c))
         for p, c in files.items()
     ]
-    return describe(entries, read)
+    return build_envelope(entries, read)
 
 
 NAME_BYTES = st.sampled_from(

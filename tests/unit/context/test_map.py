@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.context.ctags import Symbol, parse
-from sandbox.context.map import draw, mentions
+from sandbox.context.ctags import Symbol, parse_symbols
+from sandbox.context.map import build_map, count_mentions
 
 
 def tag(**fields: object) -> bytes:
@@ -20,7 +20,7 @@ def tag(**fields: object) -> bytes:
 
 
 def test_ctags_lines_become_symbols_relative_to_the_tree() -> None:
-    (symbol,) = parse(tag(signature="(int argc)", scope="app") + b"\n")
+    (symbol,) = parse_symbols(tag(signature="(int argc)", scope="app") + b"\n")
 
     assert (symbol.path, symbol.name, symbol.line, symbol.signature) == ("a.c", "main", 3, "(int argc)")
 
@@ -47,7 +47,7 @@ def test_ctags_lines_become_symbols_relative_to_the_tree() -> None:
     ],
 )
 def test_what_is_no_tag_is_dropped(line: bytes) -> None:
-    assert [s.name for s in parse(line + b"\n" + tag(name="kept") + b"\n")] == ["kept"]
+    assert [s.name for s in parse_symbols(line + b"\n" + tag(name="kept") + b"\n")] == ["kept"]
 
 
 SYMBOLS = st.builds(
@@ -62,7 +62,7 @@ SYMBOLS = st.builds(
 
 @given(symbols=st.lists(SYMBOLS, max_size=60), budget=st.integers(1, 400))
 def test_the_budget_is_never_exceeded(symbols: list[Symbol], budget: int) -> None:
-    drawn = draw(symbols, Counter(), budget, files_total=4)
+    drawn = build_map(symbols, Counter(), budget, files_total=4)
 
     assert drawn.tokens_estimated <= budget
     assert len(drawn.map) <= 4 * budget
@@ -71,9 +71,9 @@ def test_the_budget_is_never_exceeded(symbols: list[Symbol], budget: int) -> Non
 
 def test_a_name_that_other_files_mention_comes_before_one_that_they_do_not() -> None:
     symbols = [Symbol(name=n, path=f"{n}.c", line=1, kind="function") for n in ("lonelyone", "mentioned")]
-    counts = mentions([b"mentioned(1)", b"x = mentioned(2);", b"int mentioned(int) lonelyone"])
+    counts = count_mentions([b"mentioned(1)", b"x = mentioned(2);", b"int mentioned(int) lonelyone"])
 
-    drawn = draw(symbols, counts, token_budget=10, files_total=2)
+    drawn = build_map(symbols, counts, token_budget=10, files_total=2)
 
     assert "mentioned" in drawn.map
     assert "lonelyone" not in drawn.map

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from sandbox.cli.app import cli
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.models import Limits
 from sandbox.policy.container import load_container_policy
 
@@ -109,7 +109,7 @@ def test_the_page_has_every_limit_with_its_default_and_ceiling() -> None:
         r"(?m)^\| `(\w+)` \| ([\d.]+(?: \w+)?) \| ([\d.]+(?: \w+)?) \|", (DOCS / "profiles.md").read_text()
     )
     told = {name: (amount(default), amount(ceiling)) for name, default, ceiling in rows}
-    ceiling = load_container_policy(resources("policies")).container.ceiling
+    ceiling = load_container_policy(find_resources("policies")).container.ceiling
     assert told == {name: (getattr(Limits(), name), getattr(ceiling, name)) for name in Limits.model_fields}
 
 

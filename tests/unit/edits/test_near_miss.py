@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.edits.near_miss import find_near
-from sandbox.edits.near_paths import near_paths
+from sandbox.edits.near_paths import find_near_paths
 
 SOURCE = b"".join(b"def step_%d(value):\n    return value + %d\n\n" % (n, n) for n in range(200))
 
@@ -77,7 +77,7 @@ def test_places_are_lines_of_the_file_and_bounded(content: bytes, wanted: bytes)
     for place in near.places:
         assert 1 <= place.first <= place.last <= content.count(b"\n") + 1
         assert len(place.text) <= 700
-    json.dumps(near.data())
+    json.dumps(near.as_data())
 
 
 HOSTILE = {
@@ -99,16 +99,16 @@ def test_a_hostile_file_costs_no_more_than_its_size(content: bytes, wanted: byte
 
 def test_paths_of_the_same_name_come_before_those_spelled_alike() -> None:
     known = ["src/app/main.py", "tests/app/main.py", "src/app/man.py", "docs/index.md", "src/evil\nmain.py"]
-    assert near_paths("src/main.py", known) == ("src/app/main.py", "tests/app/main.py", "src/app/man.py")
-    assert near_paths("docs/INDEX.md", known)[0] == "docs/index.md"
-    assert near_paths("nothing-like-it", known) == ()
-    assert near_paths("x" * 5000, known) == ()
-    assert near_paths("a", []) == ()
+    assert find_near_paths("src/main.py", known) == ("src/app/main.py", "tests/app/main.py", "src/app/man.py")
+    assert find_near_paths("docs/INDEX.md", known)[0] == "docs/index.md"
+    assert find_near_paths("nothing-like-it", known) == ()
+    assert find_near_paths("x" * 5000, known) == ()
+    assert find_near_paths("a", []) == ()
 
 
 def test_near_paths_of_a_large_repository_are_found_in_moments() -> None:
     known = [f"packages/module_{n % 97}/deep/er/file_{n}.py" for n in range(60_000)]
     started = time.process_time()
-    found = near_paths("packages/module_7/deep/er/file_1074.pz", known)
+    found = find_near_paths("packages/module_7/deep/er/file_1074.pz", known)
     assert time.process_time() - started < 3
     assert "packages/module_7/deep/er/file_1074.py" in found

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.edits import patch as module
-from sandbox.edits.hash_gate import Gate
+from sandbox.edits.hash_gate import HashGate
 from sandbox.edits.patch import apply_patch
-from sandbox.edits.publish import publish
+from sandbox.edits.publish import publish_edit
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
@@ -66,7 +66,7 @@ class Bench:
 
     def apply(self, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
         with WorktreeFiles(self.root) as files:
-            return publish(files, apply_patch(Gate(files), text, expected), None)
+            return publish_edit(files, apply_patch(HashGate(files), text, expected), None)
 
     def state(self) -> dict[str, object]:
         return {
@@ -346,10 +346,10 @@ def test_a_stale_hash_tells_the_current_one(bench: Bench) -> None:
 
 def test_j35_a_file_that_changes_between_gate_and_write_is_kept(bench: Bench) -> None:
     with WorktreeFiles(bench.root) as files:
-        edits = apply_patch(Gate(files), EDIT + create("new"), GATE)
+        edits = apply_patch(HashGate(files), EDIT + create("new"), GATE)
         (bench.root / "f.txt").write_bytes(b"changed meanwhile\n")
         with refused(ErrorCode.STALE_HASH):
-            publish(files, edits, None)
+            publish_edit(files, edits, None)
     assert (bench.root / "f.txt").read_bytes() == b"changed meanwhile\n"
     assert not (bench.root / "new").exists()
 
@@ -358,11 +358,11 @@ def test_a_file_swapped_for_a_link_between_gate_and_write_is_not_followed(bench:
     victim = bench.root.parent / "out" / "victim"
     victim.write_bytes(F)
     with WorktreeFiles(bench.root) as files:
-        edits = apply_patch(Gate(files), EDIT, GATE)
+        edits = apply_patch(HashGate(files), EDIT, GATE)
         (bench.root / "f.txt").unlink()
         (bench.root / "f.txt").symlink_to(victim)
         with refused(ErrorCode.UNSAFE_PATH):
-            publish(files, edits, None)
+            publish_edit(files, edits, None)
     assert victim.read_bytes() == F
 
 

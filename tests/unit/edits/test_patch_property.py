@@ -13,9 +13,9 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from sandbox.edits.hash_gate import Gate
+from sandbox.edits.hash_gate import HashGate
 from sandbox.edits.patch import apply_patch
-from sandbox.edits.publish import publish
+from sandbox.edits.publish import publish_edit
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.models import PatchResult
@@ -85,7 +85,7 @@ def on_disk(root: Path) -> Tree:
 
 def ours(root: Path, patch: bytes, gates: Mapping[str, str | None]) -> PatchResult:
     with WorktreeFiles(root) as files:
-        return publish(files, apply_patch(Gate(files), patch, gates), None)
+        return publish_edit(files, apply_patch(HashGate(files), patch, gates), None)
 
 
 def gits(root: Path, patch: bytes) -> bool:

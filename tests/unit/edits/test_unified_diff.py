@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.edits import hunks, unified_diff
-from sandbox.edits.hash_gate import Gate
+from sandbox.edits.hash_gate import HashGate
 from sandbox.edits.patch import apply_patch
-from sandbox.edits.publish import publish
+from sandbox.edits.publish import publish_edit
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP, WorktreeFiles
 from sandbox.models import ChangeKind, PatchResult
@@ -48,7 +48,7 @@ class Desk:
         expected = {n: None if c is None else sha(c) for n, c in before.items() if n != ungated}
         raw = patch if isinstance(patch, bytes) else patch.encode()
         with WorktreeFiles(self.root) as files:
-            return publish(files, apply_patch(Gate(files), raw, expected), None)
+            return publish_edit(files, apply_patch(HashGate(files), raw, expected), None)
 
     def files(self) -> dict[str, bytes]:
         return {str(p.relative_to(self.root)): p.read_bytes() for p in self.root.rglob("*") if p.is_file()}
@@ -528,7 +528,7 @@ def test_searching_for_many_hunks_ends(desk: Desk, monkeypatch: pytest.MonkeyPat
     content = b"".join(b"%d\n" % i for i in range(2000))
     patch = "--- f\n+++ f\n" + "".join(f"@@ -1 +1 @@\n-{i}\n+x{i}\n" for i in range(1000, 2000))
     desk.apply(patch, {"f": content})
-    monkeypatch.setattr(hunks.Work.__init__, "__defaults__", (100 * len(content),))
+    monkeypatch.setattr(hunks.SearchBudget.__init__, "__defaults__", (100 * len(content),))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         desk.apply(patch, {"f": content})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, locate, read
+from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, find_cgroups, read_counters
 
 DATA = Path(__file__).parents[2] / "data"
 PID = 4242
@@ -22,7 +22,7 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def paths_of(tree: Path) -> CgroupPaths:
-    found = locate(PID, tree / "sys", tree / "proc")
+    found = find_cgroups(PID, tree / "sys", tree / "proc")
     assert found is not None
     return found
 
@@ -30,7 +30,7 @@ def paths_of(tree: Path) -> CgroupPaths:
 def test_version_1_counters() -> None:
     paths = paths_of(DATA / "cgroup-v1")
     assert paths.version == 1
-    assert read(paths) == Counters(
+    assert read_counters(paths) == Counters(
         cpu_time_s=0.068258276,
         memory_peak_bytes=55812096,
         pids_peak=6,
@@ -43,7 +43,7 @@ def test_version_1_counters() -> None:
 def test_version_2_counters() -> None:
     paths = paths_of(DATA / "cgroup-v2")
     assert paths.version == 2
-    assert read(paths) == Counters(
+    assert read_counters(paths) == Counters(
         cpu_time_s=1.5, memory_peak_bytes=104857600, pids_peak=17, oom_kills=2, forks_refused=4, disk_written_bytes=8292
     )
 
@@ -51,7 +51,7 @@ def test_version_2_counters() -> None:
 def test_older_kernels_give_the_current_value_instead_of_the_peak(tree: Path) -> None:
     for peak in tree.rglob("*.peak"):
         peak.unlink()
-    counters = read(paths_of(tree))
+    counters = read_counters(paths_of(tree))
     assert counters.pids_peak == (2 if (tree / "sys" / "pids").exists() else 4)
     assert counters.memory_peak_bytes == (55812096 if (tree / "sys" / "pids").exists() else 52428800)
 
@@ -61,7 +61,7 @@ def test_missing_files_are_none_never_zero(tree: Path) -> None:
     for file in (tree / "sys").rglob("*"):
         if file.is_file():
             file.unlink()
-    assert read(paths) == Counters()
+    assert read_counters(paths) == Counters()
 
 
 def test_garbage_is_none(tree: Path) -> None:
@@ -69,7 +69,7 @@ def test_garbage_is_none(tree: Path) -> None:
     for file in (tree / "sys").rglob("*"):
         if file.is_file():
             file.write_bytes(b"max\n\xff")
-    assert read(paths) == Counters()
+    assert read_counters(paths) == Counters()
 
 
 def test_joint_hierarchy_is_found(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_joint_hierarchy_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "sys" / "cpu,cpuacct" / "docker" / GROUP
     folder.mkdir(parents=True)
     (folder / "cpuacct.usage").write_text("2000000000\n")
-    assert read(paths_of(tmp_path)) == Counters(cpu_time_s=2.0)
+    assert read_counters(paths_of(tmp_path)) == Counters(cpu_time_s=2.0)
 
 
 @pytest.mark.parametrize("path", ["/", "", "/../../docker/x", "/gone"])
@@ -86,16 +86,16 @@ def test_group_that_is_not_the_containers_is_not_read(tree: Path, path: str) -> 
     cgroup = tree / "proc" / str(PID) / "cgroup"
     lines = [line.rpartition(":")[0] + f":{path}" for line in cgroup.read_text().splitlines()]
     cgroup.write_text("\n".join(lines))
-    found = locate(PID, tree / "sys", tree / "proc")
+    found = find_cgroups(PID, tree / "sys", tree / "proc")
     assert found in (None, CgroupPaths(1))
 
 
 def test_vanished_process_is_not_located(tree: Path) -> None:
-    assert locate(1, tree / "sys", tree / "proc") is None
+    assert find_cgroups(1, tree / "sys", tree / "proc") is None
 
 
 def test_merge_keeps_the_larger_and_the_known() -> None:
-    merged = Counters(cpu_time_s=1.0, pids_peak=9, oom_kills=0).merged(Counters(cpu_time_s=2.0, pids_peak=3))
+    merged = Counters(cpu_time_s=1.0, pids_peak=9, oom_kills=0).merge_max(Counters(cpu_time_s=2.0, pids_peak=3))
     assert merged == Counters(cpu_time_s=2.0, pids_peak=9, oom_kills=0)
 
 

@@ -10,15 +10,22 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine.create_options import HOSTS, PROTECTED_ENV, ContainerSpec, Supervisor, create_options, protected
-from sandbox.engine.verify_created import require_created, verify_created
+from sandbox.engine.create_options import (
+    HOSTS_FILE,
+    PROTECTED_ENV,
+    ContainerSpec,
+    Supervisor,
+    create_options,
+    is_protected_variable,
+)
+from sandbox.engine.verify_created import find_differences, require_same_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
-from sandbox.policy.container import ContainerPolicy, ShippedPolicy
+from sandbox.policy.container import ContainerPolicy, EffectiveContainerPolicy
 
 DATA = Path(__file__).parents[2] / "data"
 SECCOMP = '{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[]}'
-POLICY = ShippedPolicy(container=ContainerPolicy(env={"CI": "true"}), seccomp_json=SECCOMP)
+POLICY = EffectiveContainerPolicy(container=ContainerPolicy(env={"CI": "true"}), seccomp_json=SECCOMP)
 SPEC = ContainerSpec(
     name="sandbox-0123456789",
     image="sha256:" + "ab" * 32,
@@ -246,7 +253,7 @@ def test_check_may_choose_its_own_path() -> None:
     "name", ["LD_PRELOAD", "LD_ANYTHING", "GIT_DIR", "GIT_CONFIG_KEY_0", "BASH_ENV", "BASH_FUNC_ls%%"]
 )
 def test_protected_names_are_the_policys(name: str) -> None:
-    assert protected(name)
+    assert is_protected_variable(name)
 
 
 def test_optional_mounts_are_absent_when_not_given() -> None:
@@ -318,7 +325,7 @@ def test_cpus_that_would_mean_no_limit_are_refused(cpus: float) -> None:
 
 
 def test_hosts_name_only_this_machine() -> None:
-    assert [line.split()[1:] for line in HOSTS.splitlines()] == [["localhost"], ["localhost"]]
+    assert [line.split()[1:] for line in HOSTS_FILE.splitlines()] == [["localhost"], ["localhost"]]
 
 
 # --- verify: against what Docker Engine 20.10.24 answered for exactly this request
@@ -331,8 +338,8 @@ def inspected() -> dict[str, Any]:
 
 
 def test_what_the_engine_created_is_what_was_asked(inspected: dict[str, Any]) -> None:
-    assert verify_created(create_options(SPEC, POLICY), inspected) == ()
-    require_created(create_options(SPEC, POLICY), inspected)
+    assert find_differences(create_options(SPEC, POLICY), inspected) == ()
+    require_same_options(create_options(SPEC, POLICY), inspected)
 
 
 def mutated(value: Any) -> Any:
@@ -355,14 +362,14 @@ FIELDS += [("HostConfig", name) for name in REQUESTED["HostConfig"] if name != "
 def test_changed_field_is_caught(inspected: dict[str, Any], section: str, field: str) -> None:
     requested = REQUESTED["HostConfig"][field] if section == "HostConfig" else REQUESTED[field]
     inspected[section][field] = mutated(inspected[section].get(field) or requested)
-    assert verify_created(REQUESTED, inspected) == (f"{section}.{field}",)
+    assert find_differences(REQUESTED, inspected) == (f"{section}.{field}",)
 
 
 @pytest.mark.parametrize(("section", "field"), FIELDS, ids=[".".join(f) for f in FIELDS])
 def test_lost_field_is_caught_unless_it_asked_for_nothing(inspected: dict[str, Any], section: str, field: str) -> None:
     requested = REQUESTED["HostConfig"][field] if section == "HostConfig" else REQUESTED[field]
     inspected[section][field] = None
-    assert verify_created(REQUESTED, inspected) == ((f"{section}.{field}",) if requested else ())
+    assert find_differences(REQUESTED, inspected) == ((f"{section}.{field}",) if requested else ())
 
 
 def change(*path: str, to: Any) -> tuple[tuple[str, ...], Any]:
@@ -417,7 +424,7 @@ def test_unsafe_container_is_refused(inspected: dict[str, Any], path: tuple[str,
         target = target[part]
     target[path[-1]] = to
     with pytest.raises(SandboxError) as caught:
-        require_created(REQUESTED, inspected)
+        require_same_options(REQUESTED, inspected)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
     assert ".".join(path) in caught.value.brief
 
@@ -427,37 +434,37 @@ def test_unsafe_container_is_refused(inspected: dict[str, Any], path: tuple[str,
 def test_raised_ulimit_is_caught(inspected: dict[str, Any], name: str, key: str) -> None:
     limit = next(limit for limit in inspected["HostConfig"]["Ulimits"] if limit["Name"] == name)
     limit[key] += 1
-    assert verify_created(REQUESTED, inspected) == ("HostConfig.Ulimits",)
+    assert find_differences(REQUESTED, inspected) == ("HostConfig.Ulimits",)
 
 
 def test_second_ulimit_of_one_name_is_caught(inspected: dict[str, Any]) -> None:
     inspected["HostConfig"]["Ulimits"].insert(0, {"Name": "core", "Soft": -1, "Hard": -1})
-    assert verify_created(REQUESTED, inspected) == ("HostConfig.Ulimits",)
+    assert find_differences(REQUESTED, inspected) == ("HostConfig.Ulimits",)
 
 
 @pytest.mark.parametrize("key", ["Type", "Source", "Destination", "RW", "Propagation"])
 @pytest.mark.parametrize("index", range(4))
 def test_changed_mount_is_caught(inspected: dict[str, Any], index: int, key: str) -> None:
     inspected["Mounts"][index][key] = mutated(inspected["Mounts"][index][key])
-    assert verify_created(REQUESTED, inspected) == ("Mounts",)
+    assert find_differences(REQUESTED, inspected) == ("Mounts",)
 
 
 @pytest.mark.parametrize("key", ["Type", "Source", "Target", "ReadOnly", "BindOptions"])
 def test_changed_requested_mount_is_caught(inspected: dict[str, Any], key: str) -> None:
     mount = inspected["HostConfig"]["Mounts"][0]
     mount[key] = mutated(mount.get(key, False))
-    assert verify_created(REQUESTED, inspected) == ("HostConfig.Mounts",)
+    assert find_differences(REQUESTED, inspected) == ("HostConfig.Mounts",)
 
 
 def test_anonymous_volume_of_the_image_is_caught(inspected: dict[str, Any]) -> None:
     inspected["Mounts"].append({"Type": "volume", "Source": "", "Destination": "/data", "RW": True, "Propagation": ""})
-    assert verify_created(REQUESTED, inspected) == ("Mounts",)
+    assert find_differences(REQUESTED, inspected) == ("Mounts",)
 
 
 @pytest.mark.parametrize("entry", ["LD_PRELOAD=/x", "LD_BIND_NOT=1", "BASH_FUNC_make%%=() { x; }", "PATH=/x"])
 def test_dangerous_variable_of_the_image_is_caught(inspected: dict[str, Any], entry: str) -> None:
     inspected["Config"]["Env"].append(entry)
-    assert verify_created(REQUESTED, inspected) == ("Config.Env",)
+    assert find_differences(REQUESTED, inspected) == ("Config.Env",)
 
 
 def test_harmless_additions_of_image_and_engine_are_accepted(inspected: dict[str, Any]) -> None:
@@ -467,15 +474,15 @@ def test_harmless_additions_of_image_and_engine_are_accepted(inspected: dict[str
     inspected["HostConfig"]["Ulimits"].append({"Name": "stack", "Soft": 1, "Hard": 1})
     inspected["HostConfig"]["OomKillDisable"] = None  # what version 2 of cgroups answers
     inspected["AppArmorProfile"] = "docker-default"
-    assert verify_created(REQUESTED, inspected) == ()
+    assert find_differences(REQUESTED, inspected) == ()
 
 
 def test_answer_without_any_field_is_refused() -> None:
-    wrong = verify_created(REQUESTED, {})
+    wrong = find_differences(REQUESTED, {})
     assert {"Image", "Mounts", "Config.User", "HostConfig.CapDrop", "HostConfig.SecurityOpt"} <= {*wrong}
 
 
 def test_verification_changes_neither_side(inspected: dict[str, Any]) -> None:
     before = copy.deepcopy((REQUESTED, inspected))
-    verify_created(REQUESTED, inspected)
+    find_differences(REQUESTED, inspected)
     assert (REQUESTED, inspected) == before

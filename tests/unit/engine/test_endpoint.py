@@ -17,9 +17,9 @@ import docker.errors
 import pytest
 import requests
 
-from sandbox.engine.connection import connect, start_hint
-from sandbox.engine.docker_api import translated
-from sandbox.engine.endpoint import Endpoint, candidates
+from sandbox.engine.connection import connect, how_to_start_engine
+from sandbox.engine.docker_api import translate_errors
+from sandbox.engine.endpoint import Endpoint, candidate_endpoints
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -65,17 +65,19 @@ RESOLVED: dict[str, tuple[str, dict[str, str], list[Endpoint]]] = {
 def test_the_engine_is_found_as_the_docker_command_does(
     configured: str, environ: dict[str, str], expected: list[Endpoint], folder: Path
 ) -> None:
-    assert candidates(configured, {"HOME": str(folder.parent), **environ}) == expected
-    assert candidates(configured, {"HOME": "/none", "DOCKER_CONFIG": str(folder), **environ}) == expected
+    assert candidate_endpoints(configured, {"HOME": str(folder.parent), **environ}) == expected
+    assert candidate_endpoints(configured, {"HOME": "/none", "DOCKER_CONFIG": str(folder), **environ}) == expected
 
 
 def test_tls_is_used_where_it_is_asked_for(folder: Path) -> None:
     home = {"HOME": str(folder.parent), "DOCKER_HOST": "tcp://x:2376", "DOCKER_TLS_VERIFY": "1"}
-    assert candidates("", home)[0].tls_folder == folder
-    assert candidates("", {**home, "DOCKER_CERT_PATH": "/certs"})[0].tls_folder == Path("/certs")
+    assert candidate_endpoints("", home)[0].tls_folder == folder
+    assert candidate_endpoints("", {**home, "DOCKER_CERT_PATH": "/certs"})[0].tls_folder == Path("/certs")
     certificates = context(folder, "secure", host("tcp://secure:2376"))
     certificates.mkdir(parents=True)
-    assert candidates("", {"HOME": str(folder.parent), "DOCKER_CONTEXT": "secure"})[0].tls_folder == certificates
+    assert (
+        candidate_endpoints("", {"HOME": str(folder.parent), "DOCKER_CONTEXT": "secure"})[0].tls_folder == certificates
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_a_context_that_cannot_be_read_is_no_silent_fallback(document: object, t
     context(tmp_path / ".docker", "broken", document)
     for name in ("broken", "missing", "../../x"):
         with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
-            candidates("", {"HOME": str(tmp_path), "DOCKER_CONTEXT": name})
+            candidate_endpoints("", {"HOME": str(tmp_path), "DOCKER_CONTEXT": name})
         assert name in caught.value.brief
 
 
@@ -93,7 +95,7 @@ def test_a_context_that_cannot_be_read_is_no_silent_fallback(document: object, t
 def test_a_configuration_without_a_context_means_the_default_sockets(text: str, tmp_path: Path) -> None:
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker" / "config.json").write_text(text)
-    found = candidates("", {"HOME": str(tmp_path)})
+    found = candidate_endpoints("", {"HOME": str(tmp_path)})
     assert {e.source for e in found} == {"default socket"}
 
 
@@ -103,10 +105,10 @@ def test_the_default_sockets_are_those_that_are_there_or_else_all(
     environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": "/run/user/1"}
     every = ["/var/run/docker.sock", "/run/user/1/docker.sock", f"{tmp_path}/.docker/run/docker.sock"]
     monkeypatch.setattr(Path, "is_socket", lambda _path: False)
-    assert [e.url for e in candidates("", environ)] == [f"unix://{s}" for s in every]
+    assert [e.url for e in candidate_endpoints("", environ)] == [f"unix://{s}" for s in every]
     monkeypatch.setattr(Path, "is_socket", lambda path: str(path) == every[2])
     monkeypatch.setattr("sandbox.engine.endpoint.os.access", lambda *_: True)
-    assert [e.url for e in candidates("", environ)] == [f"unix://{every[2]}"]
+    assert [e.url for e in candidate_endpoints("", environ)] == [f"unix://{every[2]}"]
 
 
 # --- when none answers
@@ -154,7 +156,7 @@ def test_all_default_sockets_that_were_tried_are_named(
 ) -> None:
     monkeypatch.setattr("sandbox.engine.endpoint.Path.is_socket", lambda _path: False)
     monkeypatch.setattr(
-        "sandbox.engine.connection.candidates", lambda *_: [Endpoint(f"unix:///no/{n}", "s") for n in "ab"]
+        "sandbox.engine.connection.candidate_endpoints", lambda *_: [Endpoint(f"unix:///no/{n}", "s") for n in "ab"]
     )
     with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
         connect("", environ, 60.0)
@@ -255,7 +257,7 @@ def test_l20_an_address_that_takes_no_connection_does_not_count_as_a_slow_engine
 @pytest.mark.parametrize(("checkout", "named"), [(True, True), (False, False)], ids=["checkout", "wheel"])
 def test_make_is_advised_in_a_checkout_only(monkeypatch: pytest.MonkeyPatch, checkout: bool, named: bool) -> None:
     monkeypatch.setattr("sandbox.engine.connection.is_checkout", lambda: checkout)
-    assert ("make engine" in start_hint()) is named
+    assert ("make engine" in how_to_start_engine()) is named
 
 
 NOT_AN_ENGINE = {
@@ -291,7 +293,7 @@ def test_an_engine_that_answers_is_used_with_the_configured_timeout(environ: dic
     with listening(response(b'{"Version": "20.10.24", "ApiVersion": "1.41"}')) as url:
         engine = connect(url, environ, 42.5)
         engine.close()
-    assert (engine.version, engine.api.timeout, engine.local) == ("20.10.24", 42.5, False)
+    assert (engine.version, engine.api.timeout, engine.is_local) == ("20.10.24", 42.5, False)
 
 
 def test_the_guard_of_this_suite_holds(environ: dict[str, str]) -> None:
@@ -322,12 +324,12 @@ TRANSLATED: dict[str, tuple[Callable[[], Exception], ErrorCode]] = {
 @pytest.mark.parametrize(("make", "code"), TRANSLATED.values(), ids=TRANSLATED)
 def test_an_error_of_the_engine_says_what_we_tried(make: Callable[[], Exception], code: ErrorCode) -> None:
     error = make()
-    with refused(code) as caught, translated("count the sheep"):
+    with refused(code) as caught, translate_errors("count the sheep"):
         raise error
     assert "count the sheep" in caught.value.brief
     assert caught.value.__cause__ is error
 
 
 def test_a_defect_of_ours_is_not_blamed_on_the_engine() -> None:
-    with pytest.raises(ZeroDivisionError), translated("divide"):
+    with pytest.raises(ZeroDivisionError), translate_errors("divide"):
         raise ZeroDivisionError

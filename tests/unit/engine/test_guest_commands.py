@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from sandbox.engine.create_options import PROTECTED_ENV, create_options
-from sandbox.engine.guest_commands import command_of
+from sandbox.engine.guest_commands import build_command
 from sandbox.errors import ErrorCode, SandboxError
 from tests.unit.engine.test_create_options import POLICY, SUPERVISED
 
@@ -17,7 +17,7 @@ CREATED = [*create_options(SUPERVISED, POLICY)["Env"], "JAVA_HOME=/opt/java", "P
 
 
 def test_the_environment_is_the_policys_the_images_and_the_checks() -> None:
-    found = command_of(["make", "test"], CWD, {"PATH": "/workspace/bin", "MINE": ""}, POLICY, CREATED)
+    found = build_command(["make", "test"], CWD, {"PATH": "/workspace/bin", "MINE": ""}, POLICY, CREATED)
     assert (found.argv, found.cwd) == (("make", "test"), CWD)
     assert found.env == {
         "PATH": "/workspace/bin",
@@ -32,13 +32,13 @@ def test_the_environment_is_the_policys_the_images_and_the_checks() -> None:
 
 
 def test_names_that_are_only_removed_are_not_in_it() -> None:
-    assert not PROTECTED_ENV & command_of(["true"], CWD, {}, POLICY, CREATED).env.keys()
+    assert not PROTECTED_ENV & build_command(["true"], CWD, {}, POLICY, CREATED).env.keys()
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "GIT_DIR", "BASH_ENV", "A=B", "", "BASH_FUNC_ls%%"])
 def test_a_check_sets_no_name_that_is_the_policys(name: str) -> None:
     with pytest.raises(SandboxError) as caught:
-        command_of(["true"], CWD, {name: "x"}, POLICY, CREATED)
+        build_command(["true"], CWD, {name: "x"}, POLICY, CREATED)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 
@@ -59,5 +59,5 @@ def test_a_check_sets_no_name_that_is_the_policys(name: str) -> None:
 )
 def test_what_is_no_command_is_refused(argv: list[str], cwd: PurePosixPath, env: dict[str, str]) -> None:
     with pytest.raises(SandboxError) as caught:
-        command_of(argv, cwd, env, POLICY, CREATED)
+        build_command(argv, cwd, env, POLICY, CREATED)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION

@@ -46,7 +46,7 @@ def test_a_peak_of_an_earlier_check_is_unknown_not_this_ones(nowhere: CgroupPath
 
 
 def test_a_first_check_has_the_containers_peak(nowhere: CgroupPaths) -> None:
-    with Meter(nowhere, first=True, reader=lambda _: BEFORE) as meter:
+    with Meter(nowhere, is_first=True, reader=lambda _: BEFORE) as meter:
         pass
     assert meter.counters.memory_peak_bytes == BEFORE.memory_peak_bytes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.engine.mounts import devices, require_mounts
+from sandbox.engine.mounts import parse_mount_devices, require_mounts
 from sandbox.errors import ErrorCode, SandboxError
 
 LINE = "{n} 1 254:0 /x {point} ro,relatime - ext4 /dev/root rw\n"
@@ -59,7 +59,7 @@ def test_a_file_system_that_the_engine_does_not_see_is_noticed(point: str, tmp_p
 
 @pytest.mark.parametrize("name", ["work\u3000tree", "a\u00a0b", "a\u2028b", "a\x0cb", "a\rb", "a\x85b"], ids=ascii)
 def test_names_with_white_space_that_the_kernel_does_not_escape_are_read_whole(name: str) -> None:
-    assert devices(HOST.format(device="0:39", point=f"/home/{name}")) == {f"/home/{name}": "0:39"}
+    assert parse_mount_devices(HOST.format(device="0:39", point=f"/home/{name}")) == {f"/home/{name}": "0:39"}
 
 
 def test_the_comparison_follows_a_home_behind_a_link(tmp_path: Path) -> None:

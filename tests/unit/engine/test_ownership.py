@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from sandbox.engine.create_options import create_options
-from sandbox.engine.ownership import HINT, mapping_of, require_same_users, require_writable
+from sandbox.engine.ownership import (
+    USER_MAPPING_HINT,
+    describe_user_mapping,
+    require_same_users,
+    require_writable_folders,
+)
 from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 from tests.unit.engine.test_create_options import POLICY, SUPERVISED
@@ -48,16 +53,16 @@ NOT_WRITABLE: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("lines", WRITABLE.values(), ids=WRITABLE)
 def test_a_check_may_begin(lines: tuple[str, ...]) -> None:
-    require_writable(found(*lines), OPTIONS)
+    require_writable_folders(found(*lines), OPTIONS)
 
 
 @pytest.mark.parametrize(("lines", "said"), NOT_WRITABLE.values(), ids=NOT_WRITABLE)
 def test_no_check_begins_and_the_cause_is_named(lines: tuple[str, ...], said: str) -> None:
     with pytest.raises(SandboxError) as caught:
-        require_writable(found(*lines), OPTIONS)
+        require_writable_folders(found(*lines), OPTIONS)
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
     assert said in caught.value.brief
-    assert HINT in caught.value.hint
+    assert USER_MAPPING_HINT in caught.value.hint
 
 
 def of(*security: str) -> dict[str, Any]:
@@ -77,7 +82,7 @@ def of(*security: str) -> dict[str, Any]:
     ],
 )
 def test_mapping_of_an_engine(info: dict[str, Any], words: str) -> None:
-    assert mapping_of(info) == words
+    assert describe_user_mapping(info) == words
 
 
 def test_an_engine_that_maps_users_is_refused_by_name() -> None:
@@ -85,4 +90,4 @@ def test_an_engine_that_maps_users_is_refused_by_name() -> None:
     for option, name in (("name=userns", "userns-remap"), ("name=rootless", "rootless")):
         with pytest.raises(SandboxError, match=name) as caught:
             require_same_users(engine(of(option)))
-        assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, HINT)
+        assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, USER_MAPPING_HINT)

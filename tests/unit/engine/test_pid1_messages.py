@@ -17,10 +17,10 @@ from sandbox.engine.pid1_messages import (
     Busy,
     Command,
     Decoder,
-    Done,
+    ExitReport,
     MalformedError,
     Message,
-    Output,
+    OutputChunk,
     Posture,
     exit_frame,
     kill_frame,
@@ -56,14 +56,14 @@ def decoded(data: bytes, cuts: Sequence[int] = ()) -> list[Message]:
 
 
 MESSAGES: list[tuple[bytes, Message]] = [
-    (frame(b"O", NONCE + b"out"), Output(NONCE, "stdout", b"out")),
-    (frame(b"E", NONCE), Output(NONCE, "stderr", b"")),
-    (frame(b"O", NONCE + bytes(64 * 1024)), Output(NONCE, "stdout", bytes(64 * 1024))),
-    (done_frame(), Done(NONCE, 0, False, False, True, 0, 2.0, 10240, 0, 2.25)),
-    (done_frame(status=9, flags=3, leftovers=7), Done(NONCE, 9, True, True, False, 0, 2.0, 10240, 7, 2.25)),
-    (done_frame(status=-1, flags=12, errno=2), Done(NONCE, -1, False, False, True, 2, 2.0, 10240, 0, 2.25)),
-    (done_frame(flags=8), Done(NONCE, 0, False, False, False, -1, 2.0, 10240, 0, 2.25)),
-    (done_frame(errno=2), Done(NONCE, 0, False, False, True, 0, 2.0, 10240, 0, 2.25)),
+    (frame(b"O", NONCE + b"out"), OutputChunk(NONCE, "stdout", b"out")),
+    (frame(b"E", NONCE), OutputChunk(NONCE, "stderr", b"")),
+    (frame(b"O", NONCE + bytes(64 * 1024)), OutputChunk(NONCE, "stdout", bytes(64 * 1024))),
+    (done_frame(), ExitReport(NONCE, 0, False, False, True, 0, 2.0, 10240, 0, 2.25)),
+    (done_frame(status=9, flags=3, leftovers=7), ExitReport(NONCE, 9, True, True, False, 0, 2.0, 10240, 7, 2.25)),
+    (done_frame(status=-1, flags=12, errno=2), ExitReport(NONCE, -1, False, False, True, 2, 2.0, 10240, 0, 2.25)),
+    (done_frame(flags=8), ExitReport(NONCE, 0, False, False, False, -1, 2.0, 10240, 0, 2.25)),
+    (done_frame(errno=2), ExitReport(NONCE, 0, False, False, True, 0, 2.0, 10240, 0, 2.25)),
     (frame(b"B", NONCE), Busy(NONCE)),
     (frame(b"A", NONCE + b"\1"), Alive(NONCE, True)),
     (frame(b"A", NONCE + b"\0"), Alive(NONCE, False)),
@@ -135,7 +135,7 @@ def test_what_is_not_complete_is_waited_for_in_bounded_memory() -> None:
     decoder = Decoder()
     assert list(decoder.feed(wrapped(done_frame())[:-1])) == []
     (message,) = decoder.feed(wrapped(done_frame())[-1:])
-    assert isinstance(message, Done)
+    assert isinstance(message, ExitReport)
     huge = Decoder()  # an envelope may announce four gigabytes; what is in it is taken out as it comes
     list(huge.feed(struct.pack(">BxxxI", 1, 2**32 - 1)))
     for _ in range(200):

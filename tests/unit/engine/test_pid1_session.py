@@ -14,9 +14,9 @@ from pathlib import PurePosixPath
 import pytest
 
 from sandbox.engine import pid1_session as session
-from sandbox.engine.container import Streams, nothing_stops
+from sandbox.engine.container import Streams, never_stop
 from sandbox.engine.pid1_messages import Command
-from sandbox.engine.pid1_session import Outcome, Session
+from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.models import Verdict
 from tests.unit.engine.test_pid1_messages import done_frame, frame, wrapped
 
@@ -59,7 +59,9 @@ class Talk:
     def streams(self) -> Streams:
         return Streams(lambda data: self.out.append(("out", data)), lambda data: self.out.append(("err", data)))
 
-    def run(self, why_stop: Callable[[], Verdict | None] = nothing_stops, deadline_s: float = DEADLINE_S) -> Outcome:
+    def run(
+        self, why_stop: Callable[[], Verdict | None] = never_stop, deadline_s: float = DEADLINE_S
+    ) -> SessionOutcome:
         return self.session.run(COMMAND, self.streams(), deadline_s, why_stop)
 
 
@@ -92,8 +94,8 @@ def test_output_goes_to_its_stream_in_order_and_the_report_ends_it(talking: Call
         )
     )
     outcome = talk.run()
-    assert outcome.done is not None
-    assert (outcome.done.wait_status, outcome.stopped, outcome.overdue) == (256, None, False)
+    assert outcome.report is not None
+    assert (outcome.report.wait_status, outcome.stop_verdict, outcome.overdue) == (256, None, False)
     assert talk.out == [("out", b"1"), ("err", b"2"), ("out", b"3")]
 
 
@@ -107,8 +109,8 @@ def test_what_belongs_to_another_check_is_dropped(talking: Callable[[Says], Talk
         )
     )
     outcome = talk.run()
-    assert outcome.done is not None
-    assert outcome.done.wait_status == 9
+    assert outcome.report is not None
+    assert outcome.report.wait_status == 9
     assert talk.out == []
 
 
@@ -124,19 +126,19 @@ def test_what_belongs_to_another_check_is_dropped(talking: Callable[[Says], Talk
 def test_an_answer_that_cannot_be_is_no_report(
     talking: Callable[[Says], Talk], answer: Callable[[bytes], bytes]
 ) -> None:
-    assert talking(on_run(answer)).run() == Outcome(None)
+    assert talking(on_run(answer)).run() == SessionOutcome(None)
 
 
 def test_a_guest_that_ends_is_no_report(talking: Callable[[Says], Talk]) -> None:
-    assert talking(lambda *_: None).run() == Outcome(None)
+    assert talking(lambda *_: None).run() == SessionOutcome(None)
 
 
 def test_a_reason_to_stop_kills_this_check_and_waits_for_its_report(talking: Callable[[Says], Talk]) -> None:
     talk = talking(lambda kind, nonce: done_frame(nonce, status=9, flags=6) if kind == b"K" else b"")
     outcome = talk.run(why_stop=lambda: Verdict.DISK_LIMIT)
-    assert outcome.stopped is Verdict.DISK_LIMIT
-    assert outcome.done is not None
-    assert outcome.done.killed
+    assert outcome.stop_verdict is Verdict.DISK_LIMIT
+    assert outcome.report is not None
+    assert outcome.report.killed
     assert [kind for kind, _ in talk.peer.heard] == [b"R", b"K"]
     assert len({nonce for _, nonce in talk.peer.heard}) == 1
 
@@ -167,21 +169,21 @@ def test_reasons_are_asked_for_while_the_guest_floods(talking: Callable[[Says], 
         return Verdict.KILLED if len(asked) > 2 else None
 
     # The two writers of the other end may cut each other's frames; then it ends as malformed, and was stopped as well.
-    assert talk.run(why_stop=why_stop).stopped is Verdict.KILLED
+    assert talk.run(why_stop=why_stop).stop_verdict is Verdict.KILLED
 
 
 def test_a_kill_that_is_not_answered_ends_the_wait(
     talking: Callable[[Says], Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "GRACE_S", 0.2)
-    assert talking(lambda *_: b"").run(why_stop=lambda: Verdict.KILLED) == Outcome(None, Verdict.KILLED)
+    assert talking(lambda *_: b"").run(why_stop=lambda: Verdict.KILLED) == SessionOutcome(None, Verdict.KILLED)
 
 
 def test_a_guest_that_forgets_its_deadline_is_overdue(
     talking: Callable[[Says], Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "GRACE_S", 0.1)
-    assert talking(lambda *_: b"").run(deadline_s=0.1) == Outcome(None, None, overdue=True)
+    assert talking(lambda *_: b"").run(deadline_s=0.1) == SessionOutcome(None, None, overdue=True)
 
 
 def test_an_interrupt_kills_the_check_before_it_passes_on(talking: Callable[[Says], Talk]) -> None:
@@ -198,7 +200,7 @@ def test_an_interrupt_kills_the_check_before_it_passes_on(talking: Callable[[Say
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        talk.session.run(COMMAND, Streams(interrupt, interrupt), DEADLINE_S, nothing_stops)
+        talk.session.run(COMMAND, Streams(interrupt, interrupt), DEADLINE_S, never_stop)
     assert killed.wait(60)
 
 
@@ -213,14 +215,14 @@ def idle(running: bytes) -> Says:
 
 
 def test_posture_is_what_an_idle_guest_says(talking: Callable[[Says], Talk]) -> None:
-    found = talking(idle(b"\0")).session.posture(60)
+    found = talking(idle(b"\0")).session.query_posture(60)
     assert found is not None
     said = (found.status, found.mountinfo, found.interfaces, found.port_start, found.folders)
     assert said == ("status", "mounts", "interfaces", "port_start", "folders")
 
 
 def test_a_guest_in_which_something_runs_is_not_used(talking: Callable[[Says], Talk]) -> None:
-    assert talking(idle(b"\1")).session.posture(60) is None
+    assert talking(idle(b"\1")).session.query_posture(60) is None
 
 
 @pytest.mark.parametrize(
@@ -233,12 +235,12 @@ def test_a_guest_in_which_something_runs_is_not_used(talking: Callable[[Says], T
     ids=["to another", "gone", "malformed"],
 )
 def test_no_answer_is_no_posture(talking: Callable[[Says], Talk], says: Says) -> None:
-    assert talking(says).session.posture(0.3) is None
+    assert talking(says).session.query_posture(0.3) is None
 
 
 def test_a_guest_that_only_says_it_is_alive_has_no_posture(talking: Callable[[Says], Talk]) -> None:
     talk = talking(lambda kind, token: frame(b"A", token + b"\0") if kind == b"P" else b"")
-    assert talk.session.posture(0.3) is None
+    assert talk.session.query_posture(0.3) is None
 
 
 def test_the_connection_is_given_back(talking: Callable[[Says], Talk]) -> None:

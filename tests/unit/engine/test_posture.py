@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.engine.create_options import create_options
 from sandbox.engine.pid1_messages import Posture
-from sandbox.engine.posture import posture_faults, require_posture
+from sandbox.engine.posture import find_posture_faults, require_posture
 from sandbox.errors import ErrorCode, SandboxError
 from tests.unit.engine.test_create_options import POLICY, SUPERVISED, replaced
 
@@ -33,7 +33,7 @@ def captured(runtime: str, **changes: tuple[str, str]) -> Posture:
 
 @pytest.mark.parametrize("runtime", ["runc", "runsc"])
 def test_a_guest_as_asked_for_has_no_faults(runtime: str) -> None:
-    assert posture_faults(captured(runtime), options(runtime)) == []
+    assert find_posture_faults(captured(runtime), options(runtime)) == []
     require_posture(captured(runtime), options(runtime))
 
 
@@ -93,7 +93,7 @@ FAULTS: dict[str, tuple[dict[str, tuple[str, str]], str]] = {
 @pytest.mark.parametrize(("changes", "fault"), FAULTS.values(), ids=FAULTS)
 def test_one_change_is_one_fault_and_the_guest_is_refused(changes: dict[str, tuple[str, str]], fault: str) -> None:
     found = captured("runc", **changes)
-    assert [fault in said for said in posture_faults(found, options("runc"))].count(True) == 1
+    assert [fault in said for said in find_posture_faults(found, options("runc"))].count(True) == 1
     with pytest.raises(SandboxError) as caught:
         require_posture(found, options("runc"))
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
@@ -108,7 +108,7 @@ def test_a_text_that_is_missing_is_a_fault_where_it_says_something(runtime: str,
         return  # its kernel does not say, and does not keep to it: docs/hardening.md
     texts = {other: (DATA / f"{runtime}.{other}").read_text() for other in CAPTURED} | {name: ""}
     found = Posture(bytes(16), texts["status"], texts["mountinfo"], texts["interfaces"], texts["port_start"], "")
-    assert posture_faults(found, options(runtime))
+    assert find_posture_faults(found, options(runtime))
 
 
 OWN_KERNEL_FAULTS: dict[str, tuple[dict[str, tuple[str, str]], str]] = {
@@ -125,8 +125,8 @@ OWN_KERNEL_FAULTS: dict[str, tuple[dict[str, tuple[str, str]], str]] = {
 def test_a_guest_with_a_kernel_of_its_own_is_held_to_what_it_shows(
     changes: dict[str, tuple[str, str]], fault: str
 ) -> None:
-    assert any(fault in said for said in posture_faults(captured("runsc", **changes), options("runsc")))
+    assert any(fault in said for said in find_posture_faults(captured("runsc", **changes), options("runsc")))
 
 
 def test_what_gvisor_does_not_show_is_a_fault_under_runc() -> None:
-    assert posture_faults(captured("runsc"), options("runc"))
+    assert find_posture_faults(captured("runsc"), options("runc"))

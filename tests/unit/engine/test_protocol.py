@@ -7,14 +7,14 @@ import inspect
 import docker
 import pytest
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.protocol import ContainerEngine, EngineInformation, GuestRunner, ImageStore
 
 PARTS = (EngineInformation, ImageStore, GuestRunner)
 
 
-def as_protocol(engine: Engine) -> ContainerEngine:
+def as_protocol(engine: DockerEngine) -> ContainerEngine:
     """The type checker compares the signatures here."""
     return engine
 
@@ -25,11 +25,13 @@ def methods(protocol: type) -> dict[str, object]:
 
 @pytest.mark.parametrize(("protocol", "name"), [(part, name) for part in PARTS for name in methods(part)])
 def test_docker_has_each_member_with_the_same_parameters(protocol: type, name: str) -> None:
-    engine = Engine(docker.APIClient.__new__(docker.APIClient), Endpoint("unix:///run/docker.sock", "test"), "20.10")
+    engine = DockerEngine(
+        docker.APIClient.__new__(docker.APIClient), Endpoint("unix:///run/docker.sock", "test"), "20.10"
+    )
     assert hasattr(as_protocol(engine), name)
     wanted = methods(protocol)[name]
     if inspect.isfunction(wanted):
-        found = inspect.signature(getattr(Engine, name)).parameters.values()
+        found = inspect.signature(getattr(DockerEngine, name)).parameters.values()
         assert [(p.name, p.kind, p.default) for p in found] == [
             (p.name, p.kind, p.default) for p in inspect.signature(wanted).parameters.values()
         ]
@@ -41,5 +43,5 @@ def test_the_parts_are_all_of_the_protocol() -> None:
 
 def test_a_missing_method_would_be_seen() -> None:
     """Control: the connection alone, which `Engine` extends, is not an engine."""
-    lacking = [name for part in PARTS for name in methods(part) if not hasattr(Engine.__mro__[1], name)]
+    lacking = [name for part in PARTS for name in methods(part) if not hasattr(DockerEngine.__mro__[1], name)]
     assert {"inspect_image", "run_to_end", "remove_container"} <= set(lacking)

@@ -10,12 +10,12 @@ import docker
 import pytest
 import requests
 
-from sandbox.engine.connection import Engine
-from sandbox.engine.container import list_labelled, remove
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container import list_containers, remove_container
 from sandbox.engine.endpoint import Endpoint
-from sandbox.engine.quarantine import free_name, is_held, reap, remove_within
+from sandbox.engine.quarantine import choose_free_name, is_quarantined, remove_within, retry_removal
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.store.quarantine import Quarantine
+from sandbox.store.quarantine import QuarantineNotes
 
 NAME, ID = "sandbox-run-1", "c0ffee"
 
@@ -43,74 +43,74 @@ class FakeApi(docker.APIClient):
 
 
 @pytest.fixture
-def ward(tmp_path: Path) -> Quarantine:
-    return Quarantine(tmp_path / "quarantine")
+def ward(tmp_path: Path) -> QuarantineNotes:
+    return QuarantineNotes(tmp_path / "quarantine")
 
 
-def engine(ward: Quarantine | None, *answers: int | None) -> Engine:
-    return Engine(FakeApi(*answers), Endpoint("unix:///run/docker.sock", "DOCKER_HOST"), "20.10.24", ward)
+def engine(ward: QuarantineNotes | None, *answers: int | None) -> DockerEngine:
+    return DockerEngine(FakeApi(*answers), Endpoint("unix:///run/docker.sock", "DOCKER_HOST"), "20.10.24", ward)
 
 
-def test_silence_is_waited_for_once_and_noted(ward: Quarantine) -> None:
+def test_silence_is_waited_for_once_and_noted(ward: QuarantineNotes) -> None:
     found = engine(ward, None)
-    remove(found, ID)  # by id, as whoever lists does
-    assert ward.held() == {NAME: ID}
-    remove(found, NAME)  # no answer is left: it is not asked
-    remove(found, ID)
-    assert list_labelled(found, {}) == []
+    remove_container(found, ID)  # by id, as whoever lists does
+    assert ward.names() == {NAME: ID}
+    remove_container(found, NAME)  # no answer is left: it is not asked
+    remove_container(found, ID)
+    assert list_containers(found, {}) == []
 
 
 def test_without_a_ward_silence_is_an_error() -> None:
     with pytest.raises(SandboxError, match="could not be removed") as caught:
-        remove(engine(None, None), NAME)
+        remove_container(engine(None, None), NAME)
     assert caught.value.code is ErrorCode.INTERNAL
 
 
 @pytest.mark.slow
-def test_a_refusal_is_tried_again_and_is_an_error(ward: Quarantine) -> None:
-    remove(engine(ward, 409, 204), NAME)
+def test_a_refusal_is_tried_again_and_is_an_error(ward: QuarantineNotes) -> None:
+    remove_container(engine(ward, 409, 204), NAME)
     with pytest.raises(SandboxError, match="could not be removed"):
-        remove(engine(ward, 500, 500, 500), NAME)
-    assert ward.held() == {}
+        remove_container(engine(ward, 500, 500, 500), NAME)
+    assert ward.names() == {}
 
 
 @pytest.mark.parametrize("status", [204, 404])
-def test_one_that_is_gone_is_removed(ward: Quarantine, status: int) -> None:
-    remove(engine(ward, status), NAME)
-    assert ward.held() == {}
+def test_one_that_is_gone_is_removed(ward: QuarantineNotes, status: int) -> None:
+    remove_container(engine(ward, status), NAME)
+    assert ward.names() == {}
 
 
-def test_the_reaper_forgets_what_is_gone_and_keeps_what_is_not(ward: Quarantine) -> None:
-    ward.admit(NAME, ID, "silence")
+def test_the_reaper_forgets_what_is_gone_and_keeps_what_is_not(ward: QuarantineNotes) -> None:
+    ward.add(NAME, ID, "silence")
     with pytest.raises(SandboxError) as caught:
-        reap(engine(ward, None), NAME)
+        retry_removal(engine(ward, None), NAME)
     assert caught.value.code is ErrorCode.CONFLICT
-    assert is_held(engine(ward), ID)
-    reap(engine(ward, 409, 404), NAME)  # the engine is at it, then done
-    assert ward.held() == {}
+    assert is_quarantined(engine(ward), ID)
+    retry_removal(engine(ward, 409, 404), NAME)  # the engine is at it, then done
+    assert ward.names() == {}
 
 
-def test_the_reaper_whose_time_has_run_out_asks_once_more(ward: Quarantine) -> None:
+def test_the_reaper_whose_time_has_run_out_asks_once_more(ward: QuarantineNotes) -> None:
     """As when the host is so busy that a short pause takes long."""
     remove_within(engine(ward, 404), NAME, -1.0)
 
 
-def test_the_next_container_of_a_task_gets_a_name_that_nobody_holds(ward: Quarantine) -> None:
+def test_the_next_container_of_a_task_gets_a_name_that_nobody_holds(ward: QuarantineNotes) -> None:
     found = engine(ward)
-    assert free_name(found, "t") == "t"
+    assert choose_free_name(found, "t") == "t"
     for name in ("t", "t-2"):
-        ward.admit(name, "", "")
-    assert free_name(found, "t") == "t-3"
-    assert free_name(replace(found, ward=None), "t") == "t"
+        ward.add(name, "", "")
+    assert choose_free_name(found, "t") == "t-3"
+    assert choose_free_name(replace(found, quarantine=None), "t") == "t"
 
 
-def test_a_damaged_note_holds_its_name(ward: Quarantine) -> None:
-    ward.admit(NAME, ID, "silence")
+def test_a_damaged_note_holds_its_name(ward: QuarantineNotes) -> None:
+    ward.add(NAME, ID, "silence")
     (ward.folder / f"{NAME}.json").write_text("{")
-    assert ward.held() == {NAME: ""}
+    assert ward.names() == {NAME: ""}
 
 
 def test_where_nothing_can_be_noted_silence_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SandboxError, match="could not be removed"):
-        remove(engine(Quarantine(tmp_path / "file" / "quarantine"), None), NAME)
+        remove_container(engine(QuarantineNotes(tmp_path / "file" / "quarantine"), None), NAME)

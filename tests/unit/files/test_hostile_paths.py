@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import SandboxError
 from sandbox.files.tree import WorktreeFiles
-from sandbox.policy.paths import RepoPath, check_path
+from sandbox.policy.paths import RepoPath, parse_repo_path
 
 HOSTILE = [
     "f", "d", "d/f", "out", "abs", "in", "loop", "cwd", "fifo", ".git", ".GIT", "config", "secret", "..", ".", "", "~",
@@ -117,5 +117,5 @@ def attempts(root: Path, text: str, checked: bool) -> list[bytes]:
         ]
         for act in acts:
             with suppress(SandboxError):
-                act(check_path(text) if checked else RepoPath(text.replace("\0", "")))
+                act(parse_repo_path(text) if checked else RepoPath(text.replace("\0", "")))
     return found

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.files.line_range import Lines, Window, read_window
+from sandbox.files.line_range import LineRange, LineRangeContent, read_line_range
 from tests.unit.conftest import Upstream
 
 CAP = 1 << 20
 NOT_LINE_ENDS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\r"
 
 
-def window(content: bytes, lines: Lines | None = None, cap: int = CAP, step: int = 7) -> Window:
+def window(content: bytes, lines: LineRange | None = None, cap: int = CAP, step: int = 7) -> LineRangeContent:
     pieces = [content[i : i + step] for i in range(0, len(content), step)]
-    return read_window(pieces, lines or Lines(), cap)
+    return read_line_range(pieces, lines or LineRange(), cap)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\n", b"a\nb", b"a\r\nb\r\n", b"\xef\xbb\xbfa\n", b"\n\n\n"])
@@ -27,7 +27,7 @@ def test_a_text_file_comes_whole_and_unchanged(content: bytes) -> None:
     """Carriage returns and a byte order mark are content."""
     total = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    assert window(content) == Window(digest, len(content), content, 1, total, total, truncated=False)
+    assert window(content) == LineRangeContent(digest, len(content), content, 1, total, total, truncated=False)
 
 
 @pytest.mark.parametrize("char", NOT_LINE_ENDS, ids=ascii)
@@ -39,7 +39,7 @@ def test_a_line_ends_where_git_ends_it(char: str, upstream: Upstream) -> None:
     upstream.git("add", "f")
     found = upstream.git("grep", "--cached", "-n", "two", "--", "f").decode()
     assert found == "f:2:two\n"
-    assert window(text.encode(), Lines(2, 2)).content == b"two\n"
+    assert window(text.encode(), LineRange(2, 2)).content == b"two\n"
     assert window(text.encode()).total_lines == 3
 
 
@@ -54,7 +54,7 @@ def test_a_window_is_what_slicing_the_lines_gives(text: str, first: int, more: i
     every = [line + b"\n" for line in every[:-1]] + ([every[-1]] if every[-1] else [])
     last = None if more is None else first + more
     wanted = every[first - 1 : last]
-    found = window(content, Lines(first, last), cap, step)
+    found = window(content, LineRange(first, last), cap, step)
     assert (found.size, found.total_lines, found.first) == (len(content), len(every), first)
     assert found.sha256 == f"sha256:{hashlib.sha256(content).hexdigest()}"
     assert len(found.content) <= cap
@@ -75,7 +75,7 @@ def test_what_is_not_strict_utf8_is_bytes_without_lines(content: bytes, step: in
     assert not whole.truncated
     cut = window(content + b"\xff", cap=1, step=step)
     assert (cut.content, cut.size, cut.truncated) == (content[:1], len(content) + 1, True)
-    assert window(content, Lines(1, 2), step=step).content == b""
+    assert window(content, LineRange(1, 2), step=step).content == b""
 
 
 def test_a_character_split_between_two_pieces_is_still_text() -> None:
@@ -95,12 +95,12 @@ def pieces_of_a_large_file(mebibytes: int) -> Iterator[bytes]:
         yield (f"{n:015}\n".encode()) * (1 << 16)
 
 
-@pytest.mark.parametrize("lines", [Lines(), Lines(4_000_000, 4_000_010)], ids=["start", "end"])
-def test_h16_a_window_of_a_large_file_costs_the_window(lines: Lines) -> None:
+@pytest.mark.parametrize("lines", [LineRange(), LineRange(4_000_000, 4_000_010)], ids=["start", "end"])
+def test_h16_a_window_of_a_large_file_costs_the_window(lines: LineRange) -> None:
     """Control: holding the file takes its size."""
     tracemalloc.start()
     try:
-        found = read_window(pieces_of_a_large_file(64), lines, 1 << 16)
+        found = read_line_range(pieces_of_a_large_file(64), lines, 1 << 16)
         peak = tracemalloc.get_traced_memory()[1]
         assert peak < 8 << 20
         held = b"".join(pieces_of_a_large_file(64))

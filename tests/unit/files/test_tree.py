@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import Entry, EntryKind, Limits
+from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.openat2 import openat2, require_openat2
 from sandbox.files.tree import WorktreeFiles, sha256_of
 from sandbox.policy.paths import RepoPath, show_path
@@ -328,8 +328,8 @@ def test_h09_a_lease_on_a_file_blocks_nobody(root: Path, files: WorktreeFiles) -
 def test_a_link_target_is_text_and_never_followed(root: Path, files: WorktreeFiles) -> None:
     (root / "l").symlink_to("/etc/passwd")
     (root / "odd").symlink_to(os.fsdecode(b"\xff\n"))
-    assert files.link_target(b"l") == b"/etc/passwd"
-    assert files.link_target(b"odd") == b"\xff\n"
+    assert files.read_link(b"l") == b"/etc/passwd"
+    assert files.read_link(b"odd") == b"\xff\n"
 
 
 def test_a_file_we_may_not_read_is_a_typed_error(root: Path) -> None:
@@ -497,7 +497,7 @@ def test_a_walk_tells_what_every_name_is(root: Path, files: WorktreeFiles) -> No
         b"socket": EntryKind.REJECTED,
     }
     found = {e.path: e for e in files.walk(lambda _: False)}
-    assert found[b"d/x"] == Entry(b"d/x", EntryKind.FILE, executable=True, size=0)
+    assert found[b"d/x"] == WalkEntry(b"d/x", EntryKind.FILE, executable=True, size=0)
     assert found[b"d/e/f"].size == 5
 
 
@@ -526,11 +526,11 @@ def test_a_skipped_directory_is_not_entered(root: Path, files: WorktreeFiles) ->
     assert walked(files, lambda p: p == b"build") == {b"src/f": EntryKind.FILE}
 
 
-@pytest.mark.parametrize("limits", [Limits(entries=4), Limits(depth=2)], ids=["entries", "depth"])
-def test_h19_a_walk_past_its_limits_is_refused(limits: Limits, root: Path, files: WorktreeFiles) -> None:
+@pytest.mark.parametrize("limits", [WalkLimits(entries=4), WalkLimits(depth=2)], ids=["entries", "depth"])
+def test_h19_a_walk_past_its_limits_is_refused(limits: WalkLimits, root: Path, files: WorktreeFiles) -> None:
     for name in ("a/b/c/f", "g"):
         write(files, name)
-    assert len(list(files.walk(lambda _: False, Limits(entries=5, depth=3)))) == 2
+    assert len(list(files.walk(lambda _: False, WalkLimits(entries=5, depth=3)))) == 2
     with refused(ErrorCode.QUOTA_EXCEEDED):
         list(files.walk(lambda _: False, limits))
 
@@ -570,7 +570,7 @@ def test_h19_a_wide_directory_is_refused_before_it_is_listed_whole(root: Path, f
     tracemalloc.start()
     try:
         with refused(ErrorCode.QUOTA_EXCEEDED):
-            list(files.walk(lambda _: False, Limits(entries=100)))
+            list(files.walk(lambda _: False, WalkLimits(entries=100)))
         ours = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         assert len(list(root.iterdir())) == 5_000

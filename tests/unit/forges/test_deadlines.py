@@ -45,10 +45,10 @@ def saying(pieces: list[bytes], pause_s: float) -> Iterator[str]:
 
 @pytest.mark.parametrize("pieces", HEADS.values(), ids=HEADS)
 def test_a_head_that_does_not_end_is_given_up(pieces: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    with saying(pieces, 0.0) as url, contextlib.closing(http_session.session_for(None)) as session:
+    with saying(pieces, 0.0) as url, contextlib.closing(http_session.build_session(None)) as session:
         assert session.get(url).text == "[]"  # the control: at once it is an answer
     monkeypatch.setattr(http_session, "CALL_TIMEOUT_S", 0.3)
-    session = http_session.session_for(None)
+    session = http_session.build_session(None)
     with saying(pieces, 0.1) as url, contextlib.closing(session), pytest.raises(requests.ReadTimeout):
         session.get(url)
 
@@ -58,7 +58,7 @@ def test_an_answer_is_utf_8_whatever_it_calls_itself(charset: str) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset={charset}\r\nContent-Length: 4\r\n\r\n"
     with (
         saying([head.encode() + "a-é".encode()], 0.0) as url,
-        contextlib.closing(http_session.session_for(None)) as session,
+        contextlib.closing(http_session.build_session(None)) as session,
     ):
         assert session.get(url).text == "a-é"
 
@@ -66,8 +66,8 @@ def test_an_answer_is_utf_8_whatever_it_calls_itself(charset: str) -> None:
 @pytest.mark.slow
 def test_a_server_that_does_not_shake_hands_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_session, "CONNECT_TIMEOUT_S", 0.6)
-    session = http_session.session_for(None)
+    session = http_session.build_session(None)
     with saying([b""], 60.0) as url, contextlib.closing(session), pytest.raises(requests.Timeout) as caught:
         session.get(url.replace("http:", "https:"))
-    told = http_session.network_failure(caught.value, "git.example.com")
+    told = http_session.network_error(caught.value, "git.example.com")
     assert "1 s to connect" in told.details, "not what nobody waited for"

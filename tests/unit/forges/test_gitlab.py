@@ -169,7 +169,7 @@ def test_link_to_a_next_page_elsewhere_is_not_followed(
         server.forge().find(BRANCH)
     assert raised.value.code is ErrorCode.FORGE_ERROR
     assert elsewhere.requests == []
-    monkeypatch.setattr("sandbox.forges.gitlab.session_for", lambda ca_file, **_: http_session.session_for(ca_file))
+    monkeypatch.setattr("sandbox.forges.gitlab.build_session", lambda ca_file, **_: http_session.build_session(ca_file))
     server.forge().find(BRANCH)
     assert elsewhere.saw(TOKEN)  # the control: python-gitlab goes there, and the token with it
 
@@ -249,7 +249,7 @@ def test_refusal_is_told_apart(server: Scripted, name: str) -> None:
     code, brief, hint = REFUSALS[name]
     server.on("PUT", f"{ROOT}/merge_requests/7", recorded("gitlab", name))
     with pytest.raises(SandboxError, match=re.escape(brief)) as raised:
-        server.forge().describe(7, "new")
+        server.forge().replace_body(7, "new")
     assert raised.value.code.value == code
     assert hint in raised.value.hint
     assert raised.value.details
@@ -303,7 +303,7 @@ def test_answer_of_another_shape_is_a_forge_error(server: Scripted, answer: Answ
 
 
 def test_list_without_end_is_refused(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.forges.gitlab.MOST_PAGES", 1)
+    monkeypatch.setattr("sandbox.forges.gitlab.MAX_PAGES", 1)
     server.list("merge_requests", *({**MR, "iid": n} for n in range(101)))
     with pytest.raises(SandboxError, match="more than 100"):
         server.forge().find(BRANCH)
@@ -444,7 +444,7 @@ def test_merge_request_of_a_fork_is_refused(server: Scripted, method: str) -> No
     server.rules.bodies["merge_requests/7"] = {**MR, "source_project_id": 4, "draft": True, "head_pipeline": RUN}
     forge = server.forge()
     calls: Mapping[str, Callable[[], object]] = {
-        "describe": lambda: forge.describe(7, "x"),
+        "describe": lambda: forge.replace_body(7, "x"),
         "make_ready": lambda: forge.make_ready(7),
         "checks": lambda: forge.checks(HEAD, 7),
     }
@@ -579,7 +579,7 @@ def excerpted(server: Scripted, log: bytes) -> CiCheck:
     server.list("pipelines/50/jobs", job(5, "test", "failed"))
     server.on("GET", f"{ROOT}/jobs/5/trace", Answer(200, log, {"Content-Type": "text/plain"}))
     forge = server.forge()
-    (check,) = forge.with_excerpts(forge.checks(HEAD, 7))
+    (check,) = forge.add_excerpts(forge.checks(HEAD, 7))
     return check
 
 
@@ -599,16 +599,16 @@ def test_log_that_cannot_be_had_leaves_the_check(server: Scripted) -> None:
     server.list("pipelines/50/jobs", job(5, "test", "failed"))
     forge = server.forge()
     checks = forge.checks(HEAD, 7)
-    assert forge.with_excerpts(checks) == checks  # 404
+    assert forge.add_excerpts(checks) == checks  # 404
     server.on("GET", f"{ROOT}/jobs/5/trace", Answer(200, b"boom", filler_bytes=MAX_ANSWER_BYTES))
-    assert forge.with_excerpts(checks) == checks
+    assert forge.add_excerpts(checks) == checks
 
 
 def test_no_more_logs_are_asked_for_than_are_shown(server: Scripted) -> None:
     server.list("pipelines/50/jobs", *(job(n, f"test {n}", "failed") for n in range(9)), job(9, "other", "success"))
     server.on("GET", f"{ROOT}/jobs/./trace", Answer(200, b"boom", {"Content-Type": "text/plain"}), forever=True)
     forge = server.forge()
-    checks = forge.with_excerpts(forge.checks(HEAD, 7))
+    checks = forge.add_excerpts(forge.checks(HEAD, 7))
     assert [check.name for check in checks if check.excerpt == "boom"] == [f"test {n}" for n in range(5)]
     assert len(checks) == 10
     assert server.count("GET", ".*/trace") == 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.forges.escape import BREAK, code, prose, verbatim
-from sandbox.forges.sanitize import tame
+from sandbox.forges.escape import BREAK, as_code, as_code_block, as_prose
+from sandbox.forges.sanitize import sanitize_markdown
 
 KEPT = {
     "paragraphs": ("one\ntwo\n\nthree", "one\ntwo\n\nthree"),
@@ -34,13 +34,13 @@ KEPT = {
 
 @pytest.mark.parametrize(("written", "stays"), KEPT.values(), ids=KEPT)
 def test_tame_markdown_stays(written: str, stays: str) -> None:
-    assert tame(written, 5000) == stays
-    assert tame("", 5000) == ""
+    assert sanitize_markdown(written, 5000) == stays
+    assert sanitize_markdown("", 5000) == ""
 
 
 @pytest.mark.parametrize("text", ["x" * 3000, "* \n" * 800, "a\n\n" * 900, "*" * 2500], ids=["a", "b", "c", "d"])
 def test_a_long_text_is_cut_and_says_so(text: str) -> None:
-    made = tame(text, 2000)
+    made = sanitize_markdown(text, 2000)
     assert len(made) <= 2000
     assert made.endswith("too long._")
 
@@ -50,24 +50,24 @@ def test_a_long_text_is_cut_and_says_so(text: str) -> None:
     [("a", "`a`"), ("`", "`` ` ``"), ("a``b", "```a``b```"), (" a", "`  a `"), ("", "` `"), ("a\nb", "`a␤b`")],
 )
 def test_a_code_span_holds_any_text(text: str, span: str) -> None:
-    assert code(text) == span
+    assert as_code(text) == span
 
 
 def test_a_code_span_says_that_it_was_cut() -> None:
-    assert code("abcdef", 4) == "`abc…`"
+    assert as_code("abcdef", 4) == "`abc…`"
 
 
 def test_verbatim_lines_are_counted_where_there_are_too_many() -> None:
-    assert verbatim("a\nb\nc\n", 20) == ">     a\n>     b\n>     … and 1 more"
-    assert verbatim(" \n\n", 20) == ""
+    assert as_code_block("a\nb\nc\n", 20) == ">     a\n>     b\n>     … and 1 more"
+    assert as_code_block(" \n\n", 20) == ""
 
 
 def test_words_that_close_or_skip_are_broken_in_code_too() -> None:
-    assert code("Fixes #1") == f"`Fixes{BREAK} #1`"
-    assert code("fixes the file a#b") == "`fixes the file a#b`"
-    assert code("[skip ci]") == f"`[{BREAK}skip ci]`"
+    assert as_code("Fixes #1") == f"`Fixes{BREAK} #1`"
+    assert as_code("fixes the file a#b") == "`fixes the file a#b`"
+    assert as_code("[skip ci]") == f"`[{BREAK}skip ci]`"
 
 
 def test_ordinary_text_is_left_alone() -> None:
     for text in ("It works, mostly (see above).", "a - b: c; d = e?", "é 日本 ✓", "50 % of 3 * 4"):
-        assert prose(text).replace("\\", "") == text
+        assert as_prose(text).replace("\\", "") == text

@@ -22,9 +22,9 @@ from sandbox.errors import ErrorCode
 from sandbox.git import objects, transport
 from sandbox.git.cache_clones import open_cache, refresh, resolve_commit
 from sandbox.git.entries import REGULAR, TreeChange
-from sandbox.git.process import Git, command_line
+from sandbox.git.process import Git, build_command_line
 from sandbox.git.push.send import push
-from sandbox.git.transport import Access, RemoteHead, granted
+from sandbox.git.transport import RemoteAccess, RemoteHead, network_access
 from sandbox.remotes import parse_remote
 from tests.unit.conftest import IDENTITY, Upstream, access_to, refused, run
 
@@ -32,7 +32,7 @@ SECRET = "hunter2-s3cr3t"
 
 
 @pytest.fixture
-def access(upstream: Upstream, tmp_path: Path) -> Access:
+def access(upstream: Upstream, tmp_path: Path) -> RemoteAccess:
     upstream.write("f", b"one\n")
     upstream.commit()
     return access_to(str(upstream.root), tmp_path / "known_hosts")
@@ -51,7 +51,7 @@ def leftovers(cache: Path) -> list[str]:
 
 
 def test_a_first_clone_has_every_branch_and_tag_and_only_our_configuration(
-    upstream: Upstream, access: Access, cache: Path
+    upstream: Upstream, access: RemoteAccess, cache: Path
 ) -> None:
     upstream.git("branch", "topic")
     upstream.git("tag", "v1")
@@ -67,7 +67,7 @@ def test_a_first_clone_has_every_branch_and_tag_and_only_our_configuration(
 
 
 def test_a_refresh_follows_the_remote_and_forgets_what_it_dropped(
-    upstream: Upstream, access: Access, cache: Path
+    upstream: Upstream, access: RemoteAccess, cache: Path
 ) -> None:
     upstream.git("branch", "topic")
     upstream.git("tag", "v1")
@@ -83,7 +83,7 @@ def test_a_refresh_follows_the_remote_and_forgets_what_it_dropped(
     assert objects.resolve_ref(git, "refs/remotes/origin/topic") is None
 
 
-def test_a_refresh_replaces_a_configuration_that_somebody_changed(access: Access, cache: Path) -> None:
+def test_a_refresh_replaces_a_configuration_that_somebody_changed(access: RemoteAccess, cache: Path) -> None:
     refresh(cache, access)
     ours = (cache / "config").read_text()
     (cache / "config").write_text(ours + '[core]\n\tfsmonitor = "touch /tmp/x"\n')
@@ -91,7 +91,7 @@ def test_a_refresh_replaces_a_configuration_that_somebody_changed(access: Access
     assert (cache / "config").read_text() == ours
 
 
-def test_a_configuration_is_whole_for_whoever_reads_it_meanwhile(access: Access, cache: Path) -> None:
+def test_a_configuration_is_whole_for_whoever_reads_it_meanwhile(access: RemoteAccess, cache: Path) -> None:
     """Control: what is right is not written at all."""
     refresh(cache, access)
     with (cache / "config").open("rb") as right:
@@ -105,7 +105,7 @@ def test_a_configuration_is_whole_for_whoever_reads_it_meanwhile(access: Access,
 
 
 def test_a_clone_of_one_remote_never_passes_for_that_of_another(
-    upstream: Upstream, access: Access, cache: Path, tmp_path: Path
+    upstream: Upstream, access: RemoteAccess, cache: Path, tmp_path: Path
 ) -> None:
     """Whose ids read the same: the second one waited for the lock while the first was cloned, unregistered."""
     wished = time.time()
@@ -117,7 +117,7 @@ def test_a_clone_of_one_remote_never_passes_for_that_of_another(
     assert refresh(cache, access, wished) == RemoteHead("main", upstream.oid("HEAD"))
 
 
-def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     refresh(cache, access)
     git = open_cache(cache)
     for ref in ("refs/heads/space-agent/task-1-x", "refs/sandbox/task-1/pushed"):
@@ -129,7 +129,7 @@ def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: Access, cac
 
 @pytest.mark.parametrize("step", ["remote_head", "fetch"])
 def test_a_clone_that_fails_at_any_step_leaves_nothing(
-    step: str, access: Access, cache: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, access: RemoteAccess, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -142,7 +142,7 @@ def test_a_clone_that_fails_at_any_step_leaves_nothing(
     assert refresh(cache, access).branch == "main"
 
 
-def test_what_a_killed_clone_left_is_swept_by_the_next(access: Access, cache: Path) -> None:
+def test_what_a_killed_clone_left_is_swept_by_the_next(access: RemoteAccess, cache: Path) -> None:
     beside = cache.with_name(".id.incoming")
     beside.mkdir(parents=True)
     (beside / "HEAD").write_text("half")
@@ -150,7 +150,7 @@ def test_what_a_killed_clone_left_is_swept_by_the_next(access: Access, cache: Pa
     assert leftovers(cache) == ["id"]
 
 
-def test_a_failed_refresh_leaves_the_cache_as_it_was(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_a_failed_refresh_leaves_the_cache_as_it_was(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     refresh(cache, access)
     upstream.git_dir.rename(upstream.root / "away")
     with refused(ErrorCode.REMOTE_NOT_FOUND):
@@ -184,7 +184,7 @@ def test_an_empty_remote_is_not_found_with_a_hint(upstream: Upstream, tmp_path: 
     assert leftovers(cache) == []
 
 
-def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     upstream.git("branch", "aaa")
     upstream.git("checkout", "--quiet", "--detach")
     assert refresh(cache, access) == RemoteHead("main", upstream.oid("HEAD"))
@@ -192,7 +192,9 @@ def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access:
     assert refresh(cache, access).branch == "aaa"
 
 
-def test_a_detached_head_behind_its_branch_keeps_its_commit(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_a_detached_head_behind_its_branch_keeps_its_commit(
+    upstream: Upstream, access: RemoteAccess, cache: Path
+) -> None:
     first = upstream.oid("HEAD")
     upstream.write("later", b"two\n")
     upstream.commit()
@@ -200,7 +202,9 @@ def test_a_detached_head_behind_its_branch_keeps_its_commit(upstream: Upstream, 
     assert refresh(cache, access) == RemoteHead("main", first)
 
 
-def test_an_unknown_ref_is_answered_with_the_names_there_are(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_an_unknown_ref_is_answered_with_the_names_there_are(
+    upstream: Upstream, access: RemoteAccess, cache: Path
+) -> None:
     upstream.git("branch", "release")
     upstream.git("tag", "v1")
     refresh(cache, access)
@@ -216,7 +220,7 @@ def test_an_unknown_ref_is_answered_with_the_names_there_are(upstream: Upstream,
     assert caught.value.details.endswith(", ...")
 
 
-def test_a_head_on_no_branch_says_so(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_a_head_on_no_branch_says_so(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     upstream.git("checkout", "--quiet", "--detach")
     upstream.git("branch", "-D", "main")
     upstream.commit()
@@ -232,7 +236,7 @@ def test_opening_a_missing_cache_is_not_found(cache: Path) -> None:
 
 @pytest.mark.parametrize("name", [".git", "..", ".GIT", ".g\u200cit", "git~1"])
 def test_e01_e02_e03_hostile_tree_entries_are_refused_at_fetch(
-    name: str, upstream: Upstream, access: Access, cache: Path
+    name: str, upstream: Upstream, access: RemoteAccess, cache: Path
 ) -> None:
     blob = upstream.git("hash-object", "-w", "--stdin", stdin=b"x").decode().strip()
     inner = upstream.git("mktree", stdin=f"100644 blob {blob}\tconfig\n".encode()).decode().strip()
@@ -245,7 +249,7 @@ def test_e01_e02_e03_hostile_tree_entries_are_refused_at_fetch(
 
 
 def test_e09_hostile_branch_names_of_a_remote_do_not_harm_the_clone(
-    upstream: Upstream, access: Access, cache: Path
+    upstream: Upstream, access: RemoteAccess, cache: Path
 ) -> None:
     head = upstream.oid("HEAD")
     for name in ("refs/heads/-x", "refs/heads/--upload-pack=touch", "refs/heads/`id`", "refs/heads/refs/heads/main"):
@@ -257,7 +261,7 @@ def test_e09_hostile_branch_names_of_a_remote_do_not_harm_the_clone(
 
 
 @pytest.fixture
-def tagged(upstream: Upstream, access: Access, cache: Path) -> Git:
+def tagged(upstream: Upstream, access: RemoteAccess, cache: Path) -> Git:
     upstream.git("branch", "feature/x")
     upstream.write("f", b"two\n")
     upstream.commit()
@@ -308,7 +312,7 @@ def test_an_abbreviated_id_is_no_name(tagged: Git, upstream: Upstream) -> None:
 
 
 @pytest.fixture
-def work(upstream: Upstream, access: Access, cache: Path) -> tuple[Git, str]:
+def work(upstream: Upstream, access: RemoteAccess, cache: Path) -> tuple[Git, str]:
     """A cache clone and a commit in it that the remote does not have."""
     refresh(cache, access)
     git = open_cache(cache)
@@ -318,18 +322,18 @@ def work(upstream: Upstream, access: Access, cache: Path) -> tuple[Git, str]:
 
 
 def test_a_push_sends_exactly_one_commit_to_one_new_branch(
-    work: tuple[Git, str], access: Access, upstream: Upstream
+    work: tuple[Git, str], access: RemoteAccess, upstream: Upstream
 ) -> None:
     git, commit = work
     before = upstream.git("for-each-ref")
     push(git, access, commit, "space-agent/x", None)
-    assert transport.remote_branch(git, access, "space-agent/x") == commit
+    assert transport.find_remote_branch(git, access, "space-agent/x") == commit
     assert upstream.git("for-each-ref").replace(f"{commit} commit\trefs/heads/space-agent/x\n".encode(), b"") == before
     push(git, access, commit, "space-agent/x", commit)
 
 
 def test_o07_a_branch_that_exists_already_is_not_overwritten(
-    work: tuple[Git, str], access: Access, upstream: Upstream
+    work: tuple[Git, str], access: RemoteAccess, upstream: Upstream
 ) -> None:
     git, commit = work
     upstream.git("branch", "space-agent/x")
@@ -339,7 +343,9 @@ def test_o07_a_branch_that_exists_already_is_not_overwritten(
     assert upstream.oid("space-agent/x") == upstream.oid("HEAD")
 
 
-def test_f16_a_branch_that_moved_is_not_overwritten(work: tuple[Git, str], access: Access, upstream: Upstream) -> None:
+def test_f16_a_branch_that_moved_is_not_overwritten(
+    work: tuple[Git, str], access: RemoteAccess, upstream: Upstream
+) -> None:
     git, commit = work
     upstream.git("branch", "space-agent/x")
     with refused(ErrorCode.PUSH_REJECTED):
@@ -347,7 +353,7 @@ def test_f16_a_branch_that_moved_is_not_overwritten(work: tuple[Git, str], acces
 
 
 def test_a_hook_that_says_no_is_push_rejected_with_its_words(
-    work: tuple[Git, str], access: Access, upstream: Upstream
+    work: tuple[Git, str], access: RemoteAccess, upstream: Upstream
 ) -> None:
     git, commit = work
     upstream.git("config", "receive.denyCurrentBranch", "refuse")
@@ -357,12 +363,12 @@ def test_a_hook_that_says_no_is_push_rejected_with_its_words(
 
 
 @pytest.mark.parametrize("branch", [":main", "+main", "a:b", "-x", "HEAD^", ""])
-def test_f16_a_branch_is_never_a_refspec(branch: str, work: tuple[Git, str], access: Access) -> None:
+def test_f16_a_branch_is_never_a_refspec(branch: str, work: tuple[Git, str], access: RemoteAccess) -> None:
     with refused(ErrorCode.INVALID_INPUT):
         push(work[0], access, work[1], branch, None)
 
 
-def test_only_a_commit_is_pushed(work: tuple[Git, str], access: Access) -> None:
+def test_only_a_commit_is_pushed(work: tuple[Git, str], access: RemoteAccess) -> None:
     git, commit = work
     for oid in (objects.tree_of(git, commit), "1" * 40, "main"):
         with refused(ErrorCode.NOT_FOUND):
@@ -372,9 +378,9 @@ def test_only_a_commit_is_pushed(work: tuple[Git, str], access: Access) -> None:
 # --- credentials in transport
 
 
-def with_secret(url: str, tmp_path: Path) -> Access:
+def with_secret(url: str, tmp_path: Path) -> RemoteAccess:
     credential = Credential(host="*", username="bot", secret=SecretStr(SECRET))
-    return Access(parse_remote(url, allow_http=True), credential, tmp_path / "known_hosts", {})
+    return RemoteAccess(parse_remote(url, allow_http=True), credential, tmp_path / "known_hosts", {})
 
 
 @pytest.mark.parametrize(
@@ -386,7 +392,7 @@ def with_secret(url: str, tmp_path: Path) -> Access:
     ],
 )
 def test_f13_askpass_answers_two_questions_of_one_host(url: str, authority: str, tmp_path: Path) -> None:
-    with granted(with_secret(url, tmp_path)) as grant:
+    with network_access(with_secret(url, tmp_path)) as grant:
         ask = _asker(grant.env, grant.fds)
         assert ask(f"Username for 'https://{authority}': ") == b"bot\n"
         assert ask(f"Password for 'https://bot@{authority}': ") == SECRET.encode() + b"\n"
@@ -411,8 +417,8 @@ def _asker(env: Mapping[str, str], fds: tuple[int, ...]) -> Callable[[str], byte
 
 
 def test_f09_the_secret_is_in_no_argument_variable_setting_or_file(tmp_path: Path) -> None:
-    with granted(with_secret("https://git.example.org/o/r", tmp_path)) as grant:
-        argv = command_line(tmp_path, ["fetch"], {}, grant)
+    with network_access(with_secret("https://git.example.org/o/r", tmp_path)) as grant:
+        argv = build_command_line(tmp_path, ["fetch"], {}, grant)
         script = Path(grant.env["GIT_ASKPASS"])
         assert SECRET not in f"{argv} {grant!r} {script.read_text()}"
         assert script.stat().st_mode & 0o077 == 0
@@ -426,7 +432,7 @@ def test_f09_the_secret_is_in_no_argument_variable_setting_or_file(tmp_path: Pat
 def test_ssh_reads_no_configuration_and_forwards_nothing(tmp_path: Path) -> None:
     key = Credential(host="*", ssh_key=tmp_path / "a key")
     remote = parse_remote("git@host:o/r")
-    with granted(Access(remote, key, tmp_path / "known_hosts", {"SSH_AUTH_SOCK": "/agent"})) as grant:
+    with network_access(RemoteAccess(remote, key, tmp_path / "known_hosts", {"SSH_AUTH_SOCK": "/agent"})) as grant:
         command = grant.env["GIT_SSH_COMMAND"]
     for part in ("-F /dev/null", "-a -x", "BatchMode=yes", "StrictHostKeyChecking=accept-new", "ProxyCommand=none"):
         assert part in command
@@ -478,14 +484,14 @@ def http_server(status: int, headers: dict[str, str]) -> Iterator[tuple[str, Hea
 )
 def test_an_http_status_is_a_typed_error(status: int, code: ErrorCode, upstream: Upstream, tmp_path: Path) -> None:
     with http_server(status, {}) as (url, heard), refused(code):
-        transport.remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        transport.find_remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
     assert heard.paths == ["/o/r.git/info/refs?service=git-upload-pack"]
 
 
 def test_a_secret_is_never_sent_over_plain_http(upstream: Upstream, tmp_path: Path) -> None:
     challenge = {"WWW-Authenticate": 'Basic realm="x"'}
     with http_server(401, challenge) as (url, heard), refused(ErrorCode.AUTH_FAILED) as caught:
-        transport.remote_head(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
+        transport.find_remote_head(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
     assert heard.paths
     assert not heard.authorizations
     assert SECRET not in f"{caught.value.brief} {caught.value.details}"
@@ -494,7 +500,7 @@ def test_a_secret_is_never_sent_over_plain_http(upstream: Upstream, tmp_path: Pa
 def test_f06_a_redirect_to_another_host_is_not_followed(upstream: Upstream, tmp_path: Path) -> None:
     with http_server(404, {}) as (evil, stolen), http_server(302, {"Location": f"{evil}/x"}) as (url, heard):
         with refused(ErrorCode.NETWORK_ERROR):
-            transport.remote_head(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
+            transport.find_remote_head(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
         assert (len(heard.paths), stolen.paths) == (1, [])
 
 
@@ -503,7 +509,7 @@ def test_a_read_is_repeated_while_the_network_fails_and_says_so(
 ) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     with http_server(503, {}) as (url, heard), refused(ErrorCode.NETWORK_ERROR) as caught:
-        transport.remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        transport.find_remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
     assert len(heard.paths) == retries.ATTEMPTS > 1
     assert f"tried {retries.ATTEMPTS} times" in caught.value.details
 
@@ -515,7 +521,7 @@ def test_a_pause_that_the_server_asks_for_is_kept_or_named(
     slept: list[float] = []
     monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
     with http_server(429, {"Retry-After": seconds}) as (url, heard), refused(ErrorCode.NETWORK_ERROR) as caught:
-        transport.remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        transport.find_remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
     assert len(heard.paths) == attempts
     assert all(pause >= float(seconds) for pause in slept)
     assert len(slept) == attempts - 1
@@ -538,7 +544,7 @@ def incoming(cache: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_e08_a_pack_past_the_limit_is_refused_and_leaves_nothing(
-    upstream: Upstream, access: Access, cache: Path
+    upstream: Upstream, access: RemoteAccess, cache: Path
 ) -> None:
     upstream.write("noise", os.urandom(3_000_000))
     upstream.commit()
@@ -559,7 +565,7 @@ def test_e08_a_pack_past_the_limit_is_refused_and_leaves_nothing(
     assert resolve_commit(open_cache(cache), "main", "main") == upstream.oid("HEAD")
 
 
-def test_e08_few_objects_are_held_to_the_limit_together(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_e08_few_objects_are_held_to_the_limit_together(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     """git would unpack so few into one file each; control: each alone is below the limit."""
     refresh(cache, access)
     for number in range(4):
@@ -570,7 +576,7 @@ def test_e08_few_objects_are_held_to_the_limit_together(upstream: Upstream, acce
     assert incoming(cache) == []
 
 
-def test_p_an_unfinished_pack_is_removed_unless_somebody_writes_it(access: Access, cache: Path) -> None:
+def test_p_an_unfinished_pack_is_removed_unless_somebody_writes_it(access: RemoteAccess, cache: Path) -> None:
     refresh(cache, access)
     packs = cache / "objects" / "pack"
     with (packs / "tmp_pack_held").open("wb"):
@@ -622,17 +628,19 @@ def test_a_list_of_refs_is_bounded_by_the_memory_of_git(
 ) -> None:
     git = Git(upstream.git_dir)
     with advertising(100_000, "refs/pull/" + "n" * 200) as url:
-        assert transport.remote_head(git, access_to(url, tmp_path / "k")).branch == "main"  # control: 20 MB of names
-        monkeypatch.setattr(transport, "MEMORY_BYTES", 24 * 1024**2)
+        assert (
+            transport.find_remote_head(git, access_to(url, tmp_path / "k")).branch == "main"
+        )  # control: 20 MB of names
+        monkeypatch.setattr(transport, "MAX_MEMORY_BYTES", 24 * 1024**2)
         with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
-            transport.remote_head(git, access_to(url, tmp_path / "k"))
+            transport.find_remote_head(git, access_to(url, tmp_path / "k"))
     assert "memory" in caught.value.brief
 
 
 def test_an_endless_list_of_refs_ends(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "MEMORY_BYTES", 128 * 1024**2)
+    monkeypatch.setattr(transport, "MAX_MEMORY_BYTES", 128 * 1024**2)
     with advertising(10**9, "refs/heads/" + "n" * 200) as url, refused(ErrorCode.QUOTA_EXCEEDED):
-        transport.remote_head(Git(upstream.git_dir), access_to(url, tmp_path / "k"))
+        transport.find_remote_head(Git(upstream.git_dir), access_to(url, tmp_path / "k"))
 
 
 @pytest.mark.parametrize(
@@ -643,7 +651,7 @@ def test_too_many_branches_are_refused_before_the_fetch(
 ) -> None:
     with advertising(300, "refs/heads/x") as url:
         git, access = Git(upstream.git_dir), access_to(url, tmp_path / "k")
-        assert transport.remote_head(git, access).branch == "main"  # control
+        assert transport.find_remote_head(git, access).branch == "main"  # control
         monkeypatch.setattr(transport, limit, value)
         with refused(ErrorCode.QUOTA_EXCEEDED):
             refresh(cache, access)
@@ -651,7 +659,7 @@ def test_too_many_branches_are_refused_before_the_fetch(
 
 
 @pytest.mark.slow
-def test_twenty_thousand_branches_become_a_few_files(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_twenty_thousand_branches_become_a_few_files(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     head = upstream.oid("HEAD")
     names = [f"refs/heads/b{number:05}" for number in range(20_000)]
     (upstream.git_dir / "packed-refs").write_text("".join(f"{head} {name}\n" for name in names))
@@ -667,7 +675,7 @@ def test_twenty_thousand_branches_become_a_few_files(upstream: Upstream, access:
 
 @pytest.mark.parametrize("names", [["n" * 300], ["a", "a/b"]], ids=["long", "directory of another"])
 def test_names_that_cannot_be_kept_are_a_typed_error(
-    names: list[str], upstream: Upstream, access: Access, cache: Path
+    names: list[str], upstream: Upstream, access: RemoteAccess, cache: Path
 ) -> None:
     packed = sorted(f"refs/heads/{name}" for name in [*names, "main"])
     (upstream.git_dir / "packed-refs").write_text("".join(f"{upstream.oid('HEAD')} {name}\n" for name in packed))

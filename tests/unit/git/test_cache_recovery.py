@@ -11,7 +11,7 @@ import pytest
 from sandbox.git import cache_clones
 from sandbox.git.objects import blob_id, move_ref, resolve_ref, tree_of
 from sandbox.git.process import Git
-from sandbox.git.transport import Access, fetch
+from sandbox.git.transport import RemoteAccess, fetch
 from sandbox.models import Task
 from sandbox.remotes import parse_remote
 from sandbox.workbench import Workbench
@@ -33,8 +33,8 @@ def commit(path: Path, message: str) -> None:
     subprocess.run(["git", "-C", str(path), *WHO, "commit", "-q", "-m", message], check=True)
 
 
-def access(remote: Path, tmp_path: Path) -> Access:
-    return Access(parse_remote(str(remote), allow_file=True), None, tmp_path / "known_hosts", {})
+def access(remote: Path, tmp_path: Path) -> RemoteAccess:
+    return RemoteAccess(parse_remote(str(remote), allow_file=True), None, tmp_path / "known_hosts", {})
 
 
 def break_objects(clone: Path) -> None:
@@ -76,9 +76,9 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
     wishes = [time.time() for _ in range(20)]
     fetches: list[Path] = []
 
-    def counted(git: Git, reach: Access, *, promised: bool) -> str:
+    def counted(git: Git, reach: RemoteAccess, *, promised: bool) -> str:
         fetches.append(git.git_dir)
-        return fetch(git, reach, promised=promised)
+        return fetch(git, reach, partial=promised)
 
     monkeypatch.setattr(cache_clones, "fetch", counted)
 
@@ -93,7 +93,7 @@ def test_a_clone_whose_objects_are_all_gone_is_whole_again_after_a_fetch(remote:
     reach = access(remote, tmp_path)
     cache_clones.refresh(clone, reach)
     break_objects(clone)
-    assert not cache_clones.intact(Git(clone))  # control
+    assert not cache_clones.is_intact(Git(clone))  # control
     (remote / "a.txt").write_text("two\n")
     commit(remote, "two")
 
@@ -108,11 +108,11 @@ def test_a_clone_that_lost_one_file_is_set_aside_and_made_again(remote: Path, tm
         repository = workbench.clone(str(remote)).repository
         clone = tmp_path / "home" / "repositories" / "clones" / repository.id
         lose(clone, blob_id(b"one\n"))  # git fetch alone would never notice
-        assert not cache_clones.intact(Git(clone))
+        assert not cache_clones.is_intact(Git(clone))
 
         workbench.clone(str(remote))
 
-    assert cache_clones.intact(Git(clone))
+    assert cache_clones.is_intact(Git(clone))
     assert len(list(clone.parent.glob(f".{repository.id}.corrupt-*"))) == 1
 
 
@@ -130,11 +130,11 @@ def test_branches_of_tasks_that_are_whole_survive(remote: Path, tmp_path: Path) 
     ).stdout.strip()
     move_ref(Git(clone), "refs/heads/space-agent/task-lost", lost, "0" * 40)
     (clone / "objects" / lost[:2] / lost[2:]).unlink()
-    assert not cache_clones.intact(Git(clone))
+    assert not cache_clones.is_intact(Git(clone))
 
-    cache_clones.make_again(clone, reach)
+    cache_clones.replace_corrupt_clone(clone, reach)
 
-    assert cache_clones.intact(Git(clone))
+    assert cache_clones.is_intact(Git(clone))
     assert resolve_ref(Git(clone), ref) == head.commit
     assert resolve_ref(Git(clone), "refs/heads/space-agent/task-lost") is None
 
@@ -148,7 +148,7 @@ def test_a_healthy_clone_is_kept_when_the_remote_fails(remote: Path, tmp_path: P
     with pytest.raises(Exception, match="There is no directory"):
         cache_clones.refresh(clone, reach, time.time())
 
-    assert cache_clones.intact(Git(clone))
+    assert cache_clones.is_intact(Git(clone))
     assert not list(tmp_path.glob(".clone.git.corrupt-*"))
 
 
@@ -162,4 +162,4 @@ def test_cloning_again_through_the_workbench_repairs_and_keeps_the_task(remote: 
         workbench.clone(str(remote))
 
         assert workbench.read_file(task.id, "a.txt").content == "one\n"
-        assert cache_clones.intact(Git(clone))
+        assert cache_clones.is_intact(Git(clone))

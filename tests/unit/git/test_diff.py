@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
 from sandbox.git import diff
-from sandbox.git.diff import DiffLimits, Plan, TreeDiff, compare_trees, plan, whole_lines
+from sandbox.git.diff import DiffLimits, DiffPlan, TreeDiff, compare_trees, cut_at_line_end, plan_diff
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
 from tests.unit.git.test_objects import BASE, written
 
-EVERYTHING = Plan(line_bytes=1 << 30, similar=True, complete=True)
+EVERYTHING = DiffPlan(line_bytes=1 << 30, similar=True, complete=True)
 NUMBERS = b"".join(b"%d\n" % n for n in range(400))
 
 
@@ -152,7 +152,7 @@ def test_what_is_compared_stays_within_the_limits(sizes: list[int]) -> None:
     numbers = count(1)
     made = [_change(size, numbers) for size in sizes]
     limits = DiffLimits(file_bytes=2000, compared_bytes=5000)
-    chosen = plan([c for c, _ in made], dict(s for _, s in made), limits)
+    chosen = plan_diff([c for c, _ in made], dict(s for _, s in made), limits)
     lines = [size for size in sizes if size <= chosen.line_bytes]
     assert max(lines, default=0) <= limits.file_bytes
     assert sum(size for size in lines if size > 1) <= limits.compared_bytes
@@ -161,7 +161,7 @@ def test_what_is_compared_stays_within_the_limits(sizes: list[int]) -> None:
 
 @given(st.binary(max_size=40).map(lambda b: b.replace(b"\x00", b"\n")), st.integers(min_value=0, max_value=50))
 def test_a_cut_ends_at_a_line(text: bytes, limit: int) -> None:
-    cut = whole_lines(text, limit)
+    cut = cut_at_line_end(text, limit)
     assert text.startswith(cut)
     assert len(cut) <= limit
     assert cut in {text, b""} or cut.endswith(b"\n")

@@ -20,14 +20,14 @@ from sandbox.git.grep import (
     LineMatch,
     PatternTooCostly,
     Query,
-    files_of,
-    files_over,
     grep,
-    ran_out_of_steps,
+    is_step_limit_error,
+    list_files,
+    list_files_over,
 )
 from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
-from sandbox.git.scratch import scratch
+from sandbox.git.scratch import scratch_repository
 from tests.unit.conftest import Upstream, initialised, refused
 
 DATA = Path(__file__).parents[2] / "data" / "git-grep"
@@ -161,7 +161,7 @@ def test_links_are_not_content(source: Upstream) -> None:
     changes = [TreeChange(b"link", SYMLINK, b"needle"), TreeChange(b"file", REGULAR, b"needle")]
     tree = build_tree(git, source.oid("HEAD"), changes)
     assert [m.path for m in grep(git, tree, Query("needle"), (), 30)] == [b"file"]
-    assert list(files_of(git, tree, 30)) == [b"file", b"link"]
+    assert list(list_files(git, tree, 30)) == [b"file", b"link"]
 
 
 def test_narrowed_leaves_other_files_unread(source: Upstream) -> None:
@@ -219,12 +219,12 @@ def test_i07_matcher_gives_up_on_one_line_and_says_so(source: Upstream) -> None:
 
 @pytest.mark.parametrize("sample", sorted(DATA.glob("*step-limit*")), ids=lambda p: p.stem)
 def test_words_of_the_step_limit_are_known(sample: Path) -> None:
-    assert ran_out_of_steps(sample.read_text())
+    assert is_step_limit_error(sample.read_text())
 
 
 @pytest.mark.parametrize("text", ["", "fatal: unable to read tree abc", "x fatal: pcre2_jit_match failed with error"])
 def test_other_words_are_not_the_step_limit(text: str) -> None:
-    assert not ran_out_of_steps(text)
+    assert not is_step_limit_error(text)
 
 
 def test_closing_ends_the_search_early(source: Upstream) -> None:
@@ -257,13 +257,13 @@ def test_files_over_a_size(source: Upstream) -> None:
     names = [b"at", b"over", b"d/way over\n120000 blob abc  99999999\tx", b"small"]
     sizes = [1000, 1001, 20_000, 1]
     git, tree = tree_with(source, {n: b"x" * s for n, s in zip(names, sizes, strict=True)})
-    assert files_over(git, tree, 1000) == (names[2], names[1])
+    assert list_files_over(git, tree, 1000) == (names[2], names[1])
 
 
 def test_scratch_sees_everything_and_keeps_nothing(source: Upstream) -> None:
     git = Git(source.git_dir)
     content = b"only for a search"
-    with scratch(git) as aside:
+    with scratch_repository(git) as aside:
         tree = build_tree(aside, source.oid("HEAD"), [TreeChange(b"new", REGULAR, content)])
         assert [m.path for m in grep(aside, tree, Query("only for"), (), 30)] == [b"new"]
         assert aside.attempt("cat-file", "-e", tree).code == 0

@@ -10,7 +10,7 @@ import pytest
 from devtools.command import Command
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
-from sandbox.git.local_remotes import enclosing_repository
+from sandbox.git.local_remotes import find_enclosing_repository
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused, run
 
@@ -32,23 +32,23 @@ def project(upstream: Upstream) -> Upstream:
 def test_a_directory_belongs_to_the_repository_around_it(project: Upstream, below: str) -> None:
     folder = project.root / below
     by_git = run(["git", "rev-parse", "--show-toplevel"], cwd=folder).decode().strip()
-    assert enclosing_repository(folder) == Path(by_git) == project.root
+    assert find_enclosing_repository(folder) == Path(by_git) == project.root
 
 
 def test_the_closest_repository_is_taken(project: Upstream) -> None:
     inner = project.root / "a"
     run(["git", "init", "-q", str(inner)])
-    assert enclosing_repository(inner / "b") == inner
+    assert find_enclosing_repository(inner / "b") == inner
 
 
 def test_a_linked_worktree_is_a_repository(project: Upstream, tmp_path: Path) -> None:
     project.git("worktree", "add", "-q", str(tmp_path / "linked"))
-    assert enclosing_repository(tmp_path / "linked" / "a") == tmp_path / "linked"
+    assert find_enclosing_repository(tmp_path / "linked" / "a") == tmp_path / "linked"
 
 
 def test_through_a_link_the_real_place_counts(project: Upstream, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(project.root / "a")
-    assert enclosing_repository(tmp_path / "link") == project.root
+    assert find_enclosing_repository(tmp_path / "link") == project.root
 
 
 @pytest.mark.parametrize("what", ["nothing around", "a file", "not there", "bare"])
@@ -60,23 +60,23 @@ def test_what_is_in_no_repository_stays_as_it_is(project: Upstream, tmp_path: Pa
         place = project.root / "a" / "b" / "file"
     elif what == "nothing around":
         place.mkdir()
-    assert enclosing_repository(place) == place
+    assert find_enclosing_repository(place) == place
 
 
 @pytest.mark.parametrize("whose", [".git", "."])
 def test_s14_a_repository_that_another_user_put_above_is_not_taken(project: Upstream, whose: str) -> None:
     """Control: as ours it is. A directory like /tmp is everybody's."""
     folder = project.root / "a"
-    assert enclosing_repository(folder) == project.root
+    assert find_enclosing_repository(folder) == project.root
     give_away(project.root / whose)
-    assert enclosing_repository(folder) == folder
+    assert find_enclosing_repository(folder) == folder
 
 
 def test_a_repository_of_the_directorys_owner_is_taken(project: Upstream) -> None:
     """Root looks at the work of a user."""
     for path in (project.root, project.git_dir, project.root / "a"):
         give_away(path)
-    assert enclosing_repository(project.root / "a") == project.root
+    assert find_enclosing_repository(project.root / "a") == project.root
 
 
 def test_the_command_says_which_repository_it_took(project: Upstream, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox.errors import ErrorCode
-from sandbox.git.log import SUBJECT_BYTES, subjects
+from sandbox.git.log import SUBJECT_BYTES, list_subjects
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
 
@@ -26,17 +26,17 @@ def test_subjects_come_oldest_first_each_on_its_own(upstream: Upstream, cached: 
         commit(upstream, b"commit 0123456789012345678901234567890123456789\rnone"),
     ]
     git = cached(upstream)
-    found = subjects(git, base, made[-1])
+    found = list_subjects(git, base, made[-1])
     assert [oid for oid, _ in found] == made
     assert [text for _, text in found[:2]] == ["one two", "caf\u00e9"]
     assert len(found[2][1].encode()) <= SUBJECT_BYTES + 65
     assert found[3][1] == ""
     assert found[4][1].startswith("commit 0123")
-    assert subjects(git, base, base) == ()
-    assert subjects(git, made[0], made[1]) == (found[1],)
+    assert list_subjects(git, base, base) == ()
+    assert list_subjects(git, made[0], made[1]) == (found[1],)
 
 
 def test_a_commit_that_is_not_there_is_an_error(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:
     base = upstream.commit("base")
     with refused(ErrorCode.NOT_FOUND):
-        subjects(cached(upstream), base, "1" * 40)
+        list_subjects(cached(upstream), base, "1" * 40)

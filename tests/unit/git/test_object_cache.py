@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects, process
-from sandbox.git.diff import leaves
+from sandbox.git.diff import split_renames
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange, TreeChange
-from sandbox.git.object_cache import Known, Memory, follow
+from sandbox.git.object_cache import BoundedCache, ObjectCache, combine_differences
 from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
-from sandbox.git.tree_lookup import look_up
+from sandbox.git.tree_lookup import find_leaves
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.commit_identity import choose_identity
 from tests.unit.conftest import IDENTITY, Upstream, refused
@@ -52,14 +52,14 @@ def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the git commands that are really started."""
     names: list[str] = []
-    start = process._start
+    start = process._start_process
 
     def counted(argv: list[str], *rest: object) -> object:
         place = next(i for i, word in enumerate(argv) if word.startswith("--git-dir="))
         names.append(argv[place + 1])
         return start(argv, *rest)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(process, "_start", counted)
+    monkeypatch.setattr(process, "_start_process", counted)
     return names
 
 
@@ -79,30 +79,30 @@ def difference(before: Tree, after: Tree) -> tuple[RawChange, ...]:
 
 @given(TREES, TREES, TREES)
 def test_two_differences_in_a_row_are_the_difference_of_the_ends(first: Tree, second: Tree, third: Tree) -> None:
-    assert follow(difference(first, second), difference(second, third)) == difference(first, third)
+    assert combine_differences(difference(first, second), difference(second, third)) == difference(first, third)
 
 
 def test_kept_differences_grow_with_each_step() -> None:
-    known, trees = Known(), [{b"a": (REGULAR, str(n) * 40)} for n in range(1, 4)]
-    known.keep_moves("t1", "t2", difference(trees[0], trees[1]))
-    known.keep_moves("t2", "t3", difference(trees[1], trees[2]))
-    assert known.moves.get(("t1", "t3")) == difference(trees[0], trees[2])
+    known, trees = ObjectCache(), [{b"a": (REGULAR, str(n) * 40)} for n in range(1, 4)]
+    known.store_difference("t1", "t2", difference(trees[0], trees[1]))
+    known.store_difference("t2", "t3", difference(trees[1], trees[2]))
+    assert known.differences.get(("t1", "t3")) == difference(trees[0], trees[2])
 
 
 def test_a_full_memory_forgets_and_takes_no_more_than_it_holds() -> None:
-    memory: Memory[int, int] = Memory(3)
-    memory.keep({1: 1, 2: 2})
-    memory.keep({3: 3, 4: 4})
-    assert memory.all() == {3: 3, 4: 4}
-    memory.keep(dict.fromkeys(range(4), 0))
-    assert memory.all() == {3: 3, 4: 4}
+    memory: BoundedCache[int, int] = BoundedCache(3)
+    memory.store({1: 1, 2: 2})
+    memory.store({3: 3, 4: 4})
+    assert memory.copy_entries() == {3: 3, 4: 4}
+    memory.store(dict.fromkeys(range(4), 0))
+    assert memory.copy_entries() == {3: 3, 4: 4}
 
 
 def test_a_long_difference_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.git.object_cache.CHANGES", 1)
-    known = Known()
-    known.keep_moves("t1", "t2", difference({}, {b"a": (REGULAR, "1" * 40), b"b": (REGULAR, "1" * 40)}))
-    assert known.moves.all() == {}
+    monkeypatch.setattr("sandbox.git.object_cache.MAX_CHANGES", 1)
+    known = ObjectCache()
+    known.store_difference("t1", "t2", difference({}, {b"a": (REGULAR, "1" * 40), b"b": (REGULAR, "1" * 40)}))
+    assert known.differences.copy_entries() == {}
 
 
 def test_only_full_object_ids_are_remembered(upstream: Upstream) -> None:
@@ -110,16 +110,20 @@ def test_only_full_object_ids_are_remembered(upstream: Upstream) -> None:
     git = Git(upstream.git_dir)
     commit = committed(upstream, BASE)
     upstream.git("update-ref", "refs/heads/moving", commit)
-    assert look_up(git, "refs/heads/moving", [b"a"]) == look_up(git, commit, [b"a"]) != {}
+    assert find_leaves(git, "refs/heads/moving", [b"a"]) == find_leaves(git, commit, [b"a"]) != {}
     upstream.git("update-ref", "refs/heads/moving", committed(upstream, {b"b": (REGULAR, b"1")}))
-    assert look_up(git, "refs/heads/moving", [b"a"]) == {}
+    assert find_leaves(git, "refs/heads/moving", [b"a"]) == {}
 
 
 def test_a_path_below_another_is_found_from_memory_too(upstream: Upstream) -> None:
     commit = committed(upstream, BASE)
     git, plain = Git(upstream.git_dir), Git(upstream.git_dir)
     for paths in ([b"d"], [b"d/one", b"a"], [b"d", b"d/deep/two", b"absent"], [b"absent"]):
-        assert look_up(git, commit, paths) == look_up(git, commit, paths) == look_up(Git(plain.git_dir), commit, paths)
+        assert (
+            find_leaves(git, commit, paths)
+            == find_leaves(git, commit, paths)
+            == find_leaves(Git(plain.git_dir), commit, paths)
+        )
 
 
 # --- what it saves and what it must not change
@@ -179,12 +183,12 @@ def test_what_is_remembered_changes_no_answer(desk: Desk) -> None:
 
 def test_a_clone_in_the_same_place_is_not_taken_for_the_old_one(desk: Desk) -> None:
     clone = desk.home / "repositories" / "clones" / desk.repo_id
-    before = desk.workbench._parts.known(clone)
-    assert desk.workbench._parts.known(clone) is before
+    before = desk.workbench._services.get_object_cache(clone)
+    assert desk.workbench._services.get_object_cache(clone) is before
     aside = clone.with_name("aside")
     clone.rename(aside)
     shutil.copytree(aside, clone)
-    assert desk.workbench._parts.known(clone) is not before
+    assert desk.workbench._services.get_object_cache(clone) is not before
 
 
 # --- the comparison still sees what git really wrote
@@ -226,7 +230,7 @@ def test_a_tree_that_git_stored_otherwise_is_refused(
     assert unintended(desk, tampering(tmp_path), act) == f"{ErrorCode.INTERNAL}: b'{name}'"
     assert desk.refs() == refs
     with monkeypatch.context() as patch:
-        patch.setattr(objects, "require_intended", lambda *_: None)
+        patch.setattr(objects, "require_intended_changes", lambda *_: None)
         assert unintended(desk, tampering(tmp_path), act) == "", "void"
     if what == "diff":
         assert unintended(desk, "", act) == ""
@@ -234,7 +238,7 @@ def test_a_tree_that_git_stored_otherwise_is_refused(
 
 def test_a_rename_with_an_edit_counts_as_both_of_its_leaves() -> None:
     renamed = RawChange(b"new", REGULAR, EXECUTABLE, "1" * 40, "2" * 40, "R", b"old")
-    assert list(leaves([renamed])) == [
+    assert list(split_renames([renamed])) == [
         RawChange(b"old", REGULAR, "000000", "1" * 40, None, "D"),
         RawChange(b"new", "000000", EXECUTABLE, None, "2" * 40, "A"),
     ]
@@ -254,8 +258,8 @@ NAMES = ["A. Tester", ' .J. R. "R".,', "Ünï Cödé", "<evil> x", "...", "a\nb"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, name: str) -> None:
-    with_name = replace(desk.workbench._parts, flags={"author": {"name": name}})
-    who = choose_identity(with_name).variables(desk.task.created_at)
+    with_name = replace(desk.workbench._services, flags={"author": {"name": name}})
+    who = choose_identity(with_name).as_environment(desk.task.created_at)
     git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
     head = desk.task.head_commit
     commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, b"1")], "m\n", who)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange
-from sandbox.git.objects import Budget
+from sandbox.git.objects import TreeBudget
 from sandbox.git.process import Git
 from tests.unit.conftest import IDENTITY, Upstream, refused
 
@@ -71,7 +71,7 @@ def committed(source: Upstream, files: dict[bytes, tuple[str, bytes]]) -> str:
     ],
 )
 def test_an_ordinary_branch_name_is_accepted(name: str) -> None:
-    assert objects.check_ref_name(name) == name
+    assert objects.require_ref_name(name) == name
 
 
 HOSTILE_NAMES = {
@@ -124,14 +124,14 @@ HOSTILE_NAMES = {
 @pytest.mark.parametrize("name", HOSTILE_NAMES.values(), ids=HOSTILE_NAMES)
 def test_e09_e10_a_hostile_name_or_revision_expression_is_refused(name: str) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
-        objects.check_ref_name(name)
+        objects.require_ref_name(name)
     assert caught.value.details.isascii()
 
 
 @given(st.text(alphabet=st.sampled_from("ab/.-@{}~^:?*[\\ _+#%=\n"), max_size=12))
 def test_what_we_accept_git_accepts(name: str) -> None:
     try:
-        objects.check_ref_name(name)
+        objects.require_ref_name(name)
     except SandboxError:
         return
     bad = ("..", "@{", "~", "^", ":", "?", "*", "[", "\\", " ", "//", "\n")
@@ -181,20 +181,22 @@ def test_list_tree_of_what_is_no_tree_is_not_found(upstream: Upstream) -> None:
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        (Budget(files=2), "more than 2 files"),
-        (Budget(total_bytes=11), "or 11 bytes"),
-        (Budget(blob_bytes=9), "a file of 10 bytes"),
-        (Budget(depth=3), "deeper than 3"),
+        (TreeBudget(files=2), "more than 2 files"),
+        (TreeBudget(total_bytes=11), "or 11 bytes"),
+        (TreeBudget(blob_bytes=9), "a file of 10 bytes"),
+        (TreeBudget(depth=3), "deeper than 3"),
     ],
     ids=["files", "bytes", "blob", "depth"],
 )
-def test_a_tree_over_its_budget_is_refused_and_one_at_it_is_not(upstream: Upstream, budget: Budget, words: str) -> None:
+def test_a_tree_over_its_budget_is_refused_and_one_at_it_is_not(
+    upstream: Upstream, budget: TreeBudget, words: str
+) -> None:
     files = {b"a": (REGULAR, b"x" * 10), b"b": (REGULAR, b"x"), b"c/d/e/f": (REGULAR, b"x")}
     tree, git = written(upstream, files), Git(upstream.git_dir)
     with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
         objects.list_tree(git, tree, budget)
     assert words in caught.value.brief
-    assert len(objects.list_tree(git, tree, Budget(files=3, total_bytes=12, blob_bytes=10, depth=4))) == 3
+    assert len(objects.list_tree(git, tree, TreeBudget(files=3, total_bytes=12, blob_bytes=10, depth=4))) == 3
 
 
 def test_e06_a_git_bomb_is_refused_at_once(upstream: Upstream) -> None:
@@ -206,7 +208,7 @@ def test_e06_a_git_bomb_is_refused_at_once(upstream: Upstream) -> None:
         kind, mode = "tree", "040000"
     started = time.monotonic()
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        objects.list_tree(Git(upstream.git_dir), oid, Budget(files=5000))
+        objects.list_tree(Git(upstream.git_dir), oid, TreeBudget(files=5000))
     assert time.monotonic() - started < 2
 
 
@@ -215,7 +217,7 @@ def test_e07_a_large_blob_is_refused_by_its_size_alone(upstream: Upstream) -> No
     upstream.commit()
     git, tree, oid = Git(upstream.git_dir), upstream.oid("HEAD^{tree}"), upstream.oid("HEAD:big")
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        objects.list_tree(git, tree, Budget(blob_bytes=1024**2))
+        objects.list_tree(git, tree, TreeBudget(blob_bytes=1024**2))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         list(objects.read_blobs(git, [oid], limit=1024**2))
 
@@ -335,7 +337,7 @@ def test_a_pack_that_is_not_synced_to_disk_does_not_stay(upstream: Upstream, fil
     """At the worst: each file in two directories of its own. The repository says otherwise, and has no say."""
     upstream.git("config", "fastimport.unpackLimit", "1")
     changes = [put(b"%d/%d/f" % (n, n), b"%d" % n) for n in range(files)]
-    assert ("core.fsync" in objects.import_settings(changes).values()) != synced
+    assert ("core.fsync" in objects.fast_import_settings(changes).values()) != synced
     objects.build_tree(Git(upstream.git_dir), committed(upstream, BASE), changes)
     packs = list((upstream.git_dir / "objects" / "pack").glob("*.pack"))
     assert synced or packs == []
@@ -343,7 +345,7 @@ def test_a_pack_that_is_not_synced_to_disk_does_not_stay(upstream: Upstream, fil
 
 def test_a_pack_that_stays_is_synced_to_disk(upstream: Upstream) -> None:
     changes = [put(b"%d" % n, b"%d" % n) for n in range(200)]
-    assert "core.fsync" not in objects.import_settings(changes).values()
+    assert "core.fsync" not in objects.fast_import_settings(changes).values()
     objects.build_tree(Git(upstream.git_dir), committed(upstream, BASE), changes)
     assert list((upstream.git_dir / "objects" / "pack").glob("*.pack"))
 

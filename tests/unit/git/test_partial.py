@@ -9,11 +9,18 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.git import objects
-from sandbox.git.cache_clones import intact, make_again, open_cache, refresh, resolve_commit
+from sandbox.git.cache_clones import is_intact, open_cache, refresh, replace_corrupt_clone, resolve_commit
 from sandbox.git.entries import REGULAR, TreeChange
-from sandbox.git.partial import absent_objects, complete, filter_ignored, is_partial, materialize, missing_blobs
+from sandbox.git.partial import (
+    fetch_missing_blobs,
+    is_filter_ignored,
+    is_partial,
+    list_missing_blobs,
+    list_missing_objects,
+    materialize,
+)
 from sandbox.git.process import Git
-from sandbox.git.transport import Access
+from sandbox.git.transport import RemoteAccess
 from sandbox.workbench import Workbench
 from tests.unit.conftest import IDENTITY, Upstream, access_to, refused, run
 
@@ -37,7 +44,7 @@ def upstream(upstream: Upstream) -> Upstream:
 
 
 @pytest.fixture
-def access(upstream: Upstream, tmp_path: Path) -> Access:
+def access(upstream: Upstream, tmp_path: Path) -> RemoteAccess:
     return access_to(str(upstream.root), tmp_path / "known_hosts")
 
 
@@ -47,7 +54,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def partial(access: Access, cache: Path) -> Git:
+def partial(access: RemoteAccess, cache: Path) -> Git:
     refresh(cache, access, partial=True)
     return open_cache(cache)
 
@@ -65,18 +72,20 @@ def tree(git: Git, ref: str) -> str:
 
 
 def test_a_partial_clone_has_all_commits_and_the_default_branchs_files(
-    partial: Git, upstream: Upstream, access: Access, tmp_path: Path
+    partial: Git, upstream: Upstream, access: RemoteAccess, tmp_path: Path
 ) -> None:
     assert [e.path for e in objects.list_tree(partial, tree(partial, "main"))] == [b"changed", b"d/stayed"]
     assert list(objects.read_blobs(partial, [upstream.oid("main:changed")])) == [b"new\n"]
     missing = {upstream.oid("main~1:changed"), upstream.oid("topic:only/here")}
-    assert set(absent_objects(partial)) == missing
+    assert set(list_missing_objects(partial)) == missing
     assert objects.count_commits(partial, upstream.oid("main~1"), upstream.oid("topic")) == 2
     refresh(tmp_path / "clones" / "whole", access)
     assert size(partial) < len(OLD) < size(open_cache(tmp_path / "clones" / "whole"))
 
 
-def test_its_configuration_is_every_clones_and_names_no_remote(partial: Git, access: Access, tmp_path: Path) -> None:
+def test_its_configuration_is_every_clones_and_names_no_remote(
+    partial: Git, access: RemoteAccess, tmp_path: Path
+) -> None:
     refresh(tmp_path / "clones" / "whole", access)
     config = (partial.git_dir / "config").read_text()
     assert config == (tmp_path / "clones" / "whole" / "config").read_text()
@@ -86,41 +95,43 @@ def test_its_configuration_is_every_clones_and_names_no_remote(partial: Git, acc
 
 
 def test_a_tree_that_is_not_here_says_so_until_it_is_completed(
-    partial: Git, access: Access, upstream: Upstream
+    partial: Git, access: RemoteAccess, upstream: Upstream
 ) -> None:
     topic = tree(partial, "topic")
-    assert missing_blobs(partial, topic) == [upstream.oid("topic:only/here")]
+    assert list_missing_blobs(partial, topic) == [upstream.oid("topic:only/here")]
     with refused(ErrorCode.NOT_FOUND) as caught:
         objects.list_tree(partial, topic)
     assert "materialize" in caught.value.hint
     before = packs(partial)
-    complete(partial, access, topic)
-    assert missing_blobs(partial, topic) == []
+    fetch_missing_blobs(partial, access, topic)
+    assert list_missing_blobs(partial, topic) == []
     assert {e.path for e in objects.list_tree(partial, topic)} == {b"changed", b"d/stayed", b"only/here"}
     assert len({p for p in packs(partial) - before if p.suffix == ".pack"}) == 1  # one request
-    complete(partial, access_to("/nonexistent/remote", Path("/nonexistent/known_hosts")), topic)  # nothing to ask for
+    fetch_missing_blobs(
+        partial, access_to("/nonexistent/remote", Path("/nonexistent/known_hosts")), topic
+    )  # nothing to ask for
 
 
 def test_a_refresh_stays_partial_and_brings_the_new_tips_files(
-    partial: Git, access: Access, upstream: Upstream
+    partial: Git, access: RemoteAccess, upstream: Upstream
 ) -> None:
     for content in (b"between\n", b"tip\n"):
         upstream.write("changed", content)
         upstream.commit()
     refresh(partial.git_dir, access)
     assert is_partial(partial)
-    assert missing_blobs(partial, tree(partial, "main")) == []
-    assert upstream.oid("main~1:changed") in set(absent_objects(partial))
+    assert list_missing_blobs(partial, tree(partial, "main")) == []
+    assert upstream.oid("main~1:changed") in set(list_missing_objects(partial))
 
 
-def test_a_refresh_of_a_whole_clone_leaves_it_whole(access: Access, cache: Path) -> None:
+def test_a_refresh_of_a_whole_clone_leaves_it_whole(access: RemoteAccess, cache: Path) -> None:
     refresh(cache, access)
     refresh(cache, access, partial=True)
     assert not is_partial(open_cache(cache))
-    assert list(absent_objects(open_cache(cache))) == []
+    assert list(list_missing_objects(open_cache(cache))) == []
 
 
-def test_materialized_it_is_an_ordinary_clone(partial: Git, access: Access) -> None:
+def test_materialized_it_is_an_ordinary_clone(partial: Git, access: RemoteAccess) -> None:
     assert not plain_fsck(partial)  # control
     assert materialize(partial, access) == 2
     assert not is_partial(partial)
@@ -135,7 +146,9 @@ def plain_fsck(git: Git) -> bool:
     return git.attempt("fsck", "--connectivity-only", "--no-dangling").code == 0
 
 
-def test_a_server_that_does_not_filter_gives_a_whole_clone(upstream: Upstream, access: Access, cache: Path) -> None:
+def test_a_server_that_does_not_filter_gives_a_whole_clone(
+    upstream: Upstream, access: RemoteAccess, cache: Path
+) -> None:
     upstream.git("config", "uploadpack.allowFilter", "false")
     refresh(cache, access, partial=True)
     git = open_cache(cache)
@@ -145,48 +158,48 @@ def test_a_server_that_does_not_filter_gives_a_whole_clone(upstream: Upstream, a
 
 
 def test_a_server_that_stops_filtering_leaves_a_partial_clone_partial(
-    partial: Git, access: Access, upstream: Upstream
+    partial: Git, access: RemoteAccess, upstream: Upstream
 ) -> None:
     upstream.git("config", "uploadpack.allowFilter", "false")
     upstream.write("more")
     upstream.commit()
     refresh(partial.git_dir, access)
     assert is_partial(partial)
-    assert intact(partial)
+    assert is_intact(partial)
 
 
 def test_words_of_the_remote_do_not_pass_for_gits() -> None:
-    assert filter_ignored("x\nwarning: filtering not recognized by server, ignoring\n")
-    assert not filter_ignored("remote: warning: filtering not recognized by server, ignoring\n")
+    assert is_filter_ignored("x\nwarning: filtering not recognized by server, ignoring\n")
+    assert not is_filter_ignored("remote: warning: filtering not recognized by server, ignoring\n")
 
 
 def test_a_tree_of_too_many_files_is_refused_before_anything_is_fetched(
-    partial: Git, access: Access, monkeypatch: pytest.MonkeyPatch
+    partial: Git, access: RemoteAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = packs(partial)
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        missing_blobs(partial, tree(partial, "topic"), objects.Budget(files=2))
+        list_missing_blobs(partial, tree(partial, "topic"), objects.TreeBudget(files=2))
     assert packs(partial) == before
 
 
 def test_a_failed_completion_of_a_first_clone_leaves_nothing(
-    access: Access, cache: Path, monkeypatch: pytest.MonkeyPatch
+    access: RemoteAccess, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sandbox.git.cache_clones.complete", interrupted)
+    monkeypatch.setattr("sandbox.git.cache_clones.fetch_missing_blobs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         refresh(cache, access, partial=True)
     assert list(cache.parent.iterdir()) == []
 
 
-def test_a_blob_that_the_remote_lost_is_a_typed_error(partial: Git, access: Access, upstream: Upstream) -> None:
+def test_a_blob_that_the_remote_lost_is_a_typed_error(partial: Git, access: RemoteAccess, upstream: Upstream) -> None:
     upstream.git("branch", "-D", "topic")
     upstream.git("reflog", "expire", "--expire=now", "--all")
     upstream.git("gc", "--quiet", "--prune=now")
     with refused(ErrorCode.NOT_FOUND) as caught:
-        complete(partial, access, tree(partial, "topic"))
+        fetch_missing_blobs(partial, access, tree(partial, "topic"))
     assert caught.value.hint
 
 
@@ -194,29 +207,29 @@ def test_a_blob_that_the_remote_lost_is_a_typed_error(partial: Git, access: Acce
 
 
 def test_missing_blobs_are_no_corruption_and_a_missing_tree_is(partial: Git, upstream: Upstream) -> None:
-    assert intact(partial)
-    assert list(absent_objects(partial))  # control: something is missing
+    assert is_intact(partial)
+    assert list(list_missing_objects(partial))  # control: something is missing
     for path in packs(partial):
         path.chmod(0o600)
         path.write_bytes(b"garbage")
-    assert not intact(partial)
+    assert not is_intact(partial)
 
 
 def test_a_corrupt_partial_clone_is_made_again_partial_with_what_tasks_stand_on(
-    partial: Git, access: Access, upstream: Upstream
+    partial: Git, access: RemoteAccess, upstream: Upstream
 ) -> None:
     base = upstream.oid("topic")
-    complete(partial, access, objects.tree_of(partial, base))
+    fetch_missing_blobs(partial, access, objects.tree_of(partial, base))
     built = objects.build_tree(partial, base, [TreeChange(b"new", REGULAR, b"x")])
     ours = objects.commit_tree(partial, built, base, "x\n", IDENTITY)
     objects.move_ref(partial, "refs/heads/space-agent/task-1-x", ours, "0" * 40)
     objects.move_ref(partial, "refs/heads/space-agent/task-2-x", base, "0" * 40)
-    make_again(partial.git_dir, access)
+    replace_corrupt_clone(partial.git_dir, access)
     assert is_partial(partial)
     assert objects.resolve_ref(partial, "refs/heads/space-agent/task-1-x") == ours
     for commit in (ours, base):
         assert {e.path for e in objects.list_tree(partial, objects.tree_of(partial, commit))} >= {b"only/here"}
-    assert upstream.oid("main~1:changed") in set(absent_objects(partial))
+    assert upstream.oid("main~1:changed") in set(list_missing_objects(partial))
 
 
 # --- B18
@@ -257,7 +270,7 @@ def test_a_task_lives_on_a_partial_clone(workbench: Workbench, upstream: Upstrea
     upstream.git("config", "receive.denyCurrentBranch", "ignore")
     with workbench:
         repository = workbench.clone(str(upstream.root), partial=True).repository
-        git = open_cache(workbench._parts.home.clone(repository.id))
+        git = open_cache(workbench._services.home.clone(repository.id))
         assert is_partial(git)
         task = workbench.create_task(repository.id, base_branch="topic")
         content = workbench.read_file(task.id, "only/here")
@@ -288,7 +301,7 @@ def test_what_is_here_needs_no_remote(workbench: Workbench, upstream: Upstream) 
 def test_materialize_brings_the_rest_once(workbench: Workbench, upstream: Upstream) -> None:
     with workbench:
         repository = workbench.clone(str(upstream.root), partial=True).repository
-        git = open_cache(workbench._parts.home.clone(repository.id))
+        git = open_cache(workbench._services.home.clone(repository.id))
         assert workbench.materialize(repository.id) == repository
         assert not is_partial(git)
         upstream.git_dir.rename(upstream.root / "away")

@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.process import CUT, SAFE_PATH, Ceiling, Git, Grant, Lines, command_line, git_executable, git_version
+from sandbox.git.process import (
+    CUT_MARK,
+    SAFE_PATH,
+    Git,
+    LineSplitter,
+    NetworkAccess,
+    ResourceLimits,
+    build_command_line,
+    git_executable,
+    git_version,
+)
 from tests.unit.conftest import Upstream, refused
 
 ENVIRONMENT = {
@@ -87,22 +97,24 @@ def parsed(argv: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
 
 @pytest.mark.parametrize(("name", "value"), ENVIRONMENT.items(), ids=ENVIRONMENT)
 def test_the_environment_holds_each_variable_of_the_belt(name: str, value: str) -> None:
-    assert parsed(command_line(GIT_DIR, ["version"], {}, None))[0][name] == value
+    assert parsed(build_command_line(GIT_DIR, ["version"], {}, None))[0][name] == value
 
 
 def test_the_environment_holds_nothing_else() -> None:
-    assert set(parsed(command_line(GIT_DIR, ["version"], {}, None))[0]) == set(ENVIRONMENT)
+    assert set(parsed(build_command_line(GIT_DIR, ["version"], {}, None))[0]) == set(ENVIRONMENT)
 
 
 @pytest.mark.parametrize("item", BELT)
-@pytest.mark.parametrize("grant", [None, Grant("https", config=("http.sslCAInfo=/x",))], ids=["local", "network"])
-def test_every_command_carries_each_setting_of_the_belt(item: str, grant: Grant | None) -> None:
-    assert item in parsed(command_line(GIT_DIR, ["version"], {}, grant))[1]
+@pytest.mark.parametrize(
+    "grant", [None, NetworkAccess("https", config=("http.sslCAInfo=/x",))], ids=["local", "network"]
+)
+def test_every_command_carries_each_setting_of_the_belt(item: str, grant: NetworkAccess | None) -> None:
+    assert item in parsed(build_command_line(GIT_DIR, ["version"], {}, grant))[1]
 
 
 def test_a_grant_opens_one_protocol_and_adds_its_own_settings_last() -> None:
-    grant = Grant("https", env={"GIT_ASKPASS": "/ask"}, config=("http.sslCAInfo=/ca",))
-    variables, config, rest = parsed(command_line(GIT_DIR, ["fetch", "x"], {"GIT_INDEX_FILE": "/i"}, grant))
+    grant = NetworkAccess("https", env={"GIT_ASKPASS": "/ask"}, config=("http.sslCAInfo=/ca",))
+    variables, config, rest = parsed(build_command_line(GIT_DIR, ["fetch", "x"], {"GIT_INDEX_FILE": "/i"}, grant))
     assert (variables["GIT_ALLOW_PROTOCOL"], variables["GIT_ASKPASS"]) == ("https", "/ask")
     assert variables["GIT_INDEX_FILE"] == "/i"
     assert config[-2:] == ["protocol.https.allow=always", "http.sslCAInfo=/ca"]
@@ -111,7 +123,7 @@ def test_a_grant_opens_one_protocol_and_adds_its_own_settings_last() -> None:
 
 
 def test_the_arguments_come_after_an_explicit_git_dir() -> None:
-    assert parsed(command_line(GIT_DIR, ["log", "-1"], {}, None))[2] == ["--git-dir=/srv/clone", "log", "-1"]
+    assert parsed(build_command_line(GIT_DIR, ["log", "-1"], {}, None))[2] == ["--git-dir=/srv/clone", "log", "-1"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +131,7 @@ def test_the_arguments_come_after_an_explicit_git_dir() -> None:
 )
 def test_g15_a_nul_byte_is_invalid_input(args: list[str], env: dict[str, str]) -> None:
     with refused(ErrorCode.INVALID_INPUT):
-        command_line(GIT_DIR, args, env, None)
+        build_command_line(GIT_DIR, args, env, None)
 
 
 def test_q03_git_is_found_on_the_fixed_path_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +219,9 @@ def test_q01_objects_of_another_repository_cannot_be_lent(upstream: Upstream, mo
 SSH_URL = "ssh://git@127.0.0.1:9/o/r.git"
 
 
-def ssh(command: str) -> Grant:
+def ssh(command: str) -> NetworkAccess:
     """A grant whose ssh is a shell command: the way to a real child of git that does as we like."""
-    return Grant("ssh", env={"GIT_SSH_COMMAND": f"{command}; :", "GIT_SSH_VARIANT": "ssh"})
+    return NetworkAccess("ssh", env={"GIT_SSH_COMMAND": f"{command}; :", "GIT_SSH_VARIANT": "ssh"})
 
 
 def test_nothing_of_our_environment_reaches_a_child(
@@ -218,7 +230,7 @@ def test_nothing_of_our_environment_reaches_a_child(
     for name in ("LEAKED_SECRET", "GIT_SSH", "GIT_PROXY_COMMAND", "LD_PRELOAD_X", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "leak")
     out = tmp_path / "env"
-    Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=ssh(f"env > {out}"))
+    Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=ssh(f"env > {out}"))
     names = {line.split("=", 1)[0] for line in out.read_text().splitlines()}
     added_by_git_and_sh = {"GIT_DIR", "GIT_PREFIX", "GIT_PROTOCOL", "GIT_CONFIG_PARAMETERS", "GIT_EXEC_PATH", "_"}
     added_by_git_and_sh |= {"PWD", "OLDPWD", "SHLVL"}
@@ -236,7 +248,7 @@ def test_q04_a_child_inherits_the_standard_streams_and_granted_descriptors_only(
         grant = ssh(f"ls -l /proc/$$/fd > {out}")
         env = dict(grant.env)
         for fds, expected in (((), 0), ((granted,), 1)):
-            Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=Grant("ssh", env=env, fds=fds))
+            Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=NetworkAccess("ssh", env=env, fds=fds))
             assert out.read_text().count(f"-> {tmp_path}\n") == expected
     finally:
         os.close(leak)
@@ -255,7 +267,7 @@ def test_q05_the_deadline_kills_git_and_all_its_children(upstream: Upstream, tmp
     grant = ssh(f"sleep 300 & echo $$ $! > {pids}; wait")
     started = time.monotonic()
     with refused(ErrorCode.TIMEOUT) as caught:
-        Git(upstream.git_dir).run("ls-remote", "--", SSH_URL, grant=grant, deadline_s=0.5)
+        Git(upstream.git_dir).run("ls-remote", "--", SSH_URL, network=grant, deadline_s=0.5)
     assert time.monotonic() - started < 5
     assert "ls-remote" in caught.value.brief
     family = pids.read_text().split()
@@ -330,7 +342,7 @@ def test_output_past_the_limit_is_refused(upstream: Upstream) -> None:
 def test_stderr_is_kept_to_a_bound_and_never_blocks_git(upstream: Upstream) -> None:
     grant = ssh("head -c 3000000 /dev/zero | tr '\\0' x >&2")
     started = time.monotonic()
-    result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
+    result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=grant, deadline_s=20)
     assert result.code != 0
     assert 1000 < len(result.stderr) <= 64 * 1024
     assert time.monotonic() - started < 2
@@ -372,19 +384,19 @@ def hidden(text: str) -> str:
 @pytest.mark.parametrize("pieces", [[3], [10], [14], [1] * 40, [20]], ids=str)
 def test_lines_are_told_whole_however_they_arrive(pieces: list[int]) -> None:
     text = f"remote: {SECRET}\rremote: done\r\n\nrest".encode()
-    lines, told, at = Lines(), [], 0
+    lines, told, at = LineSplitter(), [], 0
     for length in [*pieces, len(text)]:
-        told += lines.of(text[at : at + length])
+        told += lines.split(text[at : at + length])
         at += length
     assert told == [f"remote: {SECRET}", "remote: done"]
 
 
 def test_a_line_past_the_limit_is_not_told_in_part() -> None:
-    lines = Lines()
-    assert lines.of(b"x" * 9000) == []
-    assert lines.of(b"y" * 9000 + b"\nnext\nz") == ["next"]
-    assert lines.of(b"z" * 9000 + b"\n") == []
-    assert lines.of(b"last\n") == ["last"]
+    lines = LineSplitter()
+    assert lines.split(b"x" * 9000) == []
+    assert lines.split(b"y" * 9000 + b"\nnext\nz") == ["next"]
+    assert lines.split(b"z" * 9000 + b"\n") == []
+    assert lines.split(b"last\n") == ["last"]
 
 
 def test_f11_a_secret_that_the_remote_repeats_is_redacted_in_progress_and_evidence(upstream: Upstream) -> None:
@@ -393,7 +405,7 @@ def test_f11_a_secret_that_the_remote_repeats_is_redacted_in_progress_and_eviden
         heard: list[str] = []
         slowly = f"printf 'remote: {SECRET[:5]}' >&2; printf '{SECRET[5:]}\\nend\\n' >&2; exit 1"
         grant = replace(ssh(slowly), redact=redact, progress=heard.append)
-        result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
+        result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=grant, deadline_s=20)
         assert (SECRET in result.stderr) is shown
         assert "end" in result.stderr
         assert heard
@@ -406,16 +418,16 @@ def test_f11_no_half_of_a_secret_is_left_where_the_beginning_is_cut_off(
 ) -> None:
     """Control: without the margin the second half is there, and no redaction knows it."""
     git, run = Git(upstream.git_dir), ("ls-remote", "--", SSH_URL)
-    last = git.attempt(*run, grant=ssh("exit 1")).stderr
+    last = git.attempt(*run, network=ssh("exit 1")).stderr
     last_words = len(last)
-    assert not last.startswith(CUT)
+    assert not last.startswith(CUT_MARK)
     fill = "head -c %d /dev/zero | tr '\\0' x >&2"
     words = f"{fill % 5000}; printf '{SECRET}' >&2; {fill % (64 * 1024 - last_words - half)}; exit 1"
     for margin, shown in ((0, True), (4096, False)):
-        monkeypatch.setattr("sandbox.git.process._MARGIN", margin)
-        stderr = git.attempt(*run, grant=replace(ssh(words), redact=hidden), deadline_s=20).stderr
+        monkeypatch.setattr("sandbox.git.process._CUT_MARGIN", margin)
+        stderr = git.attempt(*run, network=replace(ssh(words), redact=hidden), deadline_s=20).stderr
         assert len(stderr) > 32 * 1024
-        assert stderr.startswith(CUT)  # a line whose beginning is not known is none of git's own
+        assert stderr.startswith(CUT_MARK)  # a line whose beginning is not known is none of git's own
         assert (SECRET[-half:] in stderr) is shown
 
 
@@ -429,15 +441,15 @@ def test_the_ceiling_is_on_git_and_its_children(upstream: Upstream, tmp_path: Pa
     """Control: without it the child has our own limits."""
     ours = subprocess.run(["sh", "-c", SHOW_LIMITS], capture_output=True, check=True).stdout.decode().strip()
     assert ours != "1954 1048576"
-    for ceiling, limits in ((None, ours), (Ceiling(1_000_000, 2**30), "1954 1048576")):
+    for ceiling, limits in ((None, ours), (ResourceLimits(1_000_000, 2**30), "1954 1048576")):
         out = tmp_path / "limits"
-        grant = replace(ssh(f"{SHOW_LIMITS} > {out}; exit 1"), ceiling=ceiling)
-        Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, grant=grant, deadline_s=20)
+        grant = replace(ssh(f"{SHOW_LIMITS} > {out}; exit 1"), limits=ceiling)
+        Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=grant, deadline_s=20)
         assert out.read_text().strip() == limits
 
 
 def test_a_host_with_lower_limits_keeps_them() -> None:
     """As inside a guest of ours: a ceiling above the hard limit does not end the command."""
-    inner = Ceiling(2_000_000, 2**31).wrap(["sh", "-c", SHOW_LIMITS])
-    done = subprocess.run(Ceiling(1_000_000, 2**30).wrap(inner), capture_output=True, check=True)
+    inner = ResourceLimits(2_000_000, 2**31).wrap(["sh", "-c", SHOW_LIMITS])
+    done = subprocess.run(ResourceLimits(1_000_000, 2**30).wrap(inner), capture_output=True, check=True)
     assert done.stdout.decode().strip() == "1954 1048576"

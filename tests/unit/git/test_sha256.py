@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import why_not_overlay
+from sandbox.files.overlay import find_overlay_obstacle
 from sandbox.models import SearchQuery
 from tests.unit.conftest import Upstream, refused, run
 from tests.unit.desk import Desk, on_disk
@@ -23,7 +23,7 @@ def initialised_as(root: Path, kind: str) -> Upstream:
 
 @pytest.fixture(params=["overlay", "plain"])
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    if request.param == "overlay" and (reason := why_not_overlay(tmp_path)):
+    if request.param == "overlay" and (reason := find_overlay_obstacle(tmp_path)):
         pytest.skip(f"no overlay mounts here: {reason}")
     home = tmp_path / "sandbox-home"
     home.mkdir()

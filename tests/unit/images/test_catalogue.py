@@ -9,13 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import resources
-from sandbox.engine.images import build_error, parsed, plain_lines, write_context
+from sandbox.config import find_resources
+from sandbox.engine.images import build_error, parse_image, plain_lines, write_build_context
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import build_args
-from sandbox.images.catalogue import Recipe, catalogue, catalogue_line, fingerprint, lineage, recipe_digests, tag_of
-from sandbox.images.debian import BOOTSTRAPPED, PUBLISHED, Step, Way, bootstrap_commands, plan
-from sandbox.images.resolve import missing, not_built
+from sandbox.images.catalogue import (
+    Recipe,
+    fingerprint_recipe,
+    lineage,
+    read_catalogue,
+    read_lineage,
+    recipe_digests,
+    tag_of,
+)
+from sandbox.images.debian import (
+    BOOTSTRAPPED,
+    PUBLISHED,
+    BaseImageAttempt,
+    BaseImageSource,
+    bootstrap_commands,
+    plan_attempts,
+)
+from sandbox.images.resolve import missing_image_error, not_built_error
 from sandbox.store.home import Home
 
 
@@ -33,7 +48,7 @@ def code_of(raised: pytest.ExceptionInfo[SandboxError]) -> ErrorCode:
 
 
 def test_shipped_catalogue_has_what_profiles_and_guests_need(tmp_path: Path) -> None:
-    recipes = catalogue(Home(tmp_path))
+    recipes = read_catalogue(Home(tmp_path))
     assert {"base", "build", "init", "python"} <= set(recipes)
     assert recipes["base"].parent == ""
     assert recipes["python"].wheelhouse
@@ -42,14 +57,14 @@ def test_shipped_catalogue_has_what_profiles_and_guests_need(tmp_path: Path) -> 
 
 def test_operators_folder_wins_over_the_shipped_one(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "python", 'parent = "build"')
-    recipe = catalogue(Home(tmp_path))["python"]
+    recipe = read_catalogue(Home(tmp_path))["python"]
     assert recipe == Recipe("python", folder, "build")
 
 
 def test_folder_without_recipe_starts_from_base_and_one_without_dockerfile_is_no_image(tmp_path: Path) -> None:
     make_folder(tmp_path, "acme")
     (tmp_path / "images" / "notes").mkdir()
-    recipes = catalogue(Home(tmp_path))
+    recipes = read_catalogue(Home(tmp_path))
     assert recipes["acme"].parent == "base"
     assert "notes" not in recipes
 
@@ -58,7 +73,7 @@ def test_folder_without_recipe_starts_from_base_and_one_without_dockerfile_is_no
 def test_damaged_recipe_is_refused(tmp_path: Path, recipe: str) -> None:
     folder = make_folder(tmp_path, "acme", recipe)
     with pytest.raises(SandboxError) as raised:
-        lineage(catalogue(Home(tmp_path)), "acme")
+        lineage(read_catalogue(Home(tmp_path)), "acme")
     assert code_of(raised) is ErrorCode.INVALID_INPUT
     assert "acme" in raised.value.brief
     assert str(folder / "recipe.toml") in raised.value.details
@@ -67,7 +82,7 @@ def test_damaged_recipe_is_refused(tmp_path: Path, recipe: str) -> None:
 def test_damaged_recipe_stops_no_other_one(tmp_path: Path) -> None:
     make_folder(tmp_path, "acme", "not toml")
     make_folder(tmp_path, "on-acme", 'parent = "acme"')
-    recipes = catalogue(Home(tmp_path))
+    recipes = read_catalogue(Home(tmp_path))
     assert [recipe.name for recipe in lineage(recipes, "python")] == ["base", "python"]
     with pytest.raises(SandboxError, match="'acme' cannot be built"):
         lineage(recipes, "on-acme")
@@ -77,7 +92,7 @@ def test_damaged_recipe_stops_no_other_one(tmp_path: Path) -> None:
 def test_folder_whose_name_cannot_be_a_tag_is_refused(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path, name)
     with pytest.raises(SandboxError) as raised:
-        lineage(catalogue(Home(tmp_path)), name)
+        lineage(read_catalogue(Home(tmp_path)), name)
     assert "cannot be the name" in raised.value.details
 
 
@@ -92,11 +107,11 @@ def test_line_of_one_name_is_the_one_of_the_whole_catalogue(tmp_path: Path, name
         make_folder(tmp_path, folder, f'parent = "{parent}"')
     home = Home(tmp_path)
     try:
-        expected: object = lineage(catalogue(home), name)
+        expected: object = lineage(read_catalogue(home), name)
     except SandboxError as error:
         expected = error.code
     try:
-        found: object = catalogue_line(home, name)
+        found: object = read_lineage(home, name)
     except SandboxError as error:
         found = error.code
     assert found == expected
@@ -143,39 +158,61 @@ def test_lineage_that_leads_nowhere_is_refused(parents: dict[str, str], code: Er
 def test_fingerprint_changes_with_everything_that_decides_the_image(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "acme")
     recipe = Recipe("acme", folder)
-    seen = [fingerprint(recipe, "sha256:1"), fingerprint(recipe, "sha256:2"), fingerprint(recipe, "sha256:1", "wheels")]
+    seen = [
+        fingerprint_recipe(recipe, "sha256:1"),
+        fingerprint_recipe(recipe, "sha256:2"),
+        fingerprint_recipe(recipe, "sha256:1", "wheels"),
+    ]
     script = folder / "tool"
     script.write_text("one")
-    seen.append(fingerprint(recipe, "sha256:1"))
+    seen.append(fingerprint_recipe(recipe, "sha256:1"))
     script.chmod(0o755)
-    seen.append(fingerprint(recipe, "sha256:1"))
+    seen.append(fingerprint_recipe(recipe, "sha256:1"))
     script.write_text("two")
-    seen.append(fingerprint(recipe, "sha256:1"))
+    seen.append(fingerprint_recipe(recipe, "sha256:1"))
     script.rename(folder / "other")
-    seen.append(fingerprint(recipe, "sha256:1"))
+    seen.append(fingerprint_recipe(recipe, "sha256:1"))
     assert len(set(seen)) == len(seen)
 
 
 def test_fingerprint_ignores_where_the_folder_is_and_when_it_was_written(tmp_path: Path) -> None:
     one, two = (make_folder(tmp_path / side, "acme") for side in "ab")
-    assert fingerprint(Recipe("acme", one), "x") == fingerprint(Recipe("acme", two), "x")
+    assert fingerprint_recipe(Recipe("acme", one), "x") == fingerprint_recipe(Recipe("acme", two), "x")
 
 
 @pytest.mark.parametrize(
     ("configured", "present", "tools", "expected"),
     [
-        ("mine:1", {"mine:1", PUBLISHED}, {"mmdebstrap"}, [Step(Way.USE, "mine:1")]),
-        ("mine:1", {BOOTSTRAPPED, PUBLISHED}, {"mmdebstrap"}, [Step(Way.PULL, "mine:1")]),
-        ("", {BOOTSTRAPPED, PUBLISHED}, {"mmdebstrap"}, [Step(Way.USE, BOOTSTRAPPED)]),
-        ("", {PUBLISHED}, {"mmdebstrap"}, [Step(Way.USE, PUBLISHED)]),
-        ("", set(), {"debootstrap", "mmdebstrap"}, [Step(Way.PULL, PUBLISHED), Step(Way.BOOTSTRAP, "mmdebstrap")]),
-        ("", set(), {"debootstrap"}, [Step(Way.PULL, PUBLISHED), Step(Way.BOOTSTRAP, "debootstrap")]),
-        ("", set(), set(), [Step(Way.PULL, PUBLISHED)]),
+        ("mine:1", {"mine:1", PUBLISHED}, {"mmdebstrap"}, [BaseImageAttempt(BaseImageSource.USE, "mine:1")]),
+        ("mine:1", {BOOTSTRAPPED, PUBLISHED}, {"mmdebstrap"}, [BaseImageAttempt(BaseImageSource.PULL, "mine:1")]),
+        ("", {BOOTSTRAPPED, PUBLISHED}, {"mmdebstrap"}, [BaseImageAttempt(BaseImageSource.USE, BOOTSTRAPPED)]),
+        ("", {PUBLISHED}, {"mmdebstrap"}, [BaseImageAttempt(BaseImageSource.USE, PUBLISHED)]),
+        (
+            "",
+            set(),
+            {"debootstrap", "mmdebstrap"},
+            [
+                BaseImageAttempt(BaseImageSource.PULL, PUBLISHED),
+                BaseImageAttempt(BaseImageSource.BOOTSTRAP, "mmdebstrap"),
+            ],
+        ),
+        (
+            "",
+            set(),
+            {"debootstrap"},
+            [
+                BaseImageAttempt(BaseImageSource.PULL, PUBLISHED),
+                BaseImageAttempt(BaseImageSource.BOOTSTRAP, "debootstrap"),
+            ],
+        ),
+        ("", set(), set(), [BaseImageAttempt(BaseImageSource.PULL, PUBLISHED)]),
     ],
     ids=["configured", "configured absent", "bootstrapped", "published", "both tools", "debootstrap", "no tool"],
 )
-def test_order_of_the_base(configured: str, present: set[str], tools: set[str], expected: list[Step]) -> None:
-    assert list(plan(configured, present, tools)) == expected
+def test_order_of_the_base(
+    configured: str, present: set[str], tools: set[str], expected: list[BaseImageAttempt]
+) -> None:
+    assert list(plan_attempts(configured, present, tools)) == expected
 
 
 @pytest.mark.parametrize("tool", ["mmdebstrap", "debootstrap"])
@@ -199,7 +236,7 @@ def test_context_holds_files_owned_by_root_with_their_executable_bit(tmp_path: P
     (folder / "sub" / "tool").write_text("#!/bin/sh\n")
     (folder / "sub" / "tool").chmod(0o4755)
     target = io.BytesIO()
-    write_context(target, folder, {".generated/ca.crt": b"CA"})
+    write_build_context(target, folder, {".generated/ca.crt": b"CA"})
     target.seek(0)
     with tarfile.open(fileobj=target) as archive:
         entries = {entry.name: (entry.mode, entry.uid, entry.mtime) for entry in archive}
@@ -210,7 +247,7 @@ def test_context_refuses_a_link_out_of_the_folder(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "acme")
     (folder / "leak").symlink_to("/etc/passwd")
     with pytest.raises(SandboxError, match="not a regular file"):
-        write_context(io.BytesIO(), folder, {})
+        write_build_context(io.BytesIO(), folder, {})
 
 
 def test_build_output_becomes_plain_bounded_lines() -> None:
@@ -252,7 +289,7 @@ def test_packages_are_fetched_with_the_operators_certificates_which_go_afterward
     apt.write_text(FAKE_APT)
     apt.chmod(0o755)
     ca.write_bytes(bundle)
-    script = (resources("images") / "base" / "install-packages").read_text()
+    script = (find_resources("images") / "base" / "install-packages").read_text()
     harmless = script.replace("/var/", f"{tmp_path}/var/")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MIRROR_CA": str(ca), "LOG": str(log)}
     subprocess.run(["sh", "-s", "git", "make"], input=harmless.encode(), env=env, check=True)
@@ -263,7 +300,7 @@ def test_packages_are_fetched_with_the_operators_certificates_which_go_afterward
 
 @pytest.mark.parametrize("name", ["base", "build", "python"])
 def test_recipe_that_installs_packages_takes_the_certificates(name: str) -> None:
-    lines = (resources("images") / name / "Dockerfile").read_text().splitlines()
+    lines = (find_resources("images") / name / "Dockerfile").read_text().splitlines()
     used = next(i for i, line in enumerate(lines) if line.startswith("RUN install-packages "))
     assert lines[used - 1] == "COPY .generated/mirror-ca.crt /tmp/mirror-ca.crt"
     assert not [line for line in lines if "apt-get" in line]
@@ -271,28 +308,28 @@ def test_recipe_that_installs_packages_takes_the_certificates(name: str) -> None
 
 def test_missing_catalogue_image_names_its_command() -> None:
     for others in (False, True):
-        error = not_built("python", others=others)
+        error = not_built_error("python", others=others)
         assert error.code is ErrorCode.IMAGE_MISSING
         assert "sandbox images build python" in error.hint
         assert ("another version" in error.details) is others
 
 
 def test_missing_unknown_image_names_what_looks_like_it() -> None:
-    hint = missing("pyhton", ["base", "python"], ["space-sandbox/python-acme:latest", "nginx:1"]).hint
+    hint = missing_image_error("pyhton", ["base", "python"], ["space-sandbox/python-acme:latest", "nginx:1"]).hint
     assert "python" in hint
     assert "nginx" not in hint
-    assert "Did you mean" not in missing("zzz", ["base"], []).hint
+    assert "Did you mean" not in missing_image_error("zzz", ["base"], []).hint
 
 
 def test_image_with_volumes_is_recognised_and_null_config_is_not() -> None:
     digest = "sha256:" + "0" * 64
-    assert parsed({"Id": digest, "Config": {"Volumes": {"/data": {}}}}).has_volumes
-    assert not parsed({"Id": digest, "Config": {"Volumes": None, "Labels": None, "Env": None}}).has_volumes
-    assert not parsed({"Id": digest, "Config": None, "RepoTags": None}).has_volumes
+    assert parse_image({"Id": digest, "Config": {"Volumes": {"/data": {}}}}).has_volumes
+    assert not parse_image({"Id": digest, "Config": {"Volumes": None, "Labels": None, "Env": None}}).has_volumes
+    assert not parse_image({"Id": digest, "Config": None, "RepoTags": None}).has_volumes
 
 
 def test_no_dockerfile_of_ours_declares_what_a_check_would_inherit(tmp_path: Path) -> None:
-    for recipe in catalogue(Home(tmp_path)).values():
+    for recipe in read_catalogue(Home(tmp_path)).values():
         lines = (recipe.folder / "Dockerfile").read_text().splitlines()
         assert not {line.split(" ", 1)[0] for line in lines} & {"VOLUME", "ENTRYPOINT", "HEALTHCHECK", "ONBUILD"}
         assert [line for line in lines if line.startswith("USER")][-1] == "USER 64000:64000"

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from sandbox.engine.images import Image
-from sandbox.images.lookup import last_used, used_tag
+from sandbox.images.lookup import find_last_use, format_use_tag
 from sandbox.images.unused import select_unused
 
 RECIPE, OTHER = "a" * 64, "b" * 64
@@ -36,14 +36,14 @@ def taken(*images: Image, keep: tuple[str, ...] = ()) -> list[str]:
     ("tags", "expected"),
     [
         ([TAG], True),
-        ([TAG, used_tag(TAG, OLD)], True),
-        ([TAG, used_tag(TAG, OLD), used_tag(TAG, NEW)], False),
-        ([TAG, "space-sandbox/acme:latest", used_tag(TAG, OLD)], True),
+        ([TAG, format_use_tag(TAG, OLD)], True),
+        ([TAG, format_use_tag(TAG, OLD), format_use_tag(TAG, NEW)], False),
+        ([TAG, "space-sandbox/acme:latest", format_use_tag(TAG, OLD)], True),
         (["space-sandbox/acme:latest"], True),
         ([TAG, "space-sandbox/acme:mine"], False),
         ([TAG, "registry.example/team/acme:1"], False),
         (["mine:latest"], False),
-        ([used_tag(TAG, OLD)], False),
+        ([format_use_tag(TAG, OLD)], False),
         (["space-sandbox/acme-two:latest"], False),
     ],
     ids=[
@@ -69,5 +69,5 @@ def test_what_a_home_or_container_needs_is_kept_with_all_below_it() -> None:
 
 
 def test_day_that_cannot_be_read_counts_as_today() -> None:
-    assert last_used(image("one", f"{TAG}-used-99999999")) > BEFORE
-    assert last_used(image("one", TAG)) == date(2026, 1, 1)
+    assert find_last_use(image("one", f"{TAG}-used-99999999")) > BEFORE
+    assert find_last_use(image("one", TAG)) == date(2026, 1, 1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.path_selection import Selection
+from sandbox.policy.path_selection import PathSelection
 from tests.unit.conftest import initialised, refused
 
 PATHS = [
@@ -54,19 +54,19 @@ PATHS = [
     ],
 )
 def test_glob_means(glob: str | None, meant: list[str]) -> None:
-    selection = Selection(glob)
+    selection = PathSelection(glob)
     assert [p for p in PATHS if p in selection] == meant
 
 
 @pytest.mark.parametrize("glob", ["", "!", "[a", "a\\", "a\nb", "a\0", "x" * 257, "{a,}", "{a,b}" * 6])
 def test_unusable_glob_is_refused(glob: str) -> None:
     with refused(ErrorCode.INVALID_INPUT):
-        Selection(glob)
+        PathSelection(glob)
 
 
 def test_i07_no_glob_hangs_the_controller() -> None:
     """Control: the budget ends it; each path alone is quick."""
-    selection = Selection("{" + ",".join(["*a" * 14] * 8 + ["b" * 3]) + "}x")
+    selection = PathSelection("{" + ",".join(["*a" * 14] * 8 + ["b" * 3]) + "}x")
     began = time.monotonic()
     with refused(ErrorCode.INVALID_INPUT):
         any(f"{'a' * 250}/{'a' * 250}{i}" in selection for i in range(2_000_000))
@@ -85,14 +85,14 @@ def test_narrowing_keeps_every_path_that_is_meant(
 ) -> None:
     """git's own matcher, with our narrowed patterns, over names in an index."""
     try:
-        selection = Selection(glob)
+        selection = PathSelection(glob)
     except SandboxError:  # no glob at all
         return
     source = initialised(tmp_path_factory.mktemp("names"))
     kept = [p for p in paths if not any(q.startswith(f"{p}/") for q in paths)]
     blob = source.git("hash-object", "-w", "--stdin").decode().strip()
     source.git("update-index", "--add", "--index-info", stdin="".join(f"100644 {blob}\t{p}\n" for p in kept).encode())
-    listed = source.git("ls-files", "-z", "--", *selection.narrowed()).decode().split("\0")
+    listed = source.git("ls-files", "-z", "--", *selection.superset_patterns()).decode().split("\0")
     assert {p for p in kept if p in selection} <= set(listed)
 
 
@@ -114,4 +114,4 @@ def test_narrowing_keeps_every_path_that_is_meant(
     ],
 )
 def test_what_a_search_is_narrowed_to(glob: str | None, narrowed: tuple[str, ...]) -> None:
-    assert Selection(glob).narrowed() == narrowed
+    assert PathSelection(glob).superset_patterns() == narrowed

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.paths import check_path, is_dotgit, path_bytes, show_path
+from sandbox.policy.paths import is_dotgit, parse_repo_path, path_bytes, show_path
 from tests.unit.conftest import refused
 
 ZERO_WIDTH = "\u200c"
@@ -54,7 +54,7 @@ ZERO_WIDTH = "\u200c"
 )
 def test_h01_a_path_outside_the_grammar_is_refused_by_a_named_rule(text: str, rule: str) -> None:
     with refused(ErrorCode.UNSAFE_PATH) as caught:
-        check_path(text)
+        parse_repo_path(text)
     assert f"'{rule}'" in caught.value.brief
 
 
@@ -67,7 +67,7 @@ ACCEPTED = """a a/b/c -rf ..a a..b ... .gitignore .github/workflows/x.yml % 100%
     ids=ascii,
 )
 def test_an_ordinary_or_merely_odd_path_is_accepted_as_it_is(text: str) -> None:
-    assert check_path(text) == text
+    assert parse_repo_path(text) == text
 
 
 DOTGIT = [
@@ -97,7 +97,7 @@ DOTGIT = [
 def test_j02_j03_c06_every_spelling_of_dotgit_is_refused_at_every_depth(name: str, place: str) -> None:
     assert is_dotgit(name.encode())
     with refused(ErrorCode.UNSAFE_PATH) as caught:
-        check_path(place.format(name))
+        parse_repo_path(place.format(name))
     assert "'dotgit'" in caught.value.brief
 
 
@@ -131,24 +131,24 @@ def test_percent_signs_and_broken_utf8_survive_together(raw: bytes) -> None:
 @given(st.text(max_size=20) | st.lists(st.sampled_from(["a", "..", ".", "/", "%2e", "%FF", "~", ".git"])).map("".join))
 def test_an_accepted_path_is_canonical_and_stays_below_its_root(text: str) -> None:
     try:
-        path = check_path(text)
+        path = parse_repo_path(text)
     except SandboxError as error:
         if error.code is not ErrorCode.UNSAFE_PATH:
             raise
         return
-    assert check_path(path) == path
+    assert parse_repo_path(path) == path
     assert show_path(path_bytes(path)) == path
     assert not {b"", b".", b".."} & set(path_bytes(path).split(b"/"))
 
 
 def test_two_spellings_of_one_name_become_one() -> None:
-    assert check_path("%C3%A9") == "\u00e9"
+    assert parse_repo_path("%C3%A9") == "\u00e9"
 
 
 @given(st.text(alphabet=st.characters(codec=None), max_size=300))
 def test_any_text_is_accepted_or_refused_in_our_words(text: str) -> None:
     with suppress(SandboxError):
-        check_path(text)
+        parse_repo_path(text)
 
 
 IGNORED_BY_EXT4 = [

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import PatternSet, parse_pattern
-from sandbox.policy.paths import check_path
-from sandbox.policy.writes import PathPolicy, check_writable, flags_of, load_path_policy
+from sandbox.policy.paths import parse_repo_path
+from sandbox.policy.writes import PathPolicy, find_flags, load_path_policy, parse_writable_path
 from tests.unit.conftest import refused
 
-SHIPPED = resources("policies") / "paths.toml"
+SHIPPED = find_resources("policies") / "paths.toml"
 REPO = "github.com-owner-name"
 
 
@@ -28,7 +28,7 @@ def shipped() -> PathPolicy:
 def refusing_rule(text: str, policy: PathPolicy, repo_id: str = REPO) -> str | None:
     """Name of the rule that refuses a path, as callers see it."""
     try:
-        check_writable(text, policy, repo_id)
+        parse_writable_path(text, policy, repo_id)
     except SandboxError as error:
         return error.brief.split("'")[1] if error.code is ErrorCode.UNSAFE_PATH else error.code.value
     return None
@@ -56,9 +56,9 @@ DENIED = {
 
 @pytest.mark.parametrize(("path", "rule"), DENIED.items())
 def test_j31_a_control_file_is_refused_by_a_named_rule(path: str, rule: str, shipped: PathPolicy) -> None:
-    assert check_path(path) == path, "the grammar alone lets it through"
+    assert parse_repo_path(path) == path, "the grammar alone lets it through"
     with refused(ErrorCode.UNSAFE_PATH) as caught:
-        check_writable(path, shipped, REPO)
+        parse_writable_path(path, shipped, REPO)
     assert f"'{rule}'" in caught.value.brief
     assert caught.value.hint
 
@@ -90,7 +90,7 @@ def test_a_short_name_of_windows_is_refused(path: str, shipped: PathPolicy) -> N
     ],
 )  # fmt: skip
 def test_other_files_are_written(path: str, shipped: PathPolicy) -> None:
-    assert check_writable(path, shipped, REPO) == path
+    assert parse_writable_path(path, shipped, REPO) == path
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_other_files_are_written(path: str, shipped: PathPolicy) -> None:
 def test_h01_j32_what_no_operator_can_allow_stays_refused(path: str, rule: str, shipped: PathPolicy) -> None:
     open_wide = PathPolicy.model_validate({"repository": [{"match": ["*"], "allow": ["*", "**/*", "/*"]}]})
     assert refusing_rule(path, shipped) == rule
-    assert refusing_rule(path, shipped.with_own(open_wide)) == rule
+    assert refusing_rule(path, shipped.merge_operator_policy(open_wide)) == rule
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_h01_j32_what_no_operator_can_allow_stays_refused(path: str, rule: str, 
 def test_what_a_push_has_to_name_carries_the_names_of_its_rules(
     path: str, flags: tuple[str, ...], shipped: PathPolicy
 ) -> None:
-    assert flags_of(check_path(path), shipped, REPO) == flags
+    assert find_flags(parse_repo_path(path), shipped, REPO) == flags
 
 
 # --- the operator's own file
@@ -178,9 +178,9 @@ def test_exceptions_hold_for_their_repositories_and_no_other_spelling(
 
 def test_an_allowed_control_file_is_still_named_before_a_push(tmp_path: Path) -> None:
     policy = with_own(tmp_path, EXCEPTIONS)
-    path = check_writable(".github/workflows/ci.yml", policy, REPO)
-    assert flags_of(path, policy, REPO) == ("ci",)
-    assert flags_of(check_path("vendor/x"), policy, REPO) == ("repository",)
+    path = parse_writable_path(".github/workflows/ci.yml", policy, REPO)
+    assert find_flags(path, policy, REPO) == ("ci",)
+    assert find_flags(parse_repo_path("vendor/x"), policy, REPO) == ("repository",)
 
 
 def test_a_rule_of_the_operator_replaces_the_shipped_one_of_that_name(tmp_path: Path, shipped: PathPolicy) -> None:
@@ -245,8 +245,8 @@ def test_i07_no_glob_can_hang_a_check(glob: str, tmp_path: Path) -> None:
 )
 def test_what_may_be_written_obeys_the_grammar_too(shipped: PathPolicy, text: str) -> None:
     if refusing_rule(text, shipped) is None:
-        path = check_writable(text, shipped, REPO)
-        assert check_path(text) == path == check_writable(path, shipped, REPO)
+        path = parse_writable_path(text, shipped, REPO)
+        assert parse_repo_path(text) == path == parse_writable_path(path, shipped, REPO)
 
 
 GLOBS = ["a", "/a", "a/", "a/b", "**/a", "**/a/b", "a/**", "a/**/b", "*.py", "/*.py", "[ab]", "**", "\\a", "b/", "/b/*"]
@@ -256,4 +256,4 @@ NAMES = st.lists(st.sampled_from(["a", "b", "a.py", "c", "**", "\\a"]), min_size
 @given(globs=st.lists(st.sampled_from(GLOBS), max_size=6), parts=NAMES)
 def test_patterns_asked_together_cover_what_one_of_them_covers(globs: list[str], parts: list[str]) -> None:
     patterns = [p for glob in globs if (p := parse_pattern(glob)) is not None]
-    assert PatternSet(patterns).cover(parts) == any(pattern.covers(parts) for pattern in patterns)
+    assert PatternSet(patterns).covers(parts) == any(pattern.covers(parts) for pattern in patterns)

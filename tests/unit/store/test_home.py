@@ -30,7 +30,7 @@ from sandbox.store.records import (
     save_repository,
     save_task,
 )
-from sandbox.store.task_table import task_lines
+from sandbox.store.task_table import list_task_rows
 from tests.unit.conftest import refused
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -142,7 +142,7 @@ def test_the_mask_is_kept_as_it_must_be(home: Home) -> None:
 
 def test_a_kept_value_that_is_not_fixed_stays_the_first(home: Home) -> None:
     for value in (b"one", b"two"):
-        home.keep("instance", value, fixed=False)
+        home.ensure_file("instance", value, fixed=False)
     assert (home.root / "instance").read_bytes() == b"one"
 
 
@@ -373,15 +373,15 @@ def test_tasks_come_oldest_first_and_a_damaged_one_is_skipped(home: Home) -> Non
     home.task(damaged).write_text("{")
     assert [t.id for t in list_tasks(home)] == [ids[1], ids[2], ids[0]]
     assert [t.id for t in list_tasks(home, "r")] == [ids[2]]
-    assert [t.id for t in task_lines(home)] == [ids[1], ids[2], ids[0]]
-    assert [t.id for t in task_lines(home, "r")] == [ids[2]]
+    assert [t.id for t in list_task_rows(home)] == [ids[1], ids[2], ids[0]]
+    assert [t.id for t in list_task_rows(home, "r")] == [ids[2]]
     with refused(ErrorCode.INTERNAL):
         find_task(home, damaged)
 
 
 def test_a_line_of_a_task_says_what_its_record_says(home: Home) -> None:
     saved = save_task(home, task(prompt="\u00e9\n\x1b[31m", closed_at=NOW, status=TaskStatus.CLOSED))
-    (line,) = task_lines(home)
+    (line,) = list_task_rows(home)
     assert asdict(line) == saved.model_dump(include=set(asdict(line)))
 
 
@@ -404,10 +404,10 @@ def test_a_line_of_a_task_says_what_its_record_says(home: Home) -> None:
 def test_p04_a_record_without_a_line_is_skipped(damage: dict[str, Any], home: Home) -> None:
     for task_id in (TASK_ID, TASK_ID[:-1] + "1"):
         save_task(home, task(task_id))
-    assert len(task_lines(home)) == 2, "the control"
+    assert len(list_task_rows(home)) == 2, "the control"
     path = home.task(TASK_ID)
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    assert [t.id for t in task_lines(home)] == [TASK_ID[:-1] + "1"]
+    assert [t.id for t in list_task_rows(home)] == [TASK_ID[:-1] + "1"]
 
 
 def test_a_task_survives_its_record(home: Home) -> None:

@@ -19,10 +19,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import Actor, JournalEntry
 from sandbox.store import journal
-from sandbox.store.guest_times import guest_at_work
+from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
-from sandbox.workbench.controller.journaling import digest, recorded
+from sandbox.workbench.controller.journaling import digest_arguments, record_operation
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -79,32 +79,35 @@ def test_an_edit_syncs_its_file_and_leaves_the_journal_to_the_next_operation(des
     assert name not in synced
     desk.workbench.snapshot(desk.task.id)
     assert name in synced
-    assert [e.operation for e in journal.read(Home(desk.home), desk.task.id)] == ["create", "write", "snapshot"]
+    assert [e.operation for e in journal.read_entries(Home(desk.home), desk.task.id)] == ["create", "write", "snapshot"]
 
 
 def test_a_check_in_the_tasks_own_files_waits_for_no_disk(desk: Desk, synced: list[str]) -> None:
-    services = desk.workbench._parts
-    with recorded(services, desk.task.id, "check", {}), guest_at_work(services.home.guest_mark(desk.task.id), lambda: 7):
+    services = desk.workbench._services
+    with (
+        record_operation(services, desk.task.id, "check", {}),
+        mark_guest_running(services.home.guest_mark(desk.task.id), lambda: 7),
+    ):
         pass
     assert synced == []
-    with recorded(services, desk.task.id, "verify", {}):
+    with record_operation(services, desk.task.id, "verify", {}):
         pass
     assert synced == [f"{desk.task.id}.jsonl"], "the control"
-    assert [e.operation for e in journal.read(services.home, desk.task.id)] == ["create", "check", "verify"]
+    assert [e.operation for e in journal.read_entries(services.home, desk.task.id)] == ["create", "check", "verify"]
 
 
 def test_entries_come_back_in_order_from_a_private_file(home: Home) -> None:
-    assert journal.read(home, TASK) == ()
+    assert journal.read_entries(home, TASK) == ()
     for name in ("a", "b", "c"):
-        journal.append(home, TASK, entry(name))
-    assert [e.operation for e in journal.read(home, TASK)] == ["a", "b", "c"]
+        journal.append_entry(home, TASK, entry(name))
+    assert [e.operation for e in journal.read_entries(home, TASK)] == ["a", "b", "c"]
     assert home.journal(TASK).stat().st_mode & 0o777 == 0o600
     assert [json.loads(line)["schema_version"] for line in home.journal(TASK).read_text().splitlines()] == [1, 1, 1]
 
 
 def test_a_new_journal_is_on_disk_with_its_name(home: Home, synced: list[str]) -> None:
     for _ in range(2):
-        journal.append(home, TASK, entry())
+        journal.append_entry(home, TASK, entry())
     assert synced == [f"{TASK}.jsonl", "journal", f"{TASK}.jsonl"]
 
 
@@ -112,46 +115,46 @@ def test_a_new_journal_is_on_disk_with_its_name(home: Home, synced: list[str]) -
 def test_recent_entries_are_the_last_ones_newest_first(
     home: Home, monkeypatch: pytest.MonkeyPatch, most_bytes: int, most: int
 ) -> None:
-    assert list(journal.recent(home, TASK)) == []
+    assert list(journal.read_recent_entries(home, TASK)) == []
     monkeypatch.setattr(journal, "RECENT_BYTES", most_bytes)
     for number in range(9):
-        journal.append(home, TASK, entry(f"operation-{number}"))
+        journal.append_entry(home, TASK, entry(f"operation-{number}"))
         with home.journal(TASK).open("ab") as stream:
             stream.write(b"damaged\n")
-    found = list(journal.recent(home, TASK))
-    assert found == list(journal.read(home, TASK))[::-1][: len(found)]
+    found = list(journal.read_recent_entries(home, TASK))
+    assert found == list(journal.read_entries(home, TASK))[::-1][: len(found)]
     assert len(found) == most
 
 
 @given(cut=st.integers(min_value=0, max_value=400))
 def test_p_a_torn_last_line_costs_one_entry_and_spoils_no_other(home: Home, cut: int) -> None:
     home.journal(TASK).unlink(missing_ok=True)
-    journal.append(home, TASK, entry("first"))
-    journal.append(home, TASK, entry("torn"))
+    journal.append_entry(home, TASK, entry("first"))
+    journal.append_entry(home, TASK, entry("torn"))
     text = home.journal(TASK).read_bytes()
     first = text.index(b"\n") + 1
     home.journal(TASK).write_bytes(text[: min(first + cut, len(text))])
     whole = min(first + cut, len(text)) >= len(text) - 1  # its line break is no part of an entry
-    journal.append(home, TASK, entry("after"))
-    assert [e.operation for e in journal.read(home, TASK)] == ["first", *(["torn"] if whole else []), "after"]
+    journal.append_entry(home, TASK, entry("after"))
+    assert [e.operation for e in journal.read_entries(home, TASK)] == ["first", *(["torn"] if whole else []), "after"]
 
 
 @pytest.mark.parametrize(
     "line", [b"not json", b"[]", b"{}", b"\xff", b'{"schema_version":2}', b'{"schema_version":1,"at":1}', b"null", b"1"]
 )
 def test_a_damaged_line_is_left_out(home: Home, line: bytes) -> None:
-    journal.append(home, TASK, entry("a"))
+    journal.append_entry(home, TASK, entry("a"))
     with home.journal(TASK).open("ab") as stream:
         stream.write(line + b"\n")
-    journal.append(home, TASK, entry("b"))
-    assert [e.operation for e in journal.read(home, TASK)] == ["a", "b"]
+    journal.append_entry(home, TASK, entry("b"))
+    assert [e.operation for e in journal.read_entries(home, TASK)] == ["a", "b"]
 
 
 def test_a_planted_link_is_not_followed(home: Home, tmp_path: Path) -> None:
     (tmp_path / "victim").write_bytes(b"mine\n")
     home.journal(TASK).symlink_to(tmp_path / "victim")
     with refused(ErrorCode.INTERNAL):
-        journal.append(home, TASK, entry())
+        journal.append_entry(home, TASK, entry())
     assert (tmp_path / "victim").read_bytes() == b"mine\n"
 
 
@@ -160,9 +163,9 @@ def test_processes_share_a_journal_and_kill_9_loses_no_line_of_others(home: Home
         "import sys; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import Home;"
         "from tests.unit.store.test_journal import entry, TASK\n"
         "home = Home(Path(sys.argv[1]))\n"
-        "for n in range(int(sys.argv[3])): journal.append(home, TASK, entry(f'{sys.argv[2]}-{n}'))\n"
+        "for n in range(int(sys.argv[3])): journal.append_entry(home, TASK, entry(f'{sys.argv[2]}-{n}'))\n"
         "print('done', flush=True)\n"
-        "while sys.argv[2] == 'victim': journal.append(home, TASK, entry('victim-more'))\n"
+        "while sys.argv[2] == 'victim': journal.append_entry(home, TASK, entry('victim-more'))\n"
     )
     argv = [sys.executable, "-c", code, str(home.root)]
     environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
@@ -173,7 +176,7 @@ def test_processes_share_a_journal_and_kill_9_loses_no_line_of_others(home: Home
         codes = [writer.wait(timeout=60) for writer in writers]
         victim.kill()
     assert codes == [0, 0]
-    found = [e.operation for e in journal.read(home, TASK)]
+    found = [e.operation for e in journal.read_entries(home, TASK)]
     for name in ("0", "1"):
         assert [o for o in found if o.startswith(f"{name}-")] == [f"{name}-{n}" for n in range(40)]
     assert "victim-more" in found
@@ -244,17 +247,20 @@ def test_f_no_content_message_label_or_prompt_is_in_the_journal(desk: Desk) -> N
     workbench.fork_task(task, prompt=CANARY)
     with refused(ErrorCode.PATCH_REJECTED, ErrorCode.STALE_HASH):
         workbench.apply_patch(task, CANARY.encode(), {"f": None})
-    text = desk.workbench._parts.home.journal(task).read_text()
+    text = desk.workbench._services.home.journal(task).read_text()
     assert len(text.splitlines()) == 6
     assert CANARY not in text
     assert CANARY in (root / "f").read_text(), "void"
-    assert CANARY in desk.workbench._parts.home.task(task).read_text(), "void"
+    assert CANARY in desk.workbench._services.home.task(task).read_text(), "void"
 
 
 def test_the_digest_is_of_the_arguments_not_of_their_order() -> None:
-    one = digest({"a": 1, "patch": b"x", "h": {"p": None, "q": "r"}})
-    assert one == digest({"h": {"q": "r", "p": None}, "patch": b"x", "a": 1})
-    assert len({one, digest({"a": 1, "patch": b"y", "h": {"p": None, "q": "r"}}), digest({"a": 1})}) == 3
+    one = digest_arguments({"a": 1, "patch": b"x", "h": {"p": None, "q": "r"}})
+    assert one == digest_arguments({"h": {"q": "r", "p": None}, "patch": b"x", "a": 1})
+    assert (
+        len({one, digest_arguments({"a": 1, "patch": b"y", "h": {"p": None, "q": "r"}}), digest_arguments({"a": 1})})
+        == 3
+    )
 
 
 @pytest.mark.parametrize("task_id", ["../../escaped", "task-../x", "", TASK, "task-\n", f"{TASK}/../x"])
@@ -269,7 +275,7 @@ def test_an_operation_on_no_task_of_ours_writes_nothing(desk: Desk, task_id: str
     ("error", "result"), [(KeyboardInterrupt(), "interrupted"), (ValueError("x"), "internal")], ids=["ctrl-c", "defect"]
 )
 def test_what_ends_without_a_typed_error_is_written_too(desk: Desk, error: BaseException, result: str) -> None:
-    with pytest.raises(type(error)), recorded(desk.workbench._parts, desk.task.id, "x", {}):
+    with pytest.raises(type(error)), record_operation(desk.workbench._services, desk.task.id, "x", {}):
         raise error
     assert desk.workbench.log(desk.task.id)[-1].result == result
 
@@ -281,7 +287,7 @@ def _full(_home: Home, _task_id: str, _entry: JournalEntry, **_more: object) -> 
 def test_a_journal_that_cannot_be_written_is_an_error_but_hides_none(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "append", _full)
+    monkeypatch.setattr(journal, "append_entry", _full)
     with refused(ErrorCode.INTERNAL):
         desk.workbench.snapshot(desk.task.id)
     with refused(ErrorCode.NOTHING_TO_COMMIT):
@@ -290,7 +296,7 @@ def test_a_journal_that_cannot_be_written_is_an_error_but_hides_none(
 
 def test_long_lists_of_names_are_clipped(desk: Desk) -> None:
     names = [f"{n}-{'x' * 500}" for n in range(100)]
-    with recorded(desk.workbench._parts, desk.task.id, "x", {}, names=names):
+    with record_operation(desk.workbench._services, desk.task.id, "x", {}, names=names):
         pass
     last = desk.workbench.log(desk.task.id)[-1]
     assert len(last.names) == 20

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.store.home import write_atomically
-from sandbox.store.liveness import Absent, Presence, absent, alive, owner_of
-from sandbox.store.lockfile import is_abandoned, make_claimed, remove_abandoned
+from sandbox.store.liveness import DeadController, LiveController, list_dead_controllers, list_live_nonces, owner_of
+from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 
 DIE = "import os, signal, sys\nfrom pathlib import Path\n{0}\nos.kill(os.getpid(), signal.SIGKILL)\n"
 
@@ -27,31 +27,31 @@ def killed(code: str, *arguments: object) -> None:
 
 @pytest.mark.slow
 def test_a_killed_controller_is_absent_and_a_living_one_is_not(tmp_path: Path) -> None:
-    ours = Presence(tmp_path)
-    code = "from sandbox.store.liveness import Presence\np = Presence(Path(sys.argv[1]))\np.note_engine()"
+    ours = LiveController(tmp_path)
+    code = "from sandbox.store.liveness import LiveController\np = LiveController(Path(sys.argv[1]))\np.note_engine()"
     killed(code, tmp_path)
 
-    assert alive(tmp_path) == {ours.nonce}
-    (dead,) = absent(tmp_path)
+    assert list_live_nonces(tmp_path) == {ours.nonce}
+    (dead,) = list_dead_controllers(tmp_path)
     assert dead.nonce != ours.nonce
     assert dead.used_engine
-    assert dead.forget()
-    assert not dead.forget()
-    assert absent(tmp_path) == []
+    assert dead.remove()
+    assert not dead.remove()
+    assert list_dead_controllers(tmp_path) == []
     ours.end()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_living_controller_cannot_be_forgotten(tmp_path: Path) -> None:
-    ours = Presence(tmp_path)
+    ours = LiveController(tmp_path)
     (path,) = tmp_path.iterdir()
-    assert not Absent(path, ours.nonce).forget()
+    assert not DeadController(path, ours.nonce).remove()
     assert path.exists()
     ours.end()
 
 
 def test_names_carry_their_owner(tmp_path: Path) -> None:
-    ours = Presence(tmp_path)
+    ours = LiveController(tmp_path)
     for name in (f"room-{ours.new_id()}", f"run-{ours.new_id()}", f"sandbox-map-{ours.new_id()}"):
         assert owner_of(name) == ours.nonce
         assert owner_of(f"{name}.layers") == ours.nonce
@@ -63,13 +63,13 @@ def test_names_carry_their_owner(tmp_path: Path) -> None:
 def test_other_files_in_the_folder_are_nobody(tmp_path: Path) -> None:
     for name in ("README", "12-abc", ".12-0123456789ab.0123456789ab.tmp"):
         (tmp_path / name).touch()
-    assert alive(tmp_path) == set()
-    assert absent(tmp_path) == []
-    assert alive(tmp_path / "missing") == set()
+    assert list_live_nonces(tmp_path) == set()
+    assert list_dead_controllers(tmp_path) == []
+    assert list_live_nonces(tmp_path / "missing") == set()
 
 
 def test_a_claimed_file_is_not_swept_and_an_abandoned_one_is(tmp_path: Path) -> None:
-    fd, beside = make_claimed(tmp_path / "name")
+    fd, beside = create_locked(tmp_path / "name")
     assert not is_abandoned(beside)
     assert not remove_abandoned(beside)
     os.close(fd)
@@ -97,7 +97,7 @@ def test_a_file_swept_before_it_was_claimed_is_made_again(tmp_path: Path, monkey
 
 @pytest.mark.slow
 def test_a_temporary_file_of_a_killed_writer_is_abandoned(tmp_path: Path) -> None:
-    code = "from sandbox.store.lockfile import make_claimed\nmake_claimed(Path(sys.argv[1]))"
+    code = "from sandbox.store.lockfile import create_locked\ncreate_locked(Path(sys.argv[1]))"
     killed(code, tmp_path / "record.json")
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".record.json.")

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.store.queue_tickets import Ticket, draw, in_line, may_run, parse_ticket
-from sandbox.store.run_queue import ASLEEP_S, AT_WORK_ASLEEP_S, Turns
+from sandbox.store.queue_tickets import Ticket, draw_ticket, may_run, parse_ticket, waiting_in_order
+from sandbox.store.run_queue import RUNNING_STALE_S, WAITING_STALE_S, RunQueue
 
 DEADLINE_S = 60.0
 
@@ -38,14 +38,14 @@ def unheard(_position: int) -> None:
 def drawn(owners: Sequence[str], tickets: Sequence[Ticket] = ()) -> list[Ticket]:
     found = list(tickets)
     for owner in owners:
-        found.append(draw(found, owner, f"{len(found):016x}"))
+        found.append(draw_ticket(found, owner, f"{len(found):016x}"))
     return found
 
 
 def served(tickets: Sequence[Ticket]) -> str:
     """Owners in the order in which one slot serves them, each ending before the next begins."""
     order, left = "", list(tickets)
-    while waiting := in_line(left):
+    while waiting := waiting_in_order(left):
         order += waiting[0].owner
         left.remove(waiting[0])
     return order
@@ -83,7 +83,7 @@ def test_nobody_overtakes_the_head_of_the_line() -> None:
     early = replace(drawn("a")[0], running=True)
     waiting = [t for t in drawn("a" * 40, [early]) if not t.running][35:]
     for newcomer in "bcdefgh":
-        assert in_line(drawn(newcomer, [early, *waiting]))[0] == waiting[0]
+        assert waiting_in_order(drawn(newcomer, [early, *waiting]))[0] == waiting[0]
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40))
@@ -127,31 +127,31 @@ def wait_until(claim: Callable[[], bool]) -> None:
 
 def test_a_free_turn_comes_at_once_and_leaves_nothing(folder: Path) -> None:
     heard: list[int] = []
-    with Turns(folder, 1).turn("a", never, heard.append) as turn:
+    with RunQueue(folder, 1).wait_for_slot("a", never, heard.append) as turn:
         assert turn.granted
-        assert [t.running for t in Turns(folder, 1).tickets()] == [True]
+        assert [t.running for t in RunQueue(folder, 1).list_tickets()] == [True]
     assert (heard, files(folder)) == ([], [])
 
 
 def test_who_gives_up_leaves_the_line(folder: Path) -> None:
-    turns, heard = Turns(folder, 1), list[int]()
-    with turns.turn("a", never, unheard), turns.turn("b", lambda: bool(heard), heard.append) as turn:
+    turns, heard = RunQueue(folder, 1), list[int]()
+    with turns.wait_for_slot("a", never, unheard), turns.wait_for_slot("b", lambda: bool(heard), heard.append) as turn:
         assert not turn.granted
     assert (heard, files(folder)) == ([1], [])
 
 
 def test_an_error_in_the_body_gives_the_turn_back(folder: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Turns(folder, 1).turn("a", never, unheard):
+    with pytest.raises(ZeroDivisionError), RunQueue(folder, 1).wait_for_slot("a", never, unheard):
         _ = 1 // 0
     assert files(folder) == []
 
 
 def test_threads_take_turns_and_no_more_run_than_may(folder: Path) -> None:
-    turns, lock, at_work, most = Turns(folder, 3), threading.Lock(), 0, 0
+    turns, lock, at_work, most = RunQueue(folder, 3), threading.Lock(), 0, 0
 
     def work(owner: str) -> None:
         nonlocal at_work, most
-        with turns.turn(owner, never, unheard):
+        with turns.wait_for_slot(owner, never, unheard):
             with lock:
                 at_work += 1
                 most = max(most, at_work)
@@ -179,19 +179,19 @@ def finished(threads: Sequence[threading.Thread]) -> Iterator[None]:
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one controller", "many controllers"])
 def test_waiting_threads_are_served_in_the_order_of_the_line(folder: Path, shared: bool) -> None:
-    first, order, positions = Turns(folder, 1), list[str](), dict[str, list[int]]()
+    first, order, positions = RunQueue(folder, 1), list[str](), dict[str, list[int]]()
 
     def work(name: str) -> None:
-        turns = first if shared else Turns(folder, 1)
-        with turns.turn(name[0], never, positions.setdefault(name, []).append):
+        turns = first if shared else RunQueue(folder, 1)
+        with turns.wait_for_slot(name[0], never, positions.setdefault(name, []).append):
             order.append(name)
 
-    with first.turn("z", never, unheard):
+    with first.wait_for_slot("z", never, unheard):
         threads = []
         for n, name in enumerate(["a1", "a2", "a3", "b1", "b2"], 2):
             threads.append(threading.Thread(target=work, args=(name,)))
             threads[-1].start()
-            wait_until(lambda n=n: len(first.tickets()) == n)  # type: ignore[misc]  # a default binds the loop's value
+            wait_until(lambda n=n: len(first.list_tickets()) == n)  # type: ignore[misc]  # a default binds the loop's value
             wait_until(lambda name=name: bool(positions.get(name)))  # type: ignore[misc]  # before the next one comes
     for thread in threads:
         thread.join(DEADLINE_S)
@@ -202,9 +202,9 @@ def test_waiting_threads_are_served_in_the_order_of_the_line(folder: Path, share
 
 HOLDER = """
 import sys, pathlib
-from sandbox.store.run_queue import Turns
-turns = Turns(pathlib.Path(sys.argv[1]), 1)
-with turns.turn("dead", lambda: False, lambda position: print("waits", flush=True)):
+from sandbox.store.run_queue import RunQueue
+turns = RunQueue(pathlib.Path(sys.argv[1]), 1)
+with turns.wait_for_slot("dead", lambda: False, lambda position: print("waits", flush=True)):
     print("runs", flush=True)
     sys.stdin.read()
 """
@@ -227,27 +227,27 @@ def heard(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.slow
 def test_killing_who_runs_or_waits_frees_the_place(folder: Path) -> None:
-    turns = Turns(folder, 1)
+    turns = RunQueue(folder, 1)
     with another_process(folder) as running, another_process(folder) as second:
         assert {heard(running), heard(second)} == {"runs", "waits"}
-        assert sorted(t.running for t in turns.tickets()) == [False, True]
+        assert sorted(t.running for t in turns.list_tickets()) == [False, True]
         for process in (running, second):
             process.kill()
             process.wait()
-        with turns.turn("alive", never, unheard) as turn:
+        with turns.wait_for_slot("alive", never, unheard) as turn:
             assert turn.granted
-            assert [t.owner for t in turns.tickets()] == ["alive"]
+            assert [t.owner for t in turns.list_tickets()] == ["alive"]
     assert files(folder) == []
 
 
 WORKER = """
 import os, pathlib, sys, threading, time
-from sandbox.store.run_queue import Turns
-turns, log = Turns(pathlib.Path(sys.argv[1]), 3), os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
+from sandbox.store.run_queue import RunQueue
+turns, log = RunQueue(pathlib.Path(sys.argv[1]), 3), os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
 
 def work(owner):
     for _ in range(5):
-        with turns.turn(owner, lambda: False, lambda place: None):
+        with turns.wait_for_slot(owner, lambda: False, lambda place: None):
             os.write(log, b"+")
             time.sleep(0.005)  # so that they would meet
             os.write(log, b"-")
@@ -282,17 +282,17 @@ def asleep(path: Path, seconds: float) -> None:
 def is_granted(folder: Path) -> bool:
     """Whether a turn of another process comes before it has looked twice."""
     asked: list[int] = []
-    with Turns(folder, 1).turn("b", lambda: len(asked) > 0, asked.append) as turn:
+    with RunQueue(folder, 1).wait_for_slot("b", lambda: len(asked) > 0, asked.append) as turn:
         return turn.granted
 
 
 def test_who_does_not_look_is_passed_over(folder: Path) -> None:
     """A stopped process keeps its lock; control: while its ticket is fresh, it keeps everybody else waiting."""
-    stopped, turns = Turns(folder, 1), Turns(folder, 1)
-    with turns.turn("z", never, unheard):
-        ticket, held = stopped._enter("stopped")
+    stopped, turns = RunQueue(folder, 1), RunQueue(folder, 1)
+    with turns.wait_for_slot("z", never, unheard):
+        ticket, held = stopped._join("stopped")
     assert not is_granted(folder)
-    asleep(folder / ticket.name, 2 * ASLEEP_S)
+    asleep(folder / ticket.name, 2 * WAITING_STALE_S)
     assert is_granted(folder)
     stopped._leave(ticket, held)
     assert files(folder) == []
@@ -300,12 +300,12 @@ def test_who_does_not_look_is_passed_over(folder: Path) -> None:
 
 def test_who_runs_and_is_stopped_does_not_count_for_ever(folder: Path) -> None:
     """Control: it counts as long as it says that it is there, and for minutes after."""
-    with Turns(folder, 1).turn("stopped", never, unheard) as turn:
+    with RunQueue(folder, 1).wait_for_slot("stopped", never, unheard) as turn:
         (name,) = files(folder)
         assert not is_granted(folder)
-        asleep(folder / name, 2 * ASLEEP_S)
+        asleep(folder / name, 2 * WAITING_STALE_S)
         assert not is_granted(folder)
-        asleep(folder / name, 2 * AT_WORK_ASLEEP_S)
+        asleep(folder / name, 2 * RUNNING_STALE_S)
         assert is_granted(folder)
-        turn.here()
+        turn.heartbeat()
         assert not is_granted(folder)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sandbox.models import Check, CheckRun, Limits, Usage, Verdict
 from sandbox.store.home import Home
-from sandbox.store.verdicts import Binding, find_verdict, is_decided, keep_verdict
+from sandbox.store.verdicts import Binding, find_verdict, is_conclusive, save_verdict
 
 TREE, OTHER_TREE = "a" * 40, "b" * 40
 CHECK = Check(id="test", label="make test", argv=("make", "test"), env={"A": "1"}, requires=("build",))
@@ -126,7 +126,7 @@ def test_a_key_is_the_same_in_another_process_and_order_of_the_environment() -> 
 
 @pytest.mark.parametrize("run", [made(), made(Verdict.FAILED, 3)], ids=["passed", "failed"])
 def test_what_a_check_decided_itself_is_kept_and_found_as_cached(home: Home, run: CheckRun) -> None:
-    keep_verdict(home, BINDING, run)
+    save_verdict(home, BINDING, run)
     assert find_verdict(home, BINDING) == run.model_copy(update={"cached": True})
 
 
@@ -146,10 +146,10 @@ UNDECIDED = {
 def test_what_a_limit_or_a_signal_decided_is_not_kept_and_takes_a_luckier_answer_away(
     home: Home, run: CheckRun
 ) -> None:
-    keep_verdict(home, BINDING, made())
+    save_verdict(home, BINDING, made())
     assert find_verdict(home, BINDING) is not None
-    keep_verdict(home, BINDING, run)
-    assert not is_decided(run)
+    save_verdict(home, BINDING, run)
+    assert not is_conclusive(run)
     assert find_verdict(home, BINDING) is None
 
 
@@ -165,9 +165,9 @@ FOREIGN = {
 
 @pytest.mark.parametrize("run", FOREIGN.values(), ids=FOREIGN)
 def test_a_run_that_is_no_answer_to_the_question_is_neither_kept_nor_believed(home: Home, run: CheckRun) -> None:
-    keep_verdict(home, BINDING, run)
+    save_verdict(home, BINDING, run)
     assert find_verdict(home, BINDING) is None
-    keep_verdict(home, BINDING, made())
+    save_verdict(home, BINDING, made())
     path = home.verdict(BINDING.key)
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | {"run": run.model_dump(mode="json")}))
@@ -186,16 +186,16 @@ DAMAGED = {
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_record_is_ignored_and_written_again(home: Home, content: bytes) -> None:
-    keep_verdict(home, BINDING, made())
+    save_verdict(home, BINDING, made())
     path = home.verdict(BINDING.key)
     path.write_bytes(content)
     assert find_verdict(home, BINDING) is None
-    keep_verdict(home, BINDING, made())
+    save_verdict(home, BINDING, made())
     assert find_verdict(home, BINDING) is not None
 
 
 def test_a_record_under_another_name_is_not_believed(home: Home) -> None:
-    keep_verdict(home, BINDING, made())
+    save_verdict(home, BINDING, made())
     other = BINDING.model_copy(update={"policy": "sha256:3"})
     home.verdict(BINDING.key).rename(home.verdict(other.key))
     assert find_verdict(home, other) is None
@@ -203,6 +203,6 @@ def test_a_record_under_another_name_is_not_believed(home: Home) -> None:
 
 def test_a_home_that_takes_no_verdict_costs_the_answer_only(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     home.verdict(BINDING.key).parent.touch()  # a file where the folder should be: nobody can write in there, root too
-    keep_verdict(home, BINDING, made())
+    save_verdict(home, BINDING, made())
     assert "is not cached" in caplog.text
     assert find_verdict(home, BINDING) is None

@@ -51,29 +51,29 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
 def test_rules_mean_what_git_means(ask: Ask, lines: list[str], paths: list[str]) -> None:
     text = "\n".join(lines)
     ours = IgnoreRules({"": text})
-    assert [ours.ignored(p, directory=False) for p in paths] == ask(text, paths)
+    assert [ours.is_ignored(p, directory=False) for p in paths] == ask(text, paths)
 
 
 def test_directory_rules_need_a_directory() -> None:
     rules = IgnoreRules({"": "build/\n"})
-    assert not rules.ignored("build", directory=False)
-    assert rules.ignored("build", directory=True)
-    assert rules.ignored("build/x", directory=False)
+    assert not rules.is_ignored("build", directory=False)
+    assert rules.is_ignored("build", directory=True)
+    assert rules.is_ignored("build/x", directory=False)
 
 
 def test_nearer_files_win_and_artifacts_always() -> None:
     rules = IgnoreRules({"": "*.log\n", "d": "!*.log\r\n"}, artifacts=["*.tmp"])
-    assert rules.ignored("x.log", directory=False)
-    assert not rules.ignored("d/x.log", directory=False)
-    assert rules.ignored("d/x.tmp", directory=False)
+    assert rules.is_ignored("x.log", directory=False)
+    assert not rules.is_ignored("d/x.log", directory=False)
+    assert rules.is_ignored("d/x.tmp", directory=False)
 
 
 @pytest.mark.parametrize("rule", ["*a" * 100 + "b", "**/a/" * 60 + "b", "a/**/" * 60 + "b"])
 def test_one_match_is_fast(rule: str) -> None:
     started = time.monotonic()
     rules = IgnoreRules({"": rule})
-    assert not rules.ignored("/".join(["a" * 250] * 10), directory=False)
-    assert not rules.ignored("/".join(["a"] * 100 + ["c"]), directory=False)
+    assert not rules.is_ignored("/".join(["a" * 250] * 10), directory=False)
+    assert not rules.is_ignored("/".join(["a"] * 100 + ["c"]), directory=False)
     assert time.monotonic() - started < 2
 
 
@@ -82,5 +82,5 @@ def test_all_matching_together_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> 
     rules = IgnoreRules({"": "".join(f"*{i}*x\n" for i in range(2000))})
     names = [f"{i}yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy" for i in range(1000)]
     with pytest.raises(SandboxError) as caught:
-        list(map(partial(rules.ignored, directory=False), names))
+        list(map(partial(rules.is_ignored, directory=False), names))
     assert caught.value.code is ErrorCode.QUOTA_EXCEEDED

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.files.stamps import Horizon, coarse_now_ns, keeps_times, stamp_of
+from sandbox.files.stamps import TrustedBefore, coarse_now_ns, keeps_times, stamp_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.objects import build_tree, list_tree
 from sandbox.git.process import Git
-from sandbox.store.guest_times import guest_at_work, guest_since_ns
+from sandbox.store.guest_times import guest_since_ns, mark_guest_running
 from sandbox.workspaces import statcache
-from sandbox.workspaces.statcache import Index, Memory, index_of, keep, load, save
+from sandbox.workspaces.statcache import StatCacheFiles, StatIndex, load, load_or_build, save, save_if_worth
 from tests.unit.conftest import Upstream
 
 SECOND = 1_000_000_000
-LATE = Horizon(1 << 62)
+LATE = TrustedBefore(1 << 62)
 
 
 @pytest.fixture
@@ -34,28 +34,28 @@ def source(upstream: Upstream) -> Upstream:
 
 
 @pytest.fixture
-def index(source: Upstream) -> Index:
+def index(source: Upstream) -> StatIndex:
     """The index of the head, with the stamps of the files on disk."""
-    found = Index.of(Git(source.git_dir), source.oid("HEAD^{tree}"))
-    found.learn({p: stamp_of((source.root / os.fsdecode(p)).lstat()) for p in found.entries(())}, LATE)
+    found = StatIndex.of(Git(source.git_dir), source.oid("HEAD^{tree}"))
+    found.store_stamps({p: stamp_of((source.root / os.fsdecode(p)).lstat()) for p in found.entries(())}, LATE)
     return found
 
 
-def test_an_index_lists_what_git_lists(source: Upstream, index: Index) -> None:
+def test_an_index_lists_what_git_lists(source: Upstream, index: StatIndex) -> None:
     listed = {e.path: e for e in list_tree(Git(source.git_dir), index.tree, sizes=False)}
     assert index.entries(()) == listed
     assert index.count() == len(listed) == 5
     assert set(index.entries(leave_out=[b"", b"d"])) == {b"d/e/x"}
 
 
-def test_an_index_that_was_kept_is_the_same(index: Index, tmp_path: Path) -> None:
+def test_an_index_that_was_kept_is_the_same(index: StatIndex, tmp_path: Path) -> None:
     save(index, tmp_path / "stat")
     again = load(tmp_path / "stat")
     assert again is not None
-    assert (again.tree, again.folders, again.news) == (index.tree, index.folders, 0)
+    assert (again.tree, again.folders, again.unsaved_changes) == (index.tree, index.folders, 0)
 
 
-def test_a_damaged_index_is_none(index: Index, tmp_path: Path) -> None:
+def test_a_damaged_index_is_none(index: StatIndex, tmp_path: Path) -> None:
     path = tmp_path / "stat"
     assert load(path) is None
     save(index, path)
@@ -70,15 +70,15 @@ def test_a_damaged_index_is_none(index: Index, tmp_path: Path) -> None:
 
 
 def test_an_index_of_before_the_last_boot_is_none(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    index: StatIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(index, tmp_path / "stat")
     (tmp_path / "boot").write_text("00000000-0000-0000-0000-000000000000\n")
-    monkeypatch.setattr(statcache, "_BOOT", tmp_path / "boot")
+    monkeypatch.setattr(statcache, "_BOOT_ID", tmp_path / "boot")
     assert load(tmp_path / "stat") is None
 
 
-def test_an_index_follows_the_head_and_forgets_the_stamps_of_what_moved(source: Upstream, index: Index) -> None:
+def test_an_index_follows_the_head_and_forgets_the_stamps_of_what_moved(source: Upstream, index: StatIndex) -> None:
     git = Git(source.git_dir)
     changes = (
         TreeChange(b"f", REGULAR, b"two\n"),
@@ -88,37 +88,37 @@ def test_an_index_follows_the_head_and_forgets_the_stamps_of_what_moved(source: 
     )
     tree = build_tree(git, source.oid("HEAD"), changes)
     before = index.folders[b""].known.by_name()
-    index.move(git, tree)
+    index.update_to(git, tree)
     assert index.tree == tree
-    assert index.entries(()) == Index.of(git, tree).entries(())
+    assert index.entries(()) == StatIndex.of(git, tree).entries(())
     after = index.folders[b""].known.by_name()
     assert after["run"] == before["run"]
     assert after["f"] == after["link"] == bytes(48)
     assert b"d/e" not in index.folders
 
 
-def test_an_index_of_a_tree_that_is_gone_is_made_anew(source: Upstream, index: Index, tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "stat", tmp_path / "guest")
+def test_an_index_of_a_tree_that_is_gone_is_made_anew(source: Upstream, index: StatIndex, tmp_path: Path) -> None:
+    memory = StatCacheFiles(tmp_path / "stat", tmp_path / "guest")
     head = index.tree
     index.tree = "1" * 40
     save(index, memory.index)
-    found = index_of(Git(source.git_dir), head, tmp_path, memory)
-    assert found.entries(()) == Index.of(Git(source.git_dir), head).entries(())
+    found = load_or_build(Git(source.git_dir), head, tmp_path, memory)
+    assert found.entries(()) == StatIndex.of(Git(source.git_dir), head).entries(())
 
 
 def test_only_what_is_worth_it_is_written_and_a_full_disk_is_no_failure(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    index: StatIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Memory(tmp_path / "stat", tmp_path / "guest")
-    index.news = 0
-    keep(index, tmp_path, memory)
+    memory = StatCacheFiles(tmp_path / "stat", tmp_path / "guest")
+    index.unsaved_changes = 0
+    save_if_worth(index, tmp_path, memory)
     assert not memory.index.exists()
-    index.news = 1
+    index.unsaved_changes = 1
     with monkeypatch.context() as patched:
         patched.setattr(statcache, "write_atomically", _no_space)
-        keep(index, tmp_path, memory)
+        save_if_worth(index, tmp_path, memory)
     assert not memory.index.exists()
-    keep(index, tmp_path, memory)
+    save_if_worth(index, tmp_path, memory)
     assert memory.index.exists() is keeps_times(tmp_path)
 
 
@@ -148,7 +148,7 @@ def test_a_stamp_proves_something_when_its_ctime_is_past(
     ctime_ns: int, looked_ns: int, guest_ns: int | None, proves: bool
 ) -> None:
     stamp = b"".join(value.to_bytes(8, sys.byteorder) for value in (1, 2, 3, ctime_ns, 5, 6))
-    assert Horizon.of(looked_ns, guest_ns).has_passed(stamp) is proves
+    assert TrustedBefore.of(looked_ns, guest_ns).is_evidence(stamp) is proves
 
 
 @pytest.mark.parametrize("year_ns", [-2 * 10**18, 0, 13_000_000_000 * SECOND], ids=["1906", "1970", "2381"])
@@ -188,7 +188,7 @@ def test_every_change_moves_the_stamp(tmp_path: Path, change: Change) -> None:
 
 def _until_past(path: Path) -> None:
     stamp = stamp_of(path.stat())
-    while not Horizon.of(coarse_now_ns(), None).has_passed(stamp):
+    while not TrustedBefore.of(coarse_now_ns(), None).is_evidence(stamp):
         pass
 
 
@@ -198,16 +198,16 @@ def _until_past(path: Path) -> None:
 def test_a_mark_says_since_when_and_goes_with_its_guest(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     assert guest_since_ns(mark) is None
-    with guest_at_work(mark, lambda: 7):
+    with mark_guest_running(mark, lambda: 7):
         assert guest_since_ns(mark) == 7
     assert guest_since_ns(mark) is None
 
 
 def test_a_mark_stays_when_nobody_saw_the_end(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    with pytest.raises(OSError, match="lost"), guest_at_work(mark, lambda: 7):
+    with pytest.raises(OSError, match="lost"), mark_guest_running(mark, lambda: 7):
         raise OSError("lost")
-    with guest_at_work(mark, lambda: 9):
+    with mark_guest_running(mark, lambda: 9):
         assert guest_since_ns(mark) == 7
     assert guest_since_ns(mark) == 7
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.transports import http
-from sandbox.agent.transports.timeouts import PatientProtocol
+from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
 
@@ -34,9 +34,9 @@ READS = {"accept": "application/json, text/event-stream"}
 
 
 @contextmanager
-def listening(make: Callable[[int], ASGIApp], protocol: Any = PatientProtocol) -> Iterator[int]:
+def listening(make: Callable[[int], ASGIApp], protocol: Any = TimeoutProtocol) -> Iterator[int]:
     """Serve the application in a thread; the port."""
-    with http.listen("127.0.0.1", 0) as listener:
+    with http.open_listener("127.0.0.1", 0) as listener:
         port = int(listener.getsockname()[1])
         server = uvicorn.Server(
             uvicorn.Config(make(port), http=protocol, log_level="error", timeout_graceful_shutdown=5)
@@ -90,10 +90,10 @@ class Visitor:
 @pytest.fixture
 def visit(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
     """A server that keeps three sessions, and one more while all are at work."""
-    monkeypatch.setattr(http, "SPARE", 1)
+    monkeypatch.setattr(http, "PRUNE_SLACK", 1)
     with ExitStack() as stack:
         workbench = stack.enter_context(Workbench(tmp_path / "home", environ={}, allow_file=True))
-        agent = Agent(workbench, tmp_path / "home", "auto", most_sessions=3)
+        agent = Agent(workbench, tmp_path / "home", "auto", max_sessions=3)
         port = stack.enter_context(listening(lambda port: http.make_app(agent, "127.0.0.1", port)))
         client = stack.enter_context(httpx2.Client(timeout=60, limits=httpx2.Limits(max_connections=50)))
         upstream.write("f", b"x\n")
@@ -157,7 +157,7 @@ def test_n14_a_session_at_work_is_not_ended_and_past_the_bound_a_new_one_is_refu
 
 def test_an_answer_waits_for_no_delayed_acknowledgement() -> None:
     """asyncio sets TCP_NODELAY on connections that say they are TCP's. Control: those of `create_server` do not."""
-    with http.listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with http.open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.proto == socket.IPPROTO_TCP
@@ -167,7 +167,7 @@ async def _slow(scope: Any, receive: Any, send: Any) -> None:
     """Answers after twice the time that a head may take."""
     if scope["type"] == "lifespan":
         return
-    await anyio.sleep(2 * PatientProtocol.head_s)
+    await anyio.sleep(2 * TimeoutProtocol.head_s)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -175,7 +175,7 @@ async def _slow(scope: Any, receive: Any, send: Any) -> None:
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nhost: x\r\nx: "], ids=["silent", "byte", "half"])
 @pytest.mark.slow
 def test_n14_a_head_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(PatientProtocol, "head_s", 0.3)
+    monkeypatch.setattr(TimeoutProtocol, "head_s", 0.3)
     with listening(lambda _: _slow) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(sent)
         assert client.recv(1000) == b""
@@ -200,8 +200,8 @@ async def _listening(scope: Any, receive: Any, send: Any) -> None:
 @pytest.mark.slow
 def test_n14_a_body_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch, app: Any) -> None:
     """Also when some of it comes, after which uvicorn has no deadline. Control: one that is whole is answered."""
-    monkeypatch.setattr(PatientProtocol, "head_s", 0.2)
-    monkeypatch.setattr(PatientProtocol, "body_s", 0.2)
+    monkeypatch.setattr(TimeoutProtocol, "head_s", 0.2)
+    monkeypatch.setattr(TimeoutProtocol, "body_s", 0.2)
     head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n"
     with listening(lambda _: app) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
@@ -218,7 +218,7 @@ def test_n14_a_body_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pyte
 @pytest.mark.slow
 def test_n14_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: it takes longer than a head may, twice over one connection."""
-    monkeypatch.setattr(PatientProtocol, "head_s", 0.3)
+    monkeypatch.setattr(TimeoutProtocol, "head_s", 0.3)
     with listening(lambda _: _slow) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         for _ in range(2):
             client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")

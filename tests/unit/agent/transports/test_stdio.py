@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.transports import stdio, stdio_transport
-from sandbox.agent.transports.stdio_transport import Wire
+from sandbox.agent.transports.stdio_transport import StdioTransport
 from sandbox.workbench import Workbench
 
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
@@ -63,7 +63,7 @@ def peer(home: Path, approvals: Literal["policy", "auto"] = "auto", threads: int
     theirs.settimeout(120)
     with ours, theirs, Workbench(home, environ={}) as workbench:
         agent = Agent(workbench, home, approvals, threads=anyio.CapacityLimiter(threads))
-        ends = Wire(ours.fileno(), ours.fileno())
+        ends = StdioTransport(ours.fileno(), ours.fileno())
 
         def serve() -> None:
             anyio.run(stdio.serve, agent, ends)
@@ -141,7 +141,7 @@ def test_n14_a_client_that_sends_byte_by_byte_is_answered(tmp_path: Path) -> Non
 def test_n14_the_server_ends_with_a_client_that_reads_no_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
-    monkeypatch.setattr(stdio, "LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(stdio, "DRAIN_TIMEOUT_S", 0.1)
     monkeypatch.setattr(stdio, "ANSWERS_S", 0.1)
     with peer(tmp_path / "home") as client:
         client.send(HELLO, READY)
@@ -223,7 +223,7 @@ def test_a_client_that_dies_with_answers_unread_is_one_that_closes(tmp_path: Pat
     with ours, Workbench(tmp_path / "home", environ={}) as workbench:
         ours.send(b"unread")
         theirs.close()
-        anyio.run(stdio.serve, Agent(workbench, tmp_path / "home"), Wire(ours.fileno(), ours.fileno()))
+        anyio.run(stdio.serve, Agent(workbench, tmp_path / "home"), StdioTransport(ours.fileno(), ours.fileno()))
 
 
 @pytest.mark.usefixtures("patient")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, is_transient
-from sandbox.git.process import CUT
+from sandbox.git.process import CUT_MARK
 from sandbox.git.push.reasons import PushReason, PushRejected
-from sandbox.git.push.rejection import rejection
+from sandbox.git.push.rejection import classify_rejection
 
 DATA = Path(__file__).parents[3] / "data" / "git-stderr"
 REF = "refs/heads/x"
@@ -78,13 +78,13 @@ def of(path: Path) -> SandboxError:
     text = path.read_text()
     stdout = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(("To ", "!\t", "Done")))
     ref = stdout.partition("\t")[2].partition("\t")[0].partition(":")[2] or REF
-    return rejection(ref, 1, text.replace(stdout, ""), stdout)
+    return classify_rejection(ref, 1, text.replace(stdout, ""), stdout)
 
 
 def told(*words: str, status: str = "pre-receive hook declined", ref: str = REF) -> SandboxError:
     """The error when the server prints these words, and its line about this ref has this status."""
     said = "".join(f"remote: {line}        \n" for text in words for line in text.split("\n"))
-    return rejection(ref, 1, f"{said}error: failed to push some refs to 'https://h/'\n", line(status, ref))
+    return classify_rejection(ref, 1, f"{said}error: failed to push some refs to 'https://h/'\n", line(status, ref))
 
 
 def line(status: str, ref: str = REF) -> str:
@@ -113,7 +113,7 @@ def test_a_known_refusal_has_its_reason(path: Path) -> None:
 @pytest.mark.parametrize("path", OTHERS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_a_push_that_never_began_fails_as_a_fetch_does(path: Path) -> None:
     text = path.read_text()
-    assert rejection(REF, 128, text, "").code is classify("push", 128, text).code
+    assert classify_rejection(REF, 128, text, "").code is classify("push", 128, text).code
 
 
 def test_every_sample_is_there_and_every_reason_but_those_that_only_asking_tells() -> None:
@@ -132,9 +132,9 @@ def test_a_hook_that_speaks_of_credentials_or_the_network_has_rejected_the_push(
 def test_words_of_the_server_do_not_refuse_credentials_where_no_line_is_ours(words: str) -> None:
     said = "".join(f"remote: {text}\n" for text in words.splitlines())
     own = "error: failed to push some refs to 'https://h/'\n"
-    assert rejection(REF, 1, said + own, "").code is ErrorCode.INTERNAL
-    half = f"{CUT}{words.splitlines()[-1]}\n{own}"  # where the beginning was cut off, what a line began with is unknown
-    assert rejection(REF, 1, half, "").code is ErrorCode.INTERNAL
+    assert classify_rejection(REF, 1, said + own, "").code is ErrorCode.INTERNAL
+    half = f"{CUT_MARK}{words.splitlines()[-1]}\n{own}"  # where the beginning was cut off, what a line began with is unknown
+    assert classify_rejection(REF, 1, half, "").code is ErrorCode.INTERNAL
 
 
 @given(st.lists(st.text() | st.sampled_from(DENIALS)), st.text(st.characters(exclude_characters="\n")))
@@ -152,12 +152,12 @@ def test_nothing_that_a_server_says_makes_a_rejected_push_anything_else(words: l
 def test_a_megabyte_of_nothing_is_read_in_time(words: str, status: str) -> None:
     """Control: any pattern that takes the square of it runs into the suite's time limit."""
     assert told(words, status=status).code is ErrorCode.PUSH_REJECTED
-    assert rejection(REF, 1, f"remote: {words}\n", "").code is ErrorCode.INTERNAL
+    assert classify_rejection(REF, 1, f"remote: {words}\n", "").code is ErrorCode.INTERNAL
 
 
 def test_control_git_itself_says_that_credentials_were_refused() -> None:
-    assert rejection(REF, 128, f"{DENIALS[1]} for 'https://h/'\n", "").code is ErrorCode.AUTH_FAILED
-    assert rejection(REF, 128, f"{DENIALS[2]}\n", "").code is ErrorCode.AUTH_FAILED
+    assert classify_rejection(REF, 128, f"{DENIALS[1]} for 'https://h/'\n", "").code is ErrorCode.AUTH_FAILED
+    assert classify_rejection(REF, 128, f"{DENIALS[2]}\n", "").code is ErrorCode.AUTH_FAILED
 
 
 @pytest.mark.parametrize(
@@ -193,18 +193,18 @@ def test_an_unknown_status_is_refused_whatever_a_hook_says(status: str) -> None:
 
 def test_only_the_line_of_our_branch_counts() -> None:
     other = line("protected branch hook declined", "refs/heads/other")
-    assert rejection(REF, 1, "", other).code is ErrorCode.INTERNAL
-    assert reason(rejection(REF, 1, "", other + line("stale info"))) is PushReason.BRANCH_MOVED
-    assert rejection(REF, 1, "", f"*\t{'1' * 40}:{REF}\t[new branch]\nDone\n").code is ErrorCode.INTERNAL
+    assert classify_rejection(REF, 1, "", other).code is ErrorCode.INTERNAL
+    assert reason(classify_rejection(REF, 1, "", other + line("stale info"))) is PushReason.BRANCH_MOVED
+    assert classify_rejection(REF, 1, "", f"*\t{'1' * 40}:{REF}\t[new branch]\nDone\n").code is ErrorCode.INTERNAL
 
 
 def test_a_server_that_says_nothing_about_the_branch_has_not_rejected_it() -> None:
     said = f"!\t{'1' * 40}:{REF}\t[remote failure] (remote failed to report status)\nDone\n"
-    assert rejection(REF, 1, "error: failed to push some refs to 'x'\n", said).code is ErrorCode.NETWORK_ERROR
+    assert classify_rejection(REF, 1, "error: failed to push some refs to 'x'\n", said).code is ErrorCode.NETWORK_ERROR
 
 
 def test_a_line_without_a_reason_is_a_refusal() -> None:
-    assert reason(rejection(REF, 1, "", f"!\t{'1' * 40}:{REF}\t[remote rejected]\n")) is PushReason.REFUSED
+    assert reason(classify_rejection(REF, 1, "", f"!\t{'1' * 40}:{REF}\t[remote rejected]\n")) is PushReason.REFUSED
 
 
 def test_details_are_bounded_and_keep_both_ends() -> None:

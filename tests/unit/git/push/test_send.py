@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.git.push.send import page_of
+from sandbox.git.push.send import find_pull_request_page
 
 GITEA = (
     "remote: \nremote: Create a new pull request for 'x':        \n"
@@ -29,4 +29,4 @@ GITEA = (
     ],
 )
 def test_only_a_page_on_the_servers_own_host_is_shown(said: str, page: str | None) -> None:
-    assert page_of(said, "git.example") == page
+    assert find_pull_request_page(said, "git.example") == page

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.approvals import Call, canonical, fingerprint
-from sandbox.config import resources
+from sandbox.approvals import AgentCall, fingerprint, to_canonical_json
+from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
@@ -22,8 +22,8 @@ from sandbox.store import approvals as store
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import requests
-from sandbox.workbench.approvals.requests import MOST_OF_ONE
-from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.approvals.requests import MOST_PER_SUBJECT
+from sandbox.workbench.controller.services import build_services
 from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -38,11 +38,11 @@ def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
         yield desk
 
 
-def call_of(desk: Desk, tool: str = COMMIT, task: Task | None = None, **arguments: Any) -> Call:
+def call_of(desk: Desk, tool: str = COMMIT, task: Task | None = None, **arguments: Any) -> AgentCall:
     return desk.workbench.approval_call(tool, {"task_id": (task or desk.task).id, **arguments})
 
 
-def approved(desk: Desk, call: Call, scope: ApprovalScope = ApprovalScope.ONCE) -> Approval:
+def approved(desk: Desk, call: AgentCall, scope: ApprovalScope = ApprovalScope.ONCE) -> Approval:
     asked = desk.workbench.request_approval(call)
     return desk.workbench.answer_approval(asked.id, approved=True, by="a person", scope=scope)
 
@@ -51,7 +51,7 @@ def approved(desk: Desk, call: Call, scope: ApprovalScope = ApprovalScope.ONCE) 
 
 
 def test_the_shipped_policy_asks_about_what_leaves_the_host() -> None:
-    policy = load_approval_policy(resources("policies") / "approvals.toml", Path("/nonexistent/approvals.toml"))
+    policy = load_approval_policy(find_resources("policies") / "approvals.toml", Path("/nonexistent/approvals.toml"))
     assert policy.decide("space_repo_push", Risk.FILESYSTEM_WRITE) is Decision.ASK
     assert policy.decide("space_repo_clone", Risk.FILESYSTEM_WRITE) is Decision.ASK
     assert policy.decide("space_repo_edit_file", Risk.FILESYSTEM_WRITE) is Decision.ALLOW
@@ -64,7 +64,7 @@ def test_a_decision_that_is_missing_denies() -> None:
 def test_the_operator_overrides_by_key(tmp_path: Path) -> None:
     own = tmp_path / "approvals.toml"
     own.write_text('[tools]\nspace_repo_clone = "allow"\nspace_repo_commit = "deny"\n[risk]\nshell = "ask"\n')
-    policy = load_approval_policy(resources("policies") / "approvals.toml", own)
+    policy = load_approval_policy(find_resources("policies") / "approvals.toml", own)
     assert policy.decide("space_repo_clone", Risk.FILESYSTEM_WRITE) is Decision.ALLOW
     assert policy.decide("space_repo_commit", Risk.FILESYSTEM_WRITE) is Decision.DENY
     assert policy.decide("space_repo_run_check", Risk.SHELL) is Decision.ASK
@@ -78,7 +78,7 @@ def test_a_policy_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
     own = tmp_path / "approvals.toml"
     own.write_text(text)
     with refused(ErrorCode.POLICY_VIOLATION):
-        load_approval_policy(resources("policies") / "approvals.toml", own)
+        load_approval_policy(find_resources("policies") / "approvals.toml", own)
 
 
 # --- fingerprints
@@ -94,32 +94,32 @@ _ARGUMENTS = st.dictionaries(st.text(max_size=6), _VALUES, max_size=4)
 @given(_ARGUMENTS)
 def test_the_order_of_keys_makes_no_other_call(arguments: dict[str, Any]) -> None:
     backwards = dict(reversed(arguments.items()))
-    assert fingerprint(Call("t", arguments, "p")) == fingerprint(Call("t", backwards, "p"))
+    assert fingerprint(AgentCall("t", arguments, "p")) == fingerprint(AgentCall("t", backwards, "p"))
 
 
 @given(_ARGUMENTS, _ARGUMENTS)
 def test_other_arguments_make_another_call(one: dict[str, Any], other: dict[str, Any]) -> None:
-    same = canonical(one) == canonical(other)
-    assert (fingerprint(Call("t", one, "p")) == fingerprint(Call("t", other, "p"))) == same
+    same = to_canonical_json(one) == to_canonical_json(other)
+    assert (fingerprint(AgentCall("t", one, "p")) == fingerprint(AgentCall("t", other, "p"))) == same
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Call("u", {"a": 1}, "p", "task", "repo", "tree"),
-        Call("t", {"a": 2}, "p", "task", "repo", "tree"),
-        Call("t", {"a": True}, "p", "task", "repo", "tree"),
-        Call("t", {"a": "1"}, "p", "task", "repo", "tree"),
-        Call("t", {"a": 1, "b": None}, "p", "task", "repo", "tree"),
-        Call("t", {"a": 1}, "q", "task", "repo", "tree"),
-        Call("t", {"a": 1}, "p", "other", "repo", "tree"),
-        Call("t", {"a": 1}, "p", "task", "other", "tree"),
-        Call("t", {"a": 1}, "p", "task", "repo", "other"),
+        AgentCall("u", {"a": 1}, "p", "task", "repo", "tree"),
+        AgentCall("t", {"a": 2}, "p", "task", "repo", "tree"),
+        AgentCall("t", {"a": True}, "p", "task", "repo", "tree"),
+        AgentCall("t", {"a": "1"}, "p", "task", "repo", "tree"),
+        AgentCall("t", {"a": 1, "b": None}, "p", "task", "repo", "tree"),
+        AgentCall("t", {"a": 1}, "q", "task", "repo", "tree"),
+        AgentCall("t", {"a": 1}, "p", "other", "repo", "tree"),
+        AgentCall("t", {"a": 1}, "p", "task", "other", "tree"),
+        AgentCall("t", {"a": 1}, "p", "task", "repo", "other"),
     ],
     ids=["tool", "value", "type", "text", "argument", "policy", "task", "repository", "state"],
 )
-def test_n09_a_fingerprint_binds_everything(other: Call) -> None:
-    assert fingerprint(other) != fingerprint(Call("t", {"a": 1}, "p", "task", "repo", "tree"))
+def test_n09_a_fingerprint_binds_everything(other: AgentCall) -> None:
+    assert fingerprint(other) != fingerprint(AgentCall("t", {"a": 1}, "p", "task", "repo", "tree"))
 
 
 # --- the attacks
@@ -200,11 +200,13 @@ def test_n09_of_many_at_once_exactly_one_uses_an_approval(desk: Desk) -> None:
 def test_n09_an_expired_approval_is_none(desk: Desk) -> None:
     call = call_of(desk, message="m")
     done = approved(desk, call)
-    store.save(Home(desk.home), done.model_copy(update={"expires_at": done.created_at}))
+    store.save_approval(Home(desk.home), done.model_copy(update={"expires_at": done.created_at}))
     assert not desk.workbench.use_approval(call)
     assert desk.workbench.approval(done.id).state is ApprovalState.EXPIRED
     asked = desk.workbench.request_approval(call)
-    store.save(Home(desk.home), asked.model_copy(update={"expires_at": asked.created_at - timedelta(seconds=1)}))
+    store.save_approval(
+        Home(desk.home), asked.model_copy(update={"expires_at": asked.created_at - timedelta(seconds=1)})
+    )
     with refused(ErrorCode.CONFLICT):
         desk.workbench.answer_approval(asked.id, approved=True, by="a person")
 
@@ -425,12 +427,12 @@ def test_decisions_are_journaled_with_who(desk: Desk) -> None:
     assert "a person" in entries[-1].names
 
 
-def clone_question(desk: Desk, number: int, tool: str = "space_repo_clone") -> Call:
+def clone_question(desk: Desk, number: int, tool: str = "space_repo_clone") -> AgentCall:
     return desk.workbench.approval_call(tool, {"url": f"https://h/{number}"})
 
 
 def test_an_agent_that_loops_blocks_no_other_questions(desk: Desk) -> None:
-    for n in range(MOST_OF_ONE):
+    for n in range(MOST_PER_SUBJECT):
         desk.workbench.request_approval(clone_question(desk, n))
     with refused(ErrorCode.QUOTA_EXCEEDED) as found:
         desk.workbench.request_approval(clone_question(desk, 1000))
@@ -439,7 +441,7 @@ def test_an_agent_that_loops_blocks_no_other_questions(desk: Desk) -> None:
     assert desk.workbench.request_approval(clone_question(desk, 1000, "space_repo_fetch"))
     other = desk.workbench.create_task(desk.repo_id, "other")
     for task in (desk.task, other):
-        for n in range(MOST_OF_ONE):
+        for n in range(MOST_PER_SUBJECT):
             desk.workbench.request_approval(call_of(desk, task=task, message=f"{n}"))
         with refused(ErrorCode.QUOTA_EXCEEDED):
             desk.workbench.request_approval(call_of(desk, task=task, message="one more"))
@@ -448,7 +450,7 @@ def test_an_agent_that_loops_blocks_no_other_questions(desk: Desk) -> None:
 def test_an_agent_that_makes_tasks_blocks_no_other_repositorys_questions(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "MOST_OF_REPOSITORY", 3)
+    monkeypatch.setattr(requests, "MOST_PER_REPOSITORY", 3)
     for n in range(3):
         desk.workbench.request_approval(call_of(desk, task=desk.workbench.create_task(desk.repo_id, f"{n}")))
     with refused(ErrorCode.QUOTA_EXCEEDED):
@@ -490,7 +492,7 @@ def test_a_question_that_somebody_removed_meanwhile_is_left_out(desk: Desk) -> N
         Home(desk.home).approval(second.id).unlink(missing_ok=True)
         return desk.workbench.answer_approval(approval_id, approved=False, by="a person")
 
-    services = build_parts(desk.home, {}, allow_file=True)
+    services = build_services(desk.home, {}, allow_file=True)
     assert [a.id for a in requests.end_all(services, {ApprovalState.PENDING}, None, end)] == [first.id]
     services.close()
 
@@ -531,21 +533,21 @@ def test_what_is_no_record_among_the_old_ones_ends_no_question(desk: Desk) -> No
 def test_only_what_is_over_for_a_month_is_forgotten(desk: Desk) -> None:
     done = approved(desk, call_of(desk, message="m"))
     home, now = Home(desk.home), datetime.now(UTC)
-    store.forget_old(home, now + timedelta(days=1000))
-    assert store.find(home, done.id) is not None, "it is in force"
+    store.delete_old(home, now + timedelta(days=1000))
+    assert store.find_approval(home, done.id) is not None, "it is in force"
     assert desk.workbench.use_approval(call_of(desk, message="m"))
     assert not desk.workbench.use_approval(call_of(desk, message="m"))
-    store.forget_old(home, now + timedelta(days=29))
+    store.delete_old(home, now + timedelta(days=29))
     assert desk.workbench.approval(done.id).state is ApprovalState.USED
-    store.forget_old(home, now + timedelta(days=31))
-    assert store.find(home, done.id) is None
+    store.delete_old(home, now + timedelta(days=31))
+    assert store.find_approval(home, done.id) is None
 
 
 def test_what_is_over_is_not_read_again_by_the_next_calls(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     call, home = call_of(desk, message="m"), Home(desk.home)
     for n in range(30):  # as a home of before has them, or a controller that was killed
         done = approved(desk, call_of(desk, message=f"{n}"))
-        store.save(home, done.model_copy(update={"state": ApprovalState.USED}))
+        store.save_approval(home, done.model_copy(update={"state": ApprovalState.USED}))
     open_one = desk.workbench.request_approval(clone_question(desk, 1))
     assert not desk.workbench.use_approval(call)
     read: list[Path] = []
@@ -555,7 +557,7 @@ def test_what_is_over_is_not_read_again_by_the_next_calls(desk: Desk, monkeypatc
         read.append(path)
         return load(path)
 
-    monkeypatch.setattr(store, "_load", noted)
+    monkeypatch.setattr(store, "_load_profile", noted)
     assert not desk.workbench.use_approval(call)
     assert read == [home.approval(open_one.id)]
     assert len(desk.workbench.approvals(everything=True)) == 31, "the control"

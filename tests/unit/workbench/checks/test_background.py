@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun
-from sandbox.store.background_runs import RunRecord, find_record, save_record
+from sandbox.store.background_runs import BackgroundRunRecord, find_background_run, save_background_run
 from sandbox.store.home import Home
 from sandbox.workbench import Watch
 from sandbox.workbench.checks import background
@@ -36,7 +36,7 @@ def test_the_error_of_a_run_keeps_its_reason_and_data(desk: Desk) -> None:
     """Also for another process, which only has the record."""
     data = {"path": "f", "lines": [1, 2], "closest": None}
 
-    parts, started = desk.workbench._parts, threading.Event()
+    parts, started = desk.workbench._services, threading.Event()
 
     def fail(_watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
         started.wait(DEADLINE_S)
@@ -53,7 +53,7 @@ def test_the_error_of_a_run_keeps_its_reason_and_data(desk: Desk) -> None:
 
 def test_a_record_without_reason_and_data_can_be_read(desk: Desk) -> None:
     """Written by an older version."""
-    services = desk.workbench._parts
+    services = desk.workbench._services
     failure = {"code": "conflict", "brief": "no", "details": "", "hint": ""}
     _record(desk, state="failed", failure=failure)
 
@@ -62,10 +62,10 @@ def test_a_record_without_reason_and_data_can_be_read(desk: Desk) -> None:
     assert (caught.value.brief, caught.value.reason, caught.value.data) == ("no", None, None)
 
 
-def _record(desk: Desk, **fields: Any) -> RunRecord:
-    home = desk.workbench._parts.home
+def _record(desk: Desk, **fields: Any) -> BackgroundRunRecord:
+    home = desk.workbench._services.home
     home.background_runs.mkdir(mode=0o700, exist_ok=True)
-    record = RunRecord.model_validate(
+    record = BackgroundRunRecord.model_validate(
         {
             "run_id": "run-" + "a" * 32,
             "task_id": desk.task.id,
@@ -75,7 +75,7 @@ def _record(desk: Desk, **fields: Any) -> RunRecord:
             **fields,
         }
     )
-    save_record(home, record)
+    save_background_run(home, record)
     return record
 
 
@@ -84,16 +84,16 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the records that were read."""
     found: list[str] = []
 
-    def counted(home: Home, run_id: str) -> RunRecord:
+    def counted(home: Home, run_id: str) -> BackgroundRunRecord:
         found.append(run_id)
-        return find_record(home, run_id)
+        return find_background_run(home, run_id)
 
-    monkeypatch.setattr(background, "find_record", counted)
+    monkeypatch.setattr(background, "find_background_run", counted)
     return found
 
 
 def test_one_look_reads_the_record_once(desk: Desk, reads: list[str]) -> None:
-    parts, ends = desk.workbench._parts, threading.Event()
+    parts, ends = desk.workbench._services, threading.Event()
 
     def work(watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
         while not ends.is_set() and not watch.cancelled():
@@ -116,12 +116,14 @@ def test_a_run_that_ends_between_record_and_lock_is_not_taken_for_killed(
 ) -> None:
     record = _record(desk)
 
-    def ended_meanwhile(_parts: object, _record: RunRecord) -> bool:
-        save_record(desk.workbench._parts.home, record.model_copy(update={"state": "finished", "ended_s": 1.0}))
+    def ended_meanwhile(_parts: object, _record: BackgroundRunRecord) -> bool:
+        save_background_run(
+            desk.workbench._services.home, record.model_copy(update={"state": "finished", "ended_s": 1.0})
+        )
         return False
 
     monkeypatch.setattr(background, "_is_alive", ended_meanwhile)
-    assert background.wait(desk.workbench._parts, record.run_id, 0.0).state == "finished"
+    assert background.wait(desk.workbench._services, record.run_id, 0.0).state == "finished"
     assert len(reads) == 2
 
 
@@ -130,4 +132,4 @@ def test_a_run_of_a_killed_process_has_no_result(desk: Desk) -> None:
     record = _record(desk)
 
     with refused(ErrorCode.NOT_FOUND):
-        background.wait(desk.workbench._parts, record.run_id, 0.0)
+        background.wait(desk.workbench._services, record.run_id, 0.0)

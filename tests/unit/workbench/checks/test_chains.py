@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile
-from sandbox.workbench.checks.chains import ask, chains_of
+from sandbox.workbench.checks.chains import answer_chain, split_into_chains
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from tests.unit.conftest import refused
 from tests.unit.store.test_verdicts import made
@@ -39,14 +39,14 @@ def names(chains: tuple[tuple[Check, ...], ...]) -> list[str]:
     ids=["space", "independent", "joined-late", "none"],
 )
 def test_checks_that_require_each_other_share_a_chain(checks: tuple[Check, ...], expected: list[str]) -> None:
-    assert names(chains_of(checks)) == expected
+    assert names(split_into_chains(checks)) == expected
 
 
 @given(st.lists(st.sets(st.integers(0, 7), max_size=2), max_size=8))
 def test_chains_hold_every_check_once_after_what_it_requires(required: list[set[int]]) -> None:
     checks = tuple(check(f"c{n}", *(f"c{r}" for r in sorted(rs) if r < n)) for n, rs in enumerate(required))
-    ordered = Profile(name="p", label="p", image="i", check=checks).in_order([c.id for c in checks])
-    chains = chains_of(ordered)
+    ordered = Profile(name="p", label="p", image="i", check=checks).order_checks([c.id for c in checks])
+    chains = split_into_chains(ordered)
     assert sorted(c.id for chain in chains for c in chain) == sorted(c.id for c in checks)
     for chain in chains:
         for n, each in enumerate(chain):
@@ -59,7 +59,7 @@ def asked(verdicts: dict[str, Verdict], *, keep_going: bool) -> list[str]:
     def answer(each: Check) -> CheckRun:
         return made(verdicts.get(each.id, Verdict.PASSED), check_id=each.id)
 
-    runs = ask(SPACE, answer, keep_going=keep_going)
+    runs = answer_chain(SPACE, answer, keep_going=keep_going)
     assert runs is not None
     return [run.check_id for run in runs]
 
@@ -81,7 +81,7 @@ def test_keeping_going_asks_for_what_does_not_require_the_failure() -> None:
 
 def test_one_unknown_answer_makes_the_whole_chain_unknown() -> None:
     known = {"build": made(check_id="build"), "e2e": made(check_id="e2e")}
-    assert ask(SPACE, lambda each: known.get(each.id), keep_going=False) is None
+    assert answer_chain(SPACE, lambda each: known.get(each.id), keep_going=False) is None
 
 
 def test_no_jobs_are_refused() -> None:

@@ -14,13 +14,13 @@ import pytest
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.index import parse_index
 from sandbox.git.process import Git
-from sandbox.models import ChangeKind, Uncommitted
+from sandbox.models import ChangeKind, UncommittedChanges
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks.local_changes import uncommitted_in
-from sandbox.workbench.repositories.clone import register
+from sandbox.workbench.checks.local_changes import find_unverified_changes
+from sandbox.workbench.repositories.clone import update_cache
 from sandbox.workbench.repositories.commit_facts import list_commit
 from sandbox.workspaces.base_facts import gather_facts
-from sandbox.workspaces.operator_directory import NAMED, find_uncommitted
+from sandbox.workspaces.operator_directory import MAX_NAMED, find_uncommitted
 from tests.unit.conftest import Upstream, initialised
 
 Cached = Callable[[Upstream], Git]
@@ -40,7 +40,7 @@ def project(upstream: Upstream) -> Upstream:
     return upstream
 
 
-def compare(source: Upstream, git: Git, **options: float) -> Uncommitted:
+def compare(source: Upstream, git: Git, **options: float) -> UncommittedChanges:
     listing = list_commit(git, resolve_commit(git, "HEAD", "main"))
     facts = gather_facts(git, listing.tree, listing.entries, {})
     return find_uncommitted(source.root, listing.entries, facts.ignore, **options)
@@ -144,19 +144,19 @@ def test_a_new_commit_that_nobody_staged_is_no_change(project: Upstream, cached:
     """The index is behind, so every file is read."""
     git = cached(project)
     (project.git_dir / "index").unlink()
-    assert compare(project, git) == Uncommitted(count=0, changes=(), complete=True)
+    assert compare(project, git) == UncommittedChanges(count=0, changes=(), complete=True)
 
 
 def test_all_are_counted_and_the_first_are_named(project: Upstream, cached: Cached) -> None:
     git = cached(project)
-    for number in range(NAMED + 5):
+    for number in range(MAX_NAMED + 5):
         project.write(f"new-{number:02}", b"")
     project.write("a.txt", b"ONE\n")
 
     found = compare(project, git)
 
-    assert found.count == NAMED + 6
-    assert len(found.changes) == NAMED
+    assert found.count == MAX_NAMED + 6
+    assert len(found.changes) == MAX_NAMED
     assert found.changes[0].path == "a.txt"  # changes of tracked files first
 
 
@@ -188,7 +188,7 @@ def test_a_directory_that_cannot_be_entered_holds_no_deleted_files(project: Upst
     found = find_uncommitted(
         project.root / "nowhere", list_commit(git, resolve_commit(git, "HEAD", "main")).entries, {}
     )
-    assert found == Uncommitted(count=0, changes=(), complete=False)
+    assert found == UncommittedChanges(count=0, changes=(), complete=False)
 
 
 @pytest.mark.parametrize("content", [b"", b"DIRC", b"DIRC" + b"\xff" * 8, b"DIRC\0\0\0\2\0\0\0\1" + b"\0" * 30])
@@ -218,7 +218,7 @@ def test_a_clean_submodule_is_no_change(project: Upstream, cached: Cached, tmp_p
     project.commit()
     git = cached(project)
     project.write("sub/inside", b"changed there: another repository's")
-    assert compare(project, git) == Uncommitted(count=0, changes=(), complete=True)
+    assert compare(project, git) == UncommittedChanges(count=0, changes=(), complete=True)
 
 
 @pytest.mark.parametrize("where", ["checked out", "bare", "another branch"])
@@ -233,10 +233,10 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
         project.git("clone", "-q", "--bare", ".", str(place))
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
     with Workbench(tmp_path / "home", environ=environ, allow_file=True) as workbench:
-        services = workbench._parts
-        found = register(services, str(place))
+        services = workbench._services
+        found = update_cache(services, str(place))
         commit = resolve_commit(found.git, "other" if where == "another branch" else "HEAD", "main")
-        answer = uncommitted_in(services, found, commit)
+        answer = find_unverified_changes(services, found, commit)
 
     assert (answer is not None) == (where == "checked out")
     assert answer is None or [c.path for c in answer.changes] == ["a.txt"]

@@ -20,9 +20,9 @@ from sandbox.cli import main
 from sandbox.errors import ErrorCode
 from sandbox.models import CheckRun, Limits, LogLines, LogQuery, Usage, Verdict
 from sandbox.store.home import Home
-from sandbox.store.log_file import LogFile, Piece
+from sandbox.store.log_file import LogFile, LogPiece
 from sandbox.store.records import save_run
-from sandbox.text import shown
+from sandbox.text import decode_for_display
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.log_lines import fit_piece
 from tests.unit.conftest import refused
@@ -107,12 +107,12 @@ def test_pieces_are_the_lines_that_git_and_editors_count(
         assert (log.lines, log.size) == (len(expected), len(content))
         first = min(first, max(log.lines, 1))
         last = max(first - 1, min(last, log.lines))
-        whole = log.forward(first, last, 10**6)
+        whole = log.read_forward(first, last, 10**6)
         assert list(whole.lines) == expected[first - 1 : last]
-        cut = log.forward(first, last, most)
+        cut = log.read_forward(first, last, most)
         assert b"\n".join(expected[first - 1 : last]).startswith(b"\n".join(cut.lines))
         assert content[cut.offset : cut.end] == log.read(cut.offset, cut.end - cut.offset)
-        back = log.backward(last, most)
+        back = log.read_backward(last, most)
         assert b"\n".join(expected[:last]).endswith(b"\n".join(back.lines))
         assert not back.lines or back.first + len(back.lines) - 1 == last
         assert content[back.offset : back.end].removesuffix(b"\n").split(b"\n") == list(back.lines) or not back.lines
@@ -121,7 +121,7 @@ def test_pieces_are_the_lines_that_git_and_editors_count(
 @given(lines=LINES.filter(bool), most=st.integers(1, 200), backwards=st.booleans())
 def test_a_fitted_piece_is_within_its_budget_and_never_empty(lines: list[bytes], most: int, backwards: bool) -> None:
     size = sum(len(line) + 1 for line in lines)
-    piece = Piece(5, tuple(lines), 100, 100 + size)
+    piece = LogPiece(5, tuple(lines), 100, 100 + size)
     found = fit_piece(piece, most, backwards=backwards)
     assert 1 <= len(found.lines) <= len(lines)
     if len(found.lines) > 1:
@@ -194,7 +194,7 @@ def test_a_guest_cannot_forge_a_gap(bench: Bench) -> None:
 
 def test_i09_no_sequence_hides_a_line_and_each_is_one(bench: Bench) -> None:
     output = b"\x1b]0;start\nhidden?\n10%\r20%\r\n\xe2\x80\xaeevil\x07\n\xff\n"
-    assert "hidden?" not in shown(output), "the control did not hide it: this proves nothing"
+    assert "hidden?" not in decode_for_display(output), "the control did not hide it: this proves nothing"
     bench.spool(output)
     found = bench.read()
     assert found.content == "\nhidden?\n10%\N{SYMBOL FOR NEWLINE}20%\n\\u202eevil\ufffd\n\ufffd\n"

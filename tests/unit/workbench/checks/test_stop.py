@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.models import Check, Stopped, StoppedCheck, Verdict
+from sandbox.models import Check, StoppedCheck, StopResult, Verdict
 from sandbox.store.home import Home
-from sandbox.store.stop_requests import requested, seen
+from sandbox.store.stop_requests import open_requests, register_request
 from sandbox.workbench import Watch
 from sandbox.workbench.checks.stop import stop_checks, stoppable
 from tests.unit.conftest import Upstream, refused
@@ -39,54 +39,58 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_wish_reaches_the_request_it_names_and_no_later_one(folder: Path) -> None:
-    with requested(folder, TASK) as first:
-        assert not first.wanted()
-        with seen(folder, TASK) as found:
+    with register_request(folder, TASK) as first:
+        assert not first.is_stop_requested()
+        with open_requests(folder, TASK) as found:
             found[0].ask_to_stop()
             found[0].ask_to_stop()
-        assert first.wanted()
+        assert first.is_stop_requested()
     assert names(folder) == []
-    with requested(folder, TASK) as second:
-        assert not second.wanted()
+    with register_request(folder, TASK) as second:
+        assert not second.is_stop_requested()
 
 
 def test_a_wish_that_came_too_late_is_swept_and_stops_nothing(folder: Path) -> None:
-    with requested(folder, TASK), seen(folder, TASK) as found:
+    with register_request(folder, TASK), open_requests(folder, TASK) as found:
         pass
     (folder / f"{found[0].path.name}.stop").touch()
-    with requested(folder, TASK) as later, seen(folder, TASK) as now:
-        assert not later.wanted()
+    with register_request(folder, TASK) as later, open_requests(folder, TASK) as now:
+        assert not later.is_stop_requested()
         assert [each.path for each in now] == [later.path]
         assert names(folder) == [later.path.name]
 
 
 def test_a_wish_is_for_one_task(folder: Path) -> None:
     other = f"task-{uuid.UUID(int=2)}"
-    with requested(folder, TASK) as ours, requested(folder, other) as theirs, seen(folder, TASK) as found:
+    with (
+        register_request(folder, TASK) as ours,
+        register_request(folder, other) as theirs,
+        open_requests(folder, TASK) as found,
+    ):
         for each in found:
             each.ask_to_stop()
-        assert (ours.wanted(), theirs.wanted()) == (True, False)
+        assert (ours.is_stop_requested(), theirs.is_stop_requested()) == (True, False)
 
 
 def test_what_a_request_did_can_be_read_after_its_end(folder: Path) -> None:
-    with requested(folder, TASK) as request, seen(folder, TASK) as found:
-        request.began("build")
-        request.ended("build", Verdict.PASSED)
-        request.began("test")
+    with register_request(folder, TASK) as request, open_requests(folder, TASK) as found:
+        request.note_begin("build")
+        request.note_end("build", Verdict.PASSED)
+        request.note_begin("test")
         assert not found[0].is_over()
-        request.ended("test", Verdict.KILLED)
-        request._tell("not a verdict")
+        request.note_end("test", Verdict.KILLED)
+        request._append_line("not a verdict")
         (folder / request.path.name).unlink()
         assert found[0].is_over()
-        assert found[0].checks() == [("build", Verdict.PASSED), ("test", Verdict.KILLED)]
+        assert found[0].read_checks() == [("build", Verdict.PASSED), ("test", Verdict.KILLED)]
 
 
 RUNNER = """
 import pathlib, sys
 from sandbox.store.home import Home
-from sandbox.store.stop_requests import requested
-with requested(pathlib.Path(sys.argv[1]), sys.argv[2]) as request:
-    request.began("long")
+from sandbox.store.stop_requests import register_request
+with register_request(pathlib.Path(sys.argv[1]), sys.argv[2]) as request:
+    request.note_begin("long")
     print("runs", flush=True)
     sys.stdin.read()
 """
@@ -104,14 +108,14 @@ def another_process(folder: Path, task_id: str) -> Iterator[subprocess.Popen[str
 
 @pytest.mark.slow
 def test_a_request_of_a_process_that_was_killed_is_over_and_goes(folder: Path) -> None:
-    with another_process(folder, TASK) as process, seen(folder, TASK) as found:
+    with another_process(folder, TASK) as process, open_requests(folder, TASK) as found:
         assert not found[0].is_over()
-        assert not found[0].clear()
+        assert not found[0].clean_up()
         process.kill()
         process.wait()
         assert found[0].is_over()
-        assert found[0].clear()
-        assert found[0].checks() == [("long", None)]
+        assert found[0].clean_up()
+        assert found[0].read_checks() == [("long", None)]
     assert names(folder) == []
 
 
@@ -125,7 +129,7 @@ def desk(upstream: Upstream, tmp_path: Path) -> Desk:
 
 @pytest.mark.slow
 def test_stopping_where_nothing_runs_is_fine_and_asks_no_engine(desk: Desk) -> None:
-    nothing = Stopped(task_id=desk.task.id, stopped=())
+    nothing = StopResult(task_id=desk.task.id, stopped=())
     assert desk.workbench.stop_checks(desk.task.id) == nothing
     desk.workbench.close_task(desk.task.id)
     assert desk.workbench.stop_checks(desk.task.id) == nothing
@@ -137,7 +141,7 @@ def test_stopping_where_nothing_runs_is_fine_and_asks_no_engine(desk: Desk) -> N
 def test_stopping_what_is_no_task_is_not_found(desk: Desk, task_id: str) -> None:
     with refused(ErrorCode.NOT_FOUND):
         desk.workbench.stop_checks(task_id)
-    with stoppable(desk.workbench._parts, task_id, watch := Watch()) as heard:
+    with stoppable(desk.workbench._services, task_id, watch := Watch()) as heard:
         assert heard is watch
     assert not list(desk.home.rglob("*.stop"))
 
@@ -145,7 +149,7 @@ def test_stopping_what_is_no_task_is_not_found(desk: Desk, task_id: str) -> None
 @pytest.mark.slow
 def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> None:
     """Only what was killed since is told: neither what had passed before nor what passed meanwhile."""
-    services = desk.workbench._parts
+    services = desk.workbench._services
     checks = [Check(id=name, label=name, argv=("true",)) for name in ("before", "meanwhile", "long")]
     at_work, told = threading.Event(), list[str]()
 
@@ -155,7 +159,7 @@ def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> 
     def run() -> None:
         with (
             stoppable(services, desk.task.id, Watch(announce=announced)) as heard,
-            seen(services.home.stops, desk.task.id) as own,
+            open_requests(services.home.stop_requests, desk.task.id) as own,
         ):
             path = own[0].path
             heard.announce(checks[0], None)
@@ -187,7 +191,7 @@ def ended(path: Path, check_id: str, verdict: Verdict) -> None:
 @pytest.mark.slow
 def test_who_does_not_answer_is_an_error_after_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.workbench.checks.stop.STOP_WAIT_S", 0.1)
-    services = desk.workbench._parts
+    services = desk.workbench._services
     with stoppable(services, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
         stop_checks(services, desk.task.id)
 

@@ -13,7 +13,7 @@ import pytest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery
 from sandbox.workbench import Watch, Workbench
-from sandbox.workbench.controller.arguments import typed
+from sandbox.workbench.controller.arguments import check_argument_types
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -107,7 +107,7 @@ def test_a_pull_request_is_followed_for_a_time_that_ends(workbench: Workbench, s
         workbench.follow_pull_request("task-x", timeout_s=1)
 
 
-@typed
+@check_argument_types
 class Failing:
     def work(self, number: int) -> None:
         raise OSError(number, "it failed")

@@ -28,7 +28,7 @@ from sandbox.models import (
     AttackReport,
     AuditRecord,
     BrokenEntry,
-    Damage,
+    JournalDamage,
     JournalEntry,
     JournalState,
 )
@@ -70,7 +70,7 @@ def broken(desk: Desk, name: str) -> BrokenEntry:
 
 
 def at_home(desk: Desk) -> list[JournalEntry]:
-    return list(journal.read(Home(desk.home), journal.HOME))
+    return list(journal.read_entries(Home(desk.home), journal.HOME_JOURNAL))
 
 
 def last(desk: Desk, operation: str) -> JournalEntry:
@@ -102,18 +102,18 @@ def _unchained(line: bytes) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-ATTACKS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], Damage, int | None]] = {
-    "edited": (lambda x: _edit(x, 2, result="interrupted"), Damage.EDITED, 3),
-    "edited-actor": (lambda x: _edit(x, 3, actor="cli"), Damage.EDITED, 4),
-    "removed": (lambda x: [*x[:2], *x[3:]], Damage.REMOVED, 3),
-    "removed-first": (lambda x: x[1:], Damage.REMOVED, 1),
-    "reordered": (lambda x: [x[0], x[2], x[1], *x[3:]], Damage.REMOVED, 2),
-    "repeated": (lambda x: [*x[:2], x[1], *x[2:]], Damage.REORDERED, 2),
-    "truncated": (lambda x: x[:2], Damage.TRUNCATED, 3),
-    "emptied": (lambda _: [], Damage.MISSING, 3),
-    "damaged": (lambda x: [*x[:1], b"not json\n", *x[2:]], Damage.REMOVED, 2),
-    "inserted": (lambda x: [*x[:2], _unchained(x[1]), *x[2:]], Damage.INSERTED, None),
-    "renumbered": (lambda x: [*x[:2], *_edit(x[3:4], 0, seq=3), *x[4:]], Damage.EDITED, 2),
+ATTACKS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], JournalDamage, int | None]] = {
+    "edited": (lambda x: _edit(x, 2, result="interrupted"), JournalDamage.EDITED, 3),
+    "edited-actor": (lambda x: _edit(x, 3, actor="cli"), JournalDamage.EDITED, 4),
+    "removed": (lambda x: [*x[:2], *x[3:]], JournalDamage.REMOVED, 3),
+    "removed-first": (lambda x: x[1:], JournalDamage.REMOVED, 1),
+    "reordered": (lambda x: [x[0], x[2], x[1], *x[3:]], JournalDamage.REMOVED, 2),
+    "repeated": (lambda x: [*x[:2], x[1], *x[2:]], JournalDamage.REORDERED, 2),
+    "truncated": (lambda x: x[:2], JournalDamage.TRUNCATED, 3),
+    "emptied": (lambda _: [], JournalDamage.MISSING, 3),
+    "damaged": (lambda x: [*x[:1], b"not json\n", *x[2:]], JournalDamage.REMOVED, 2),
+    "inserted": (lambda x: [*x[:2], _unchained(x[1]), *x[2:]], JournalDamage.INSERTED, None),
+    "renumbered": (lambda x: [*x[:2], *_edit(x[3:4], 0, seq=3), *x[4:]], JournalDamage.EDITED, 2),
 }  # fmt: skip
 
 
@@ -126,33 +126,33 @@ def test_n20_a_journal_that_is_not_what_was_written_is_named(worked: Desk, name:
     found = broken(worked, worked.task.id)
     assert (found.damage, found.seq) == (damage, seq)
     assert not worked.workbench.audit_verify().intact
-    assert state_of(worked, journal.HOME).broken is None
+    assert state_of(worked, journal.HOME_JOURNAL).broken is None
 
 
 def test_n20_entries_that_are_removed_with_their_file_are_missed(worked: Desk) -> None:
     path_of(worked, worked.task.id).unlink()
     assert worked.workbench.log(worked.task.id) == (), "the control"
-    assert broken(worked, worked.task.id).damage is Damage.MISSING
+    assert broken(worked, worked.task.id).damage is JournalDamage.MISSING
 
 
 def test_n20_a_chain_that_is_made_anew_does_not_fit_what_the_home_noted(worked: Desk) -> None:
     """The head of the snapshot is in the home's journal; whoever writes that anew as well is not noticed."""
     home, path = Home(worked.home), path_of(worked, worked.task.id)
-    entries = journal.read(home, worked.task.id)
+    entries = journal.read_entries(home, worked.task.id)
     path.unlink()
     for each in entries:
-        journal.append(home, worked.task.id, each.model_copy(update={"duration_s": 9.0}))
+        journal.append_entry(home, worked.task.id, each.model_copy(update={"duration_s": 9.0}))
     found = broken(worked, worked.task.id)
-    assert (found.damage, found.seq) == (Damage.EDITED, 1)
+    assert (found.damage, found.seq) == (JournalDamage.EDITED, 1)
 
 
 def test_n20_the_homes_own_journal_cannot_be_cut_unseen(worked: Desk) -> None:
-    path = path_of(worked, journal.HOME)
+    path = path_of(worked, journal.HOME_JOURNAL)
     whole = lines_of(path)
-    seq = state_of(worked, journal.HOME).seq
+    seq = state_of(worked, journal.HOME_JOURNAL).seq
     path.write_bytes(b"".join(whole[:-3]))
-    found = broken(worked, journal.HOME)
-    assert found.damage is Damage.TRUNCATED
+    found = broken(worked, journal.HOME_JOURNAL)
+    assert found.damage is JournalDamage.TRUNCATED
     assert found.seq is not None
     assert found.seq <= seq
 
@@ -168,7 +168,7 @@ def test_the_head_file_is_no_more_than_what_is_on_disk(worked: Desk) -> None:
     head = worked.home / "repositories" / "journal" / "home.head"
     assert head.stat().st_size == 88
     head.write_text("nonsense\n")
-    assert broken(worked, journal.HOME).damage is Damage.TRUNCATED
+    assert broken(worked, journal.HOME_JOURNAL).damage is JournalDamage.TRUNCATED
     head.unlink()
     assert worked.workbench.audit_verify().intact, "an older one has none"
 
@@ -193,11 +193,11 @@ def test_p_wherever_a_write_is_cut_the_chain_goes_on(tmp_path_factory: pytest.Te
     home = Home(tmp_path_factory.mktemp("home"))
     home.prepare()
     for name in ("first", "torn"):
-        journal.append(home, TASK, entry(name))
+        journal.append_entry(home, TASK, entry(name))
     text = home.journal(TASK).read_bytes()
     first = text.index(b"\n") + 1
     home.journal(TASK).write_bytes(text[: min(first + cut, len(text))])
-    journal.append(home, TASK, entry("after"))
+    journal.append_entry(home, TASK, entry("after"))
     with Workbench(home.root, environ={}) as workbench:
         assert workbench.audit_verify().intact
 
@@ -205,7 +205,7 @@ def test_p_wherever_a_write_is_cut_the_chain_goes_on(tmp_path_factory: pytest.Te
 def test_entries_of_older_versions_are_shown_and_cannot_be_changed_afterwards(worked: Desk) -> None:
     path = path_of(worked, worked.task.id)
     path.write_bytes(b"".join(map(_unchained, lines_of(path))))
-    path_of(worked, journal.HOME).unlink()
+    path_of(worked, journal.HOME_JOURNAL).unlink()
     (worked.home / "repositories" / "journal" / "home.head").unlink()
     assert [e.seq for e in worked.workbench.log(worked.task.id)] == [None] * 5
     worked.workbench.snapshot(worked.task.id, "chained")
@@ -213,7 +213,7 @@ def test_entries_of_older_versions_are_shown_and_cannot_be_changed_afterwards(wo
     assert (state.broken, state.entries, state.unchained) == (None, 1, 5)
     path.write_bytes(path.read_bytes().replace(b'"write"', b'"wrote"', 1))
     found = broken(worked, worked.task.id)
-    assert (found.damage, found.seq) == (Damage.EDITED, None)
+    assert (found.damage, found.seq) == (JournalDamage.EDITED, None)
 
 
 def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import Home;"
         "from tests.unit.store.test_journal import entry, TASK\n"
-        "for n in range(60): journal.append(Home(Path(sys.argv[1])), TASK, entry(f'{sys.argv[2]}-{n}'), synced=False)"
+        "for n in range(60): journal.append_entry(Home(Path(sys.argv[1])), TASK, entry(f'{sys.argv[2]}-{n}'), synced=False)"
     )
     environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
     argv = [sys.executable, "-c", code, str(home.root)]
@@ -238,8 +238,8 @@ def test_a_long_entry_is_chained_to(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.prepare()
     facts = {str(n): "x" * 100 for n in range(5000)}
-    journal.append(home, TASK, entry("long").model_copy(update={"facts": facts}))
-    assert journal.append(home, TASK, entry("next")).seq == 2
+    journal.append_entry(home, TASK, entry("long").model_copy(update={"facts": facts}))
+    assert journal.append_entry(home, TASK, entry("next")).seq == 2
 
 
 def test_n20_words_of_guests_add_no_line(desk: Desk) -> None:
@@ -425,7 +425,7 @@ def test_f_no_secret_is_in_any_entry(desk: Desk) -> None:
     assert (last(desk, "credential-set").names, last(desk, "credential-set").facts["kind"]) == (
         ("git.example.com",), "secret",
     )  # fmt: skip
-    text = path_of(desk, journal.HOME).read_text()
+    text = path_of(desk, journal.HOME_JOURNAL).read_text()
     assert SECRET not in text
     assert "git.example.com" in text, "void"
     assert not [e for e in at_home(desk) if e.operation == "clone" and e.result != "ok" and e.facts["remote"]]

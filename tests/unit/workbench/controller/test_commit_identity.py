@@ -15,7 +15,7 @@ import sandbox
 from devtools.command import Command
 from sandbox.errors import ErrorCode
 from sandbox.git.trailers import add_trailers
-from sandbox.git.user_config import Named, operator_identity
+from sandbox.git.user_config import PersonIdentity, find_operator_identity
 from sandbox.workbench import Workbench
 from tests.unit.agent.test_server import agent_of, ok, talk
 from tests.unit.conftest import Upstream, refused, run
@@ -202,23 +202,23 @@ def test_the_operator_is_whom_plain_git_names(
     variable = {"home": "HOME", "xdg": "XDG_CONFIG_HOME", "global": "GIT_CONFIG_GLOBAL"}[where]
     surroundings = {**NO_SYSTEM, variable: str(path if where == "global" else tmp_path), **environ}
 
-    found = operator_identity(surroundings)
+    found = find_operator_identity(surroundings)
 
     assert found.author == by_git("AUTHOR", surroundings)
     assert found.committer == by_git("COMMITTER", surroundings)
 
 
-def by_git(role: str, environ: Mapping[str, str]) -> Named:
+def by_git(role: str, environ: Mapping[str, str]) -> PersonIdentity:
     argv = ["git", "var", f"GIT_{role}_IDENT"]
     done = subprocess.run(
         argv, env={"PATH": os.environ["PATH"], **environ}, check=True, capture_output=True, timeout=60
     )
     name, _, rest = done.stdout.decode().partition(" <")
-    return Named(name, rest.partition(">")[0])
+    return PersonIdentity(name, rest.partition(">")[0])
 
 
 def test_a_broken_git_is_no_crash(tmp_path: Path) -> None:
-    assert operator_identity({}, str(tmp_path / "no-git")).author == Named("", "")
+    assert find_operator_identity({}, str(tmp_path / "no-git")).author == PersonIdentity("", "")
 
 
 MESSAGES = {

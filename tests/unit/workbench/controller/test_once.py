@@ -14,22 +14,22 @@ from sandbox.models import Status
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.once import Once
-from sandbox.workbench.controller.services import Parts
+from sandbox.workbench.controller.services import Services
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
 THREADS = 16
 DEADLINE_S = 120.0
-FIRST_USES: tuple[Callable[[Parts], object], ...] = (
+FIRST_USES: tuple[Callable[[Services], object], ...] = (
     lambda services: services.policy,
-    lambda services: services.paths,
+    lambda services: services.path_policy,
     lambda services: services.commit_policy,
     lambda services: services.profiles,
     lambda services: services.credentials,
     lambda services: services.presence,
-    lambda services: services.turns,
-    lambda services: services.hosts,
-    lambda services: services.instance,
+    lambda services: services.check_queue,
+    lambda services: services.hosts_file,
+    lambda services: services.instance_id,
 )
 
 
@@ -90,7 +90,7 @@ def test_what_could_not_be_made_is_tried_again() -> None:
 
 def test_sixteen_threads_on_a_fresh_workbench_share_what_it_makes(tmp_path: Path) -> None:
     with Workbench(tmp_path / "home", environ={}) as workbench:
-        services = workbench._parts
+        services = workbench._services
         reads = FIRST_USES * 2
         found = at_once(lambda number: [read(services) for read in reads[number % len(FIRST_USES) :]] and services)
         assert all(each is services for each in found)
@@ -104,11 +104,11 @@ def test_a_kept_file_is_made_once(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.prepare()
     for name, fixed in (("fixed", True), ("first", False)):
-        inodes = at_once(lambda n, name=name, fixed=fixed: home.keep(name, b"same", fixed=fixed).stat().st_ino)  # type: ignore[misc]  # defaults bind the loop's values
+        inodes = at_once(lambda n, name=name, fixed=fixed: home.ensure_file(name, b"same", fixed=fixed).stat().st_ino)  # type: ignore[misc]  # defaults bind the loop's values
         assert len(set(inodes)) == 1
-    home.keep("first", b"other", fixed=False)
+    home.ensure_file("first", b"other", fixed=False)
     assert (tmp_path / "first").read_bytes() == b"same"
-    home.keep("fixed", b"other")
+    home.ensure_file("fixed", b"other")
     assert (tmp_path / "fixed").read_bytes() == b"other"
 
 

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from sandbox.config import resources
-from sandbox.engine.create_options import PROTECTED_ENV, protected
+from sandbox.config import find_resources
+from sandbox.engine.create_options import PROTECTED_ENV, is_protected_variable
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, Limits, PolicyRule, Risk
 from sandbox.policy import commit, container
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.verdict_keys import bindings
-from sandbox.workbench.controller.services import build_parts
+from sandbox.workbench.checks.verdict_keys import build_bindings
+from sandbox.workbench.controller.services import build_services
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
-SHIPPED = container.load_container_policy(resources("policies"))
-COMMIT = commit.load_commit_policy(resources("policies"))
+SHIPPED = container.load_container_policy(find_resources("policies"))
+COMMIT = commit.load_commit_policy(find_resources("policies"))
 
 
 @pytest.fixture
@@ -65,7 +65,9 @@ def opened(home: Path, **environ: str) -> Workbench:
     ],
 )
 def test_an_operators_values_replace_the_shipped_ones_by_key(tmp_path: Path, text: str, found: Any) -> None:
-    policy = container.with_own(SHIPPED, written(tmp_path, "container.toml", text), protected)
+    policy = container.merge_operator_container_policy(
+        SHIPPED, written(tmp_path, "container.toml", text), is_protected_variable
+    )
     assert found(policy.container)
     assert policy.seccomp_json == SHIPPED.seccomp_json
     assert policy.container.user == SHIPPED.container.user
@@ -86,7 +88,7 @@ LOOSENING = [
 def test_what_holds_for_every_guest_cannot_be_loosened_and_is_named(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, "container.toml", text)
     with refused(ErrorCode.POLICY_VIOLATION) as caught:
-        container.with_own(SHIPPED, path, protected)
+        container.merge_operator_container_policy(SHIPPED, path, is_protected_variable)
     first, _, rest = text.partition("\n")
     table, key = first.strip("[]"), (rest or first).partition(" = ")[0].strip('"')
     assert (
@@ -117,7 +119,7 @@ def test_what_holds_for_every_guest_cannot_be_loosened_and_is_named(tmp_path: Pa
 def test_a_file_with_a_mistake_is_refused_by_file_and_key(tmp_path: Path, text: str, key: str) -> None:
     path = written(tmp_path, "container.toml", text)
     with refused(ErrorCode.INVALID_INPUT) as caught:
-        container.with_own(SHIPPED, path, protected)
+        container.merge_operator_container_policy(SHIPPED, path, is_protected_variable)
     assert key in caught.value.details
     assert str(path) in caught.value.brief
 
@@ -128,7 +130,7 @@ def test_seccomp_is_made_narrower_only(tmp_path: Path) -> None:
         return {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
 
     own = written(tmp_path, "container.toml", 'seccomp_deny = ["ptrace", "socket"]')
-    narrowed = container.with_own(SHIPPED, own, protected).seccomp_json
+    narrowed = container.merge_operator_container_policy(SHIPPED, own, is_protected_variable).seccomp_json
     assert allowed(SHIPPED.seccomp_json) - allowed(narrowed) == {"ptrace", "socket"}
     assert not allowed(narrowed) - allowed(SHIPPED.seccomp_json)
     assert json.loads(narrowed)["defaultAction"] == "SCMP_ACT_ERRNO"
@@ -148,15 +150,15 @@ def test_another_policy_is_another_question(tmp_path: Path) -> None:
     keys = []
     for text in ("", "", "shm_bytes = 1", 'seccomp_deny = ["ptrace"]', "[env]\nTZ = 'UTC'"):
         written(tmp_path / "home" / "policies", "container.toml", text)
-        services = build_parts(tmp_path / "home", {}, allow_file=True)
-        asked = bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])
+        services = build_services(tmp_path / "home", {}, allow_file=True)
+        asked = build_bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])
         keys.append(asked["test"].key)
         services.close()
     assert keys[0] == keys[1]
     assert len(set(keys)) == 4
     (tmp_path / "home" / "policies" / "container.toml").unlink()
-    services = build_parts(tmp_path / "home", {}, allow_file=True)
-    assert bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
+    services = build_services(tmp_path / "home", {}, allow_file=True)
+    assert build_bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
 
 
 def test_a_repository_has_no_say(upstream: Upstream, tmp_path: Path) -> None:
@@ -195,9 +197,9 @@ def test_an_operator_adds_to_the_commit_policy_and_takes_out_of_it(tmp_path: Pat
         'suffixes = [".BLEND"]\nfolders = ["Cache"]\n[magic]\n"a picture" = "89504e47"\n'
         '[without]\nsuffixes = [".jar"]\nfolders = [".venv"]\nmagic = ["a zip archive"]\n',
     )
-    policy = commit.with_own(COMMIT, own)
+    policy = commit.merge_operator_commit_policy(COMMIT, own)
     suspicious = {
-        path: policy.suspicion(path, content, 10_000) is not None
+        path: policy.find_suspicion(path, content, 10_000) is not None
         for path, content in {
             "x.blend": b"", "cache/x": b"", "x.png": b"\x89PNG\0", "x.o": b"", "x.jar": b"", ".venv/x": b"",
             "x.bin": b"PK\x03\x04\0",
@@ -206,7 +208,7 @@ def test_an_operator_adds_to_the_commit_policy_and_takes_out_of_it(tmp_path: Pat
     assert suspicious == {
         "x.blend": True, "cache/x": True, "x.png": True, "x.o": True, "x.jar": False, ".venv/x": False, "x.bin": False,
     }  # fmt: skip
-    assert COMMIT.suspicion("x.jar", b"", 10_000), "the control"
+    assert COMMIT.find_suspicion("x.jar", b"", 10_000), "the control"
 
 
 @pytest.mark.parametrize(
@@ -262,12 +264,12 @@ def test_every_rule_says_where_it_comes_from(desk: Desk) -> None:
     policies = str(desk.home / "policies")
     expected = {
         ("container", "ceiling.pids"): (9, "operator", f"{policies}/container.toml"),
-        ("container", "ceiling.cpus"): (16.0, "built-in", str(resources("policies") / "container.toml")),
+        ("container", "ceiling.cpus"): (16.0, "built-in", str(find_resources("policies") / "container.toml")),
         ("container", "network"): ("none", "built-in", ""),
         ("paths", "limits.depth"): (3, "operator", f"{policies}/paths.toml"),
         ("paths", "repository.x*.allow"): (("/a",), "operator", f"{policies}/paths.toml"),
         ("approvals", "tools.space_repo_snapshot"): ("ask", "operator", f"{policies}/approvals.toml"),
-        ("approvals", "risk.shell"): ("allow", "built-in", str(resources("policies") / "approvals.toml")),
+        ("approvals", "risk.shell"): ("allow", "built-in", str(find_resources("policies") / "approvals.toml")),
         ("settings", "gate.require"): ("push", "config", str(desk.home / "config.toml")),
         ("settings", "container.idle_s"): (60, "environment", "SANDBOX_CONTAINER_IDLE_S"),
         ("settings", "container.keep"): (True, "built-in", ""),

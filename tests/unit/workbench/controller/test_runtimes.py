@@ -8,12 +8,12 @@ from typing import Any
 import docker
 import pytest
 
-from sandbox.engine.connection import Engine
+from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.runtimes import require_runtime
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.workbench.controller.runtimes import runtime_of
-from sandbox.workbench.controller.services import Parts, build_parts
+from sandbox.workbench.controller.runtimes import choose_runtime
+from sandbox.workbench.controller.services import Services, build_services
 
 
 class FakeApi(docker.APIClient):
@@ -26,40 +26,40 @@ class FakeApi(docker.APIClient):
         return {"Runtimes": {name: {"path": name} for name in self._runtimes}}
 
 
-def engine(*runtimes: str) -> Engine:
-    return Engine(FakeApi(*runtimes), Endpoint("unix:///run/docker.sock", "DOCKER_HOST"), "20.10.24")
+def engine(*runtimes: str) -> DockerEngine:
+    return DockerEngine(FakeApi(*runtimes), Endpoint("unix:///run/docker.sock", "DOCKER_HOST"), "20.10.24")
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Parts:
+def services(tmp_path: Path) -> Services:
     settings = {"profiles": {"make": {"runtime": "runsc"}}}
-    made = build_parts(tmp_path / "home", {}, settings, allow_file=True)
+    made = build_services(tmp_path / "home", {}, settings, allow_file=True)
     made.__dict__["engine"] = engine("runc", "runsc")
     return made
 
 
-def test_profile_goes_before_the_settings_and_the_call_before_both(services: Parts) -> None:
-    assert runtime_of(services) == "runc"
-    assert runtime_of(services, "python") == "runc"
-    assert runtime_of(services, "make") == "runsc"
-    assert runtime_of(services.under("runc"), "make") == "runc"
-    assert runtime_of(services.under("runsc"), "python") == "runsc"
+def test_profile_goes_before_the_settings_and_the_call_before_both(services: Services) -> None:
+    assert choose_runtime(services) == "runc"
+    assert choose_runtime(services, "python") == "runc"
+    assert choose_runtime(services, "make") == "runsc"
+    assert choose_runtime(services.with_runtime("runc"), "make") == "runc"
+    assert choose_runtime(services.with_runtime("runsc"), "python") == "runsc"
 
 
-def test_a_call_that_asks_for_nothing_changes_nothing(services: Parts) -> None:
-    assert services.under(None) is services
+def test_a_call_that_asks_for_nothing_changes_nothing(services: Services) -> None:
+    assert services.with_runtime(None) is services
 
 
-def test_a_call_uses_the_same_connection_and_presence(services: Parts) -> None:
-    twin = services.under("runsc")
+def test_a_call_uses_the_same_connection_and_presence(services: Services) -> None:
+    twin = services.with_runtime("runsc")
     assert twin.engine is services.engine
     assert twin.presence is services.presence
     services.close()
 
 
-def test_a_runtime_that_the_policy_does_not_list_is_refused(services: Parts) -> None:
+def test_a_runtime_that_the_policy_does_not_list_is_refused(services: Services) -> None:
     with pytest.raises(SandboxError, match="does not allow the runtime 'kata'") as caught:
-        runtime_of(services.under("kata"))
+        choose_runtime(services.with_runtime("kata"))
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 

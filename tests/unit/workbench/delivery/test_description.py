@@ -16,21 +16,21 @@ from pydantic import SecretStr
 from sandbox import __version__
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
-from sandbox.forges.body import Facts, compose, title_of
+from sandbox.forges.body import BodyFacts, compose, compose_title
 from sandbox.git.objects import tree_of
 from sandbox.models import Report, TestFailure, Verdict
 from sandbox.store.records import find_task
-from sandbox.store.verdicts import keep_verdict
+from sandbox.store.verdicts import save_verdict
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks import run as running
-from sandbox.workbench.checks.chains import chains_of
+from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.verdict_keys import bindings
-from sandbox.workbench.controller.services import Parts, build_parts
+from sandbox.workbench.checks.verdict_keys import build_bindings
+from sandbox.workbench.controller.services import Services, build_services
 from sandbox.workbench.delivery import description, secret_scan
 from sandbox.workbench.repositories import profile_checks
-from sandbox.workbench.repositories.clone import cache_of
+from sandbox.workbench.repositories.clone import open_repository
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.store.test_verdicts import made as run_made
@@ -72,14 +72,14 @@ def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def services(desk: Desk) -> Iterator[Parts]:
-    made = build_parts(desk.home, {}, allow_file=True)
+def services(desk: Desk) -> Iterator[Services]:
+    made = build_services(desk.home, {}, allow_file=True)
     yield made
     made.close()
 
 
-def told(services: Parts, desk: Desk, **others: object) -> Facts:
-    return description.facts(services, find_task(services.home, desk.task.id), **others)  # type: ignore[arg-type]  # any of its
+def told(services: Services, desk: Desk, **others: object) -> BodyFacts:
+    return description.gather_facts(services, find_task(services.home, desk.task.id), **others)  # type: ignore[arg-type]  # any of its
 
 
 def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
@@ -89,30 +89,30 @@ def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
     return made
 
 
-def kept(services: Parts, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
+def kept(services: Services, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
     """Clean rooms have said this of the task's last commit."""
     task = find_task(services.home, desk.task.id)
-    tree = tree_of(cache_of(services, task.repo_id)[1], task.head_commit)
-    profile = profile_checks.task_profile(services, task)
-    for chain in chains_of(running.in_order(profile, [c.id for c in profile.checks])):
-        for name, binding in bindings(services, made, tree, chain).items():
+    tree = tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
+    profile = profile_checks.load_task_profile(services, task)
+    for chain in split_into_chains(running.order_checks(profile, [c.id for c in profile.checks])):
+        for name, binding in build_bindings(services, made, tree, chain).items():
             if name in verdicts:
                 verdict, code = verdicts[name]
                 run = run_made(verdict, code, check_id=name, tree=tree, clean_room=True)
-                keep_verdict(services.home, binding, run)
+                save_verdict(services.home, binding, run)
 
 
-def test_commits_files_and_risks_are_those_since_the_base(desk: Desk, services: Parts) -> None:
+def test_commits_files_and_risks_are_those_since_the_base(desk: Desk, services: Services) -> None:
     found = told(services, desk)
     assert [subject[:13] for _, subject in found.commits] == ["first: do it", "second xxxxxx"]
     assert found.commits[1][1] == "second " + "x" * 500
     assert found.commits[-1][0] == found.head == find_task(services.home, desk.task.id).head_commit
     assert [(f.path, f.additions) for f in found.files] == [("Makefile", 1), ("f", 1)]
     assert [path for path, _ in found.risks] == ["Makefile"]
-    assert title_of(None, found.commits[0][1], found.prompt) == "first: do it"
+    assert compose_title(None, found.commits[0][1], found.prompt) == "first: do it"
 
 
-def test_o10_a_risk_that_a_later_commit_takes_back_is_told(desk: Desk, services: Parts) -> None:
+def test_o10_a_risk_that_a_later_commit_takes_back_is_told(desk: Desk, services: Services) -> None:
     passing = desk.write("CMakeLists.txt", b"project(x)\n")
     desk.workbench.commit(desk.task.id, "for a while")
     passing.unlink()
@@ -122,9 +122,9 @@ def test_o10_a_risk_that_a_later_commit_takes_back_is_told(desk: Desk, services:
     assert "in an earlier commit" in compose(found)
 
 
-def test_without_an_engine_the_verdicts_are_unknown_and_it_says_so(desk: Desk, services: Parts) -> None:
+def test_without_an_engine_the_verdicts_are_unknown_and_it_says_so(desk: Desk, services: Services) -> None:
     found = told(services, desk)
-    assert (found.verified, found.unknown, found.runs) == (None, "engine_unavailable", ())
+    assert (found.verified, found.unknown_reason, found.runs) == (None, "engine_unavailable", ())
     assert "**Unknown**" in compose(found)
     assert "ready: unknown." in compose(found)
 
@@ -141,7 +141,7 @@ def test_without_an_engine_the_verdicts_are_unknown_and_it_says_so(desk: Desk, s
 )
 def test_verdicts_of_exactly_this_tree_are_told(
     desk: Desk,
-    services: Parts,
+    services: Services,
     monkeypatch: pytest.MonkeyPatch,
     verdicts: dict[str, tuple[Verdict, int]],
     verified: bool,
@@ -155,13 +155,13 @@ def test_verdicts_of_exactly_this_tree_are_told(
 
 
 def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
-    desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept(services, desk, engine_says(monkeypatch), build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
     found = told(services, desk)
     body = compose(found)
     task = find_task(services.home, desk.task.id)
-    url = cache_of(services, task.repo_id)[0].remote_url
+    url = open_repository(services, task.repo_id)[0].remote_url
     for line in (
         "- profile: `two`",
         "- image: `base` `sha256:1`",
@@ -175,7 +175,7 @@ def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
 
 
 def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
-    desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task keeps the profile of its base; the commit alone would choose another one."""
     (desk.home / "profiles" / "later.toml").write_text(
@@ -184,12 +184,12 @@ def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
     desk.write("later", b"x\n")
     desk.workbench.commit(desk.task.id, "another kind of project")
     monkeypatch.setattr(gate, "resolve_guest_setup", lambda *_: GuestSetup("sha256:1", "runsc"))
-    again = build_parts(desk.home, {}, allow_file=True)
+    again = build_services(desk.home, {}, allow_file=True)
     assert told(again, desk).provenance.command[-4:] == ("--profile", "two", "--runtime", "runsc")
     again.close()
 
 
-def test_without_an_engine_the_command_is_told_and_no_image(desk: Desk, services: Parts) -> None:
+def test_without_an_engine_the_command_is_told_and_no_image(desk: Desk, services: Services) -> None:
     body = compose(told(services, desk))
     assert "`sandbox run " in body
     assert "- image:" not in body
@@ -201,7 +201,11 @@ def test_without_an_engine_the_command_is_told_and_no_image(desk: Desk, services
     [((120, 0, 0, 0), "120"), ((3, 1, 1, 0), "3, 2 failed"), ((3, 0, 0, 2), "3, 2 skipped"), (None, "")],
 )
 def test_the_numbers_of_a_report_are_shown_and_nothing_else_of_it(
-    desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int, int, int] | None, shown: str
+    desk: Desk,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+    counts: tuple[int, int, int, int] | None,
+    shown: str,
 ) -> None:
     failed = (TestFailure(name="of the guest", message="@octocat"),)
     names = ("tests", "failures", "errors", "skipped")
@@ -211,17 +215,19 @@ def test_the_numbers_of_a_report_are_shown_and_nothing_else_of_it(
     assert "octocat" not in compose(found)
 
 
-def test_verdicts_of_the_commit_before_are_not_told(desk: Desk, services: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_of_the_commit_before_are_not_told(
+    desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept(services, desk, engine_says(monkeypatch), build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
     desk.write("f", b"another\n")
     desk.workbench.commit(desk.task.id, "third")
     assert told(services, desk).missing == ("build", "test")
 
 
-def test_a_closed_task_is_described_too(desk: Desk, services: Parts) -> None:
+def test_a_closed_task_is_described_too(desk: Desk, services: Services) -> None:
     desk.workbench.close_task(desk.task.id)
     task = find_task(services.home, desk.task.id, allow_closed=True)
-    assert len(description.facts(services, task).commits) == 2
+    assert len(description.gather_facts(services, task).commits) == 2
 
 
 SPELLINGS = {
@@ -244,7 +250,7 @@ def test_a_stored_secret_does_not_leave_in_any_spelling(desk: Desk, text: str) -
     (desk.home / "credentials.toml").write_text(
         f'[[credential]]\nhost = "git.example.org"\nusername = "u"\nsecret = "{TOKEN}"\n'
     )
-    services = build_parts(desk.home, {}, allow_file=True)
+    services = build_services(desk.home, {}, allow_file=True)
     secret_scan.require_no_secret(services, "a title", "a body that holds " + TOKEN[:10])
     with refused(ErrorCode.POLICY_VIOLATION) as error:
         secret_scan.require_no_secret(services, "a title", f"a body that holds {text}, and more")
@@ -254,7 +260,7 @@ def test_a_stored_secret_does_not_leave_in_any_spelling(desk: Desk, text: str) -
 
 @pytest.mark.parametrize("name", ["GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "SOME_API_KEY", "npm_password"])
 def test_secrets_of_the_environment_do_not_leave(desk: Desk, name: str) -> None:
-    services = build_parts(desk.home, {"GH_TOKEN": "another-token-0123", name: TOKEN}, allow_file=True)
+    services = build_services(desk.home, {"GH_TOKEN": "another-token-0123", name: TOKEN}, allow_file=True)
     secret_scan.require_no_secret(services, "a title", "a body")
     with refused(ErrorCode.POLICY_VIOLATION):
         secret_scan.require_no_secret(services, f"title with {TOKEN}")
@@ -262,7 +268,7 @@ def test_secrets_of_the_environment_do_not_leave(desk: Desk, name: str) -> None:
 
 def test_a_secret_of_the_environment_may_be_no_text(desk: Desk) -> None:
     held = os.fsdecode(TOKEN.encode() + b"\xff")
-    services = build_parts(desk.home, {"SOME_TOKEN": held}, allow_file=True)
+    services = build_services(desk.home, {"SOME_TOKEN": held}, allow_file=True)
     secret_scan.require_no_secret(services, "a title")
     with refused(ErrorCode.POLICY_VIOLATION):
         secret_scan.require_no_secret(services, base64.b64encode(os.fsencode(held)).decode())
@@ -274,10 +280,10 @@ def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
     with Workbench(desk.home, environ={}) as workbench:
         workbench.set_credential("git.example.org", ssh_key=tmp_path / "key")
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(build_parts(desk.home, {}, allow_file=True), f"see {line}")
+        secret_scan.require_no_secret(build_services(desk.home, {}, allow_file=True), f"see {line}")
 
 
-def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(services: Parts) -> None:
+def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(services: Services) -> None:
     used = Credential(host="github.com", secret=SecretStr(TOKEN))
     secret_scan.require_no_secret(services, TOKEN)
     with refused(ErrorCode.POLICY_VIOLATION):
@@ -285,6 +291,6 @@ def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(services: Parts)
 
 
 def test_a_secret_as_short_as_a_word_is_not_looked_for() -> None:
-    assert not secret_scan.holds("the main branch", "main")
-    assert not secret_scan.holds("a ! b", "!!!!!!!!!!")
-    assert secret_scan.holds("a !!!!!!!!!! b", "!!!!!!!!!!")
+    assert not secret_scan.contains_secret("the main branch", "main")
+    assert not secret_scan.contains_secret("a ! b", "!!!!!!!!!!")
+    assert secret_scan.contains_secret("a !!!!!!!!!! b", "!!!!!!!!!!")

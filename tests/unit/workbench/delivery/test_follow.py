@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.http_session import ForgeFailure
+from sandbox.forges.http_session import TransientForgeError
 from sandbox.models import CiCheck, CiState, CiVerdict, PullRequestStatus, PullState
 from sandbox.workbench.delivery import follow as following
-from sandbox.workbench.delivery.follow import Follower, followed
+from sandbox.workbench.delivery.follow import FollowOptions, poll_until_final
 
 OID = "a" * 40
 
@@ -46,11 +46,11 @@ class Times:
 
     def follow(self, timeout_s: float = 3600.0) -> PullRequestStatus:
         clock: Callable[[], float] = lambda: self.now  # noqa: E731 - shorter than a method for it
-        return followed(self.look, Follower(self.heard.append, timeout_s, self.sleep, clock))
+        return poll_until_final(self.look, FollowOptions(self.heard.append, timeout_s, self.sleep, clock))
 
 
-def failure(wait_s: float = 0.0) -> ForgeFailure:
-    return ForgeFailure(SandboxError(ErrorCode.FORGE_ERROR, "it failed"), wait_s)
+def failure(wait_s: float = 0.0) -> TransientForgeError:
+    return TransientForgeError(SandboxError(ErrorCode.FORGE_ERROR, "it failed"), wait_s)
 
 
 @pytest.mark.parametrize("verdict", [PASSED, FAILED], ids=["passed", "failed"])
@@ -125,7 +125,7 @@ def test_a_pause_longer_than_the_deadline_is_told_not_slept() -> None:
 def test_failures_in_a_row_are_told_and_single_ones_are_not() -> None:
     few: list[PullRequestStatus | SandboxError] = [failure()] * (following.MOST_FAILURES - 1)
     assert Times([*few, PENDING, *few, PASSED]).follow() == PASSED
-    with pytest.raises(ForgeFailure):
+    with pytest.raises(TransientForgeError):
         Times([failure()]).follow()
 
 

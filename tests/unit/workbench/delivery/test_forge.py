@@ -11,19 +11,19 @@ import pytest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.table import compare_url
 from sandbox.models import Host
-from sandbox.workbench.controller.services import Parts, build_parts
-from sandbox.workbench.delivery.forge import forge_of, has_forge, project_of, require_forge
+from sandbox.workbench.controller.services import Services, build_services
+from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge, require_forge
 
 HOSTS = '[remotes]\ngithub_hosts = ["ghe.example"]\ngitlab_hosts = ["lab.example"]\nallow_http = false\n'
 
 
-def parts_of(home: Path, config: str = HOSTS, **environ: str) -> Parts:
+def parts_of(home: Path, config: str = HOSTS, **environ: str) -> Services:
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(config)
     (home / "credentials.toml").touch(mode=0o600)
     entries = [f'[[credential]]\nhost = "{host}"\nsecret = "token-of-{host}"\n' for host in ("*.example", "github.com")]
     (home / "credentials.toml").write_text("".join(entries))
-    return build_parts(home, {"HOME": str(home), **environ}, allow_file=True)
+    return build_services(home, {"HOME": str(home), **environ}, allow_file=True)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def parts_of(home: Path, config: str = HOSTS, **environ: str) -> Parts:
 )
 def test_the_api_is_where_the_forge_has_it(tmp_path: Path, url: str, api_url: str, path: str) -> None:
     services = parts_of(tmp_path / "home")
-    project = project_of(services, services.remote(url))
+    project = find_project(services, services.parse_remote(url))
     assert (project.api_url, project.path) == (api_url, path)
     assert project.credential.secret.get_secret_value().startswith("token-of-")
 
@@ -47,7 +47,7 @@ def test_the_api_is_where_the_forge_has_it(tmp_path: Path, url: str, api_url: st
 @pytest.mark.parametrize("name", ["ghe.example", "GHE.Example"])
 def test_a_configured_api_goes_before(tmp_path: Path, name: str) -> None:
     services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "{name}" = "https://api.ghe.example/" }}\n')
-    assert project_of(services, services.remote("https://ghe.example/o/n")).api_url == "https://api.ghe.example"
+    assert find_project(services, services.parse_remote("https://ghe.example/o/n")).api_url == "https://api.ghe.example"
 
 
 @pytest.mark.parametrize(
@@ -60,27 +60,30 @@ def test_a_configured_api_goes_before(tmp_path: Path, name: str) -> None:
 def test_the_token_goes_nowhere_unencrypted_or_unclear(tmp_path: Path, url: str) -> None:
     services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
     with pytest.raises(SandboxError) as caught:
-        project_of(services, services.remote("https://ghe.example/o/n"))
+        find_project(services, services.parse_remote("https://ghe.example/o/n"))
     assert caught.value.code is ErrorCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/api", "http://[::1]:1/api", "http://localhost:1"])
 def test_this_machine_may_be_asked_unencrypted(tmp_path: Path, url: str) -> None:
     services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
-    assert project_of(services, services.remote("https://ghe.example/o/n")).api_url == url
+    assert find_project(services, services.parse_remote("https://ghe.example/o/n")).api_url == url
 
 
 def test_without_a_token_the_error_says_how_to_store_one(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home")
     with pytest.raises(SandboxError) as caught:
-        project_of(services, services.remote("https://gitlab.com/o/n"))
+        find_project(services, services.parse_remote("https://gitlab.com/o/n"))
     assert caught.value.code is ErrorCode.AUTH_FAILED
     assert "credentials set gitlab.com" in caught.value.hint
 
 
 def test_a_token_of_the_environment_serves_a_repository_cloned_over_ssh(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home", GITLAB_TOKEN="glpat-x")
-    assert project_of(services, services.remote("git@gitlab.com:o/n.git")).credential.secret.get_secret_value() == "glpat-x"
+    assert (
+        find_project(services, services.parse_remote("git@gitlab.com:o/n.git")).credential.secret.get_secret_value()
+        == "glpat-x"
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_a_token_of_the_environment_serves_a_repository_cloned_over_ssh(tmp_path
 def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
     tmp_path: Path, url: str, page: str | None
 ) -> None:
-    remote = parts_of(tmp_path / "home").remote(url)
+    remote = parts_of(tmp_path / "home").parse_remote(url)
     assert remote.host is Host.UNKNOWN
     assert compare_url(remote, "space-agent/x", "main") == page
     with pytest.raises(SandboxError) as caught:
@@ -105,16 +108,16 @@ def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
 
 def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home")
-    known = services.remote("https://lab.example/o/n")
-    remote, project = replace(known, host=cast("Host", "gitea")), project_of(services, known)
+    known = services.parse_remote("https://lab.example/o/n")
+    remote, project = replace(known, host=cast("Host", "gitea")), find_project(services, known)
     assert has_forge(known)
     assert not has_forge(remote)
 
     def connect() -> None:
-        with forge_of(remote, project):
+        with connect_forge(remote, project):
             pytest.fail("connected")
 
-    for attempt in (lambda: require_forge(remote, "topic", "main"), lambda: project_of(services, remote), connect):
+    for attempt in (lambda: require_forge(remote, "topic", "main"), lambda: find_project(services, remote), connect):
         with pytest.raises(SandboxError) as caught:
             attempt()
         assert caught.value.code is ErrorCode.FORGE_UNSUPPORTED

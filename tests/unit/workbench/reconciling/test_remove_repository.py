@@ -376,7 +376,7 @@ def test_no_repository_goes_when_a_task_was_made_meanwhile(
         made.append(other.create_task(repo_id))
         return ()
 
-    monkeypatch.setattr(REMOVAL, "_only_here", created_first)
+    monkeypatch.setattr(REMOVAL, "_find_only_copies", created_first)
     with refused(ErrorCode.CONFLICT):
         workbench.remove_repository(repo_id)
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from devtools.command import Command
-from sandbox.checks.jobs import JOB_BYTES, automatic, with_jobs
+from sandbox.checks.jobs import JOB_BYTES, automatic_jobs, with_jobs
 from sandbox.cli.app import main
-from sandbox.config import load_settings, resources
+from sandbox.config import find_resources, load_settings
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, Limits
 from sandbox.profiles import load_profiles
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import run
-from sandbox.workbench.repositories.check_overrides import with_overrides
+from sandbox.workbench.repositories.check_overrides import apply_overrides
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -121,11 +121,11 @@ def test_a_profile_that_was_asked_for_by_name_takes_what_fits_it(tmp_path: Path)
     settings = settings_of(
         '[repositories."r".checks.e2e]\njobs = 1\n[repositories."r".checks.test]\njobs = 2', tmp_path
     )
-    profile = load_profiles([resources("policies") / "profiles"], Path("/workspace"))["make"]  # type: ignore[arg-type]
-    assert by_id(with_overrides(settings, "r", profile, strict=False).checks)["test"].jobs == 2
+    profile = load_profiles([find_resources("policies") / "profiles"], Path("/workspace"))["make"]  # type: ignore[arg-type]
+    assert by_id(apply_overrides(settings, "r", profile, strict=False).checks)["test"].jobs == 2
     with refused(ErrorCode.INVALID_INPUT):
-        with_overrides(settings, "r", profile)
-    assert with_overrides(settings, "another", profile) is profile
+        apply_overrides(settings, "r", profile)
+    assert apply_overrides(settings, "another", profile) is profile
 
 
 # --- jobs
@@ -136,7 +136,7 @@ def test_a_profile_that_was_asked_for_by_name_takes_what_fits_it(tmp_path: Path)
     [(2.0, 4 * GIB, 2), (1.5, 4 * GIB, 2), (0.5, 4 * GIB, 1), (8.0, 2 * GIB, 4), (4.0, 1, 1), (16.0, JOB_BYTES * 3, 3)],
 )
 def test_as_many_jobs_as_cpus_and_memory_allow(cpus: float, memory_bytes: int, count: int) -> None:
-    assert automatic(Limits(cpus=cpus, memory_bytes=memory_bytes)) == count
+    assert automatic_jobs(Limits(cpus=cpus, memory_bytes=memory_bytes)) == count
 
 
 def check(**changes: Any) -> Check:
@@ -156,10 +156,10 @@ def test_build_tools_are_told_by_their_variables() -> None:
 
 
 def test_shipped_builds_use_the_cores_and_tests_run_as_they_were_written() -> None:
-    profiles = load_profiles([resources("policies") / "profiles"], Path("/workspace"))  # type: ignore[arg-type]
+    profiles = load_profiles([find_resources("policies") / "profiles"], Path("/workspace"))  # type: ignore[arg-type]
     jobs = {name: {c.id: c.jobs for c in profile.checks} for name, profile in profiles.items()}
     for name in ("make", "cmake", "space"):
         assert jobs[name].pop("build") == "auto"
         assert set(jobs[name].values()) == {None}
-    for ordered in (run.in_order(profiles["make"], ["test"]), run.in_order(profiles["make"], ["build"])):
+    for ordered in (run.order_checks(profiles["make"], ["test"]), run.order_checks(profiles["make"], ["build"])):
         assert ordered[0].env["MAKEFLAGS"].startswith("-j")

@@ -336,13 +336,13 @@ def test_the_base_hash_is_that_of_the_last_commit_whatever_the_worktree_holds(wo
 
 def test_an_edit_starts_no_process(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
-    real = process.command_line
+    real = process.build_command_line
 
     def recorded(*args: object, **keywords: object) -> object:
         started.append(args)
         return real(*args, **keywords)  # type: ignore[arg-type]  # whatever it takes
 
-    monkeypatch.setattr(process, "command_line", recorded)
+    monkeypatch.setattr(process, "build_command_line", recorded)
     work.workbench.apply_patch(work.task_id, HUNK.encode(), {"f.txt": sha(F)})
     work.write("new", "n")
     assert not started

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.checks.execute import Place
+from sandbox.checks.execute import CheckDirectories
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.store import records
@@ -49,18 +49,20 @@ def test_checks_in_a_task_read_its_record_twice_and_its_facts_once(
     desk: Desk, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the lock, for the profile, and under it. Each check has its own comparison: the first may change files."""
-    places: list[Place] = []
+    places: list[CheckDirectories] = []
 
-    def run_one(_parts: Any, _recorder: Any, which: tuple[str, Check, Place], _watch: Watch, *, owner: str) -> CheckRun:
+    def run_one(
+        _parts: Any, _recorder: Any, which: tuple[str, Check, CheckDirectories], _watch: Watch, *, owner: str
+    ) -> CheckRun:
         assert owner == desk.task.id
         places.append(which[2])
         (which[2].workspace / "built").write_bytes(b"by the check before")
         return CheckRun.model_construct(verdict=Verdict.PASSED)  # type: ignore[call-arg]  # the only field that is read
 
-    services = desk.workbench._parts
+    services = desk.workbench._services
     ids = [check.id for check in desk.workbench.checks(desk.task.id)]
     assert len(ids) > 1
-    monkeypatch.setattr(running, running.task_recorder.__name__, lambda *_: None)
+    monkeypatch.setattr(running, running.build_task_recorder.__name__, lambda *_: None)
     monkeypatch.setattr(running, running.run_one.__name__, run_one)
     reads.clear()
     task_checks.run_checks(services, desk.task.id, ids, Watch())
@@ -72,27 +74,27 @@ def test_checks_in_a_task_read_its_record_twice_and_its_facts_once(
 
 
 def test_a_comparison_with_a_given_base_is_the_same(desk: Desk) -> None:
-    services = desk.workbench._parts
+    services = desk.workbench._services
     desk.write("new", b"text")
     task = desk.workbench.task(desk.task.id)
     base = lifecycle.read_base(services, task)
-    with lifecycle.looking(services, task) as read, lifecycle.looking(services, task, ("new",)) as without:
+    with lifecycle.compare_task(services, task) as read, lifecycle.compare_task(services, task, ("new",)) as without:
         pass
-    with lifecycle.looking(services, task, task_base=base) as given:
+    with lifecycle.compare_task(services, task, task_base=base) as given:
         assert (given.changes, given.root) == (read.changes, desk.root)
-    with lifecycle.looking(services, task, ("new",), base) as given:
+    with lifecycle.compare_task(services, task, ("new",), base) as given:
         assert given.changes == without.changes
     assert without.changes != read.changes
 
 
 def test_a_task_is_locked_by_its_id_or_by_its_record(desk: Desk) -> None:
     """Its record is read again under the lock: it may have been closed since."""
-    services = desk.workbench._parts
+    services = desk.workbench._services
     task = desk.workbench.task(desk.task.id)
-    with lifecycle.editing(services, task) as locked:
+    with lifecycle.lock_task(services, task) as locked:
         assert locked == task
-    with lifecycle.editing(services, task.id) as locked:
+    with lifecycle.lock_task(services, task.id) as locked:
         assert locked == task
     desk.workbench.close_task(task.id)
-    with refused(ErrorCode.CONFLICT), lifecycle.editing(services, task):
+    with refused(ErrorCode.CONFLICT), lifecycle.lock_task(services, task):
         pass

@@ -17,7 +17,7 @@ from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
 from sandbox.git.grep import Query, grep
 from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
-from sandbox.workbench.tasks.matching import MOST_PATHS, Match, Pristine, matches, near
+from sandbox.workbench.tasks.matching import MAX_PATHS, Match, PristineSearch, find_matches, plan_pristine_search
 from sandbox.workspaces.pristine import ensure_pristine
 from tests.unit.conftest import initialised, refused
 
@@ -56,9 +56,9 @@ class Source:
     def found(
         self, base: str, tree: str, query: Query, narrowed: tuple[str, ...] = (), deadline_s: float = 30
     ) -> Iterator[Match]:
-        pristine = near(self.git, tree, self.checkout(base))
+        pristine = plan_pristine_search(self.git, tree, self.checkout(base))
         assert pristine is not None
-        return matches(self.git, tree, pristine, query, narrowed, deadline_s)
+        return find_matches(self.git, tree, pristine, query, narrowed, deadline_s)
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +97,13 @@ def test_matches_are_those_of_the_objects(
         if leaf is not None:
             leaves[path] = leaf
     base, tree = source.tree(before), source.tree(possible(leaves))
-    pristine = near(source.git, tree, source.checkout(base))
+    pristine = plan_pristine_search(source.git, tree, source.checkout(base))
     assert pristine is not None
     wanted = list(grep(source.git, tree, query, narrowed, 30))
-    found = list(matches(source.git, tree, pristine, query, narrowed, 30))
+    found = list(find_matches(source.git, tree, pristine, query, narrowed, 30))
     more = [m.path for m in found if m not in wanted]  # changed files are not narrowed: the caller's glob is exact
     assert [m for m in found if m in wanted] == wanted
-    assert set(more) <= (set(pristine.files) if narrowed else set())
+    assert set(more) <= (set(pristine.changed_files) if narrowed else set())
 
 
 def regular(**files: bytes) -> dict[bytes, tuple[str, bytes]]:
@@ -132,15 +132,15 @@ def test_a_changed_file_does_not_hold_up_what_comes_before_it(
 
 
 def test_where_too_much_differs_objects_are_searched(source: Source) -> None:
-    few = {f"f{number}": b"needle" for number in range(MOST_PATHS)}
+    few = {f"f{number}": b"needle" for number in range(MAX_PATHS)}
     base = source.checkout(source.tree(regular()))
     some, many = source.tree(regular(**few)), source.tree(regular(**few, one_more=b""))
-    pristine = near(source.git, some, base)
+    pristine = plan_pristine_search(source.git, some, base)
     assert pristine is not None
-    assert len(list(matches(source.git, some, pristine, Query("needle"), (), 30))) == MOST_PATHS
-    assert near(source.git, many, base) is None
-    assert near(source.git, base.name, base) == Pristine(base)
-    assert near(source.git, base.name, None) is None
+    assert len(list(find_matches(source.git, some, pristine, Query("needle"), (), 30))) == MAX_PATHS
+    assert plan_pristine_search(source.git, many, base) is None
+    assert plan_pristine_search(source.git, base.name, base) == PristineSearch(base)
+    assert plan_pristine_search(source.git, base.name, None) is None
 
 
 def test_a_checkout_that_went_away_is_not_an_answer(source: Source) -> None:
@@ -148,14 +148,14 @@ def test_a_checkout_that_went_away_is_not_an_answer(source: Source) -> None:
     tree = source.tree(regular(gone=b"needle\n"))
     checkout = source.checkout(tree)
     query = Query("needle")
-    assert len(list(matches(source.git, tree, Pristine(checkout), query, (), 30))) == 1
+    assert len(list(find_matches(source.git, tree, PristineSearch(checkout), query, (), 30))) == 1
     checkout.rename(checkout.with_name("elsewhere"))
     done = subprocess.run(
         ["git", "grep", "--no-index", "-e", "needle", "--", tree], cwd=source.folder, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (1, b""), "void"
     with refused(ErrorCode.CONFLICT):
-        list(matches(source.git, tree, Pristine(checkout), query, (), 30))
+        list(find_matches(source.git, tree, PristineSearch(checkout), query, (), 30))
 
 
 def test_a_directory_that_git_cannot_read_is_not_passed_over(source: Source) -> None:
@@ -172,13 +172,13 @@ def test_a_directory_that_git_cannot_read_is_not_passed_over(source: Source) -> 
     argv = ["git", "grep", "--no-index", "-e", "needle", "--", tree]
     assert subprocess.run(argv, cwd=source.folder, capture_output=True, check=False).returncode == 1, "void"
     with refused(ErrorCode.INTERNAL):
-        list(matches(source.git, tree, Pristine(checkout), Query("needle"), (), 30))
+        list(find_matches(source.git, tree, PristineSearch(checkout), Query("needle"), (), 30))
 
 
 def test_old_content_of_a_changed_file_is_not_found(source: Source) -> None:
     """A changed file's old content. Control: it is found where nothing changed."""
     base = source.tree(regular(a=b"(old needle)\n", b=b"needle\n"))
     tree = source.tree(regular(b=b"needle\n"))
-    whole = matches(source.git, base, Pristine(source.checkout(base)), Query("needle"), (), 30)
+    whole = find_matches(source.git, base, PristineSearch(source.checkout(base)), Query("needle"), (), 30)
     assert [m.path for m in whole] == [b"a", b"b"]
     assert [m.path for m in source.found(base, tree, Query("needle"))] == [b"b"]

@@ -12,10 +12,10 @@ import pytest
 from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import why_not_overlay
+from sandbox.files.overlay import find_overlay_obstacle
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.workbench import Workbench
-from sandbox.workbench.tasks.matching import MOST_PATHS
+from sandbox.workbench.tasks.matching import MAX_PATHS
 from sandbox.workbench.tasks.search import LINE_CHARACTERS, excerpt
 from tests.unit.conftest import Upstream, refused
 
@@ -97,12 +97,12 @@ def test_working_state_after_a_commit_is_searched(desk: Desk) -> None:
     assert [path for path, _ in desk.lines("needle")] == ["src/a.py", "src/deep/c.txt"]
 
 
-@pytest.mark.parametrize(("changed", "seen"), [(0, True), (MOST_PATHS, False)])
+@pytest.mark.parametrize(("changed", "seen"), [(0, True), (MAX_PATHS, False)])
 def test_unchanged_files_are_read_in_the_pristine_checkout_while_little_differs(
     desk: Desk, tmp_path: Path, changed: int, seen: bool
 ) -> None:
     """Shown by a checkout that was tampered with, as no guest can."""
-    if reason := why_not_overlay(tmp_path):
+    if reason := find_overlay_obstacle(tmp_path):
         unavailable(f"no overlay mounts here: {reason}")
     (pristine,) = (desk.home / "repositories" / "pristine" / desk.task.repo_id).glob("*/")
     (pristine / "src" / "b.py").write_bytes(b"tampered\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import resources
+from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.files.tree import sha256_of
 from sandbox.models import Change, ChangeKind
@@ -194,7 +194,7 @@ def test_a_broken_policy_is_no_permission(tmp_path: Path) -> None:
 
 
 def test_the_shipped_policy_is_in_lower_case() -> None:
-    policy = load_commit_policy(resources("policies"))
+    policy = load_commit_policy(find_resources("policies"))
     words = [*policy.names, *policy.suffixes, *policy.folders]
     assert words == [word.lower() for word in words]
-    assert CommitPolicy().suspicion("x.o", ELF, 10_000) is None
+    assert CommitPolicy().find_suspicion("x.o", ELF, 10_000) is None
