@@ -153,7 +153,7 @@ def test_a_directory_without_a_path_to_it_is_taken_for_one(
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path)
     code, _, err = command("repo", "clone", "project")
-    assert (code, "written as a path: ./project" in err) == (2, True)
+    assert (code, "write a path: ./project" in err) == (2, True)
     assert "./other" not in command("repo", "clone", "other")[2]
 
 
