@@ -364,7 +364,8 @@ _ROWS = (
         open_world=True,
     ),
     Tool(
-        REQUEST_APPROVAL, Preset.BOOTSTRAP, _READ, inputs.RequestApprovalInput, outputs.ApprovalResult, _fail_as_internal,
+        REQUEST_APPROVAL, Preset.BOOTSTRAP, _READ, inputs.RequestApprovalInput, outputs.ApprovalResult,
+              _fail_as_internal,
         "Ask a person to approve a call before you make it. They answer with `sandbox approvals approve ID`.",
         journal="ask", command=NotApplicable("people approve with `sandbox approvals`; only agents ask"),
     ),

@@ -103,7 +103,8 @@ def _explain_disk_limit(run: CheckRun) -> Iterator[str]:
     limits = usage.limits
     if (usage.disk_used_bytes or 0) > limits.disk_bytes:
         limit = format_bytes(limits.disk_bytes)
-        yield f"stopped at its disk limit: at least {format_bytes(usage.disk_used_bytes)} of {limit} (limits.disk_bytes)"
+        used = format_bytes(usage.disk_used_bytes)
+        yield f"stopped at its disk limit: at least {used} of {limit} (limits.disk_bytes)"
     elif (usage.disk_used_files or 0) > limits.disk_files:
         yield f"stopped at its disk limit: more than {limits.disk_files:,} files (limits.disk_files)"
     else:
@@ -155,14 +156,16 @@ def _explain_limits(run: CheckRun) -> Iterator[str]:
         yield f"it reached its limit of {limits.pids:,} processes and threads (limits.pids)"
     used = usage.disk_used_bytes or 0, usage.disk_used_files or 0
     if run.verdict is not Verdict.DISK_LIMIT and (used[0] > limits.disk_bytes or used[1] > limits.disk_files):
-        yield f"its files take {format_bytes(used[0])} in {used[1]:,} files, more than its limit: longer checks are stopped"
+        size = format_bytes(used[0])
+        yield f"its files take {size} in {used[1]:,} files, more than its limit: longer checks are stopped"
     if usage.leftover_processes:
         processes = "1 process was" if usage.leftover_processes == 1 else f"{usage.leftover_processes} processes were"
         yield f"{processes} still running when it ended, and killed"
     for stream, total in (("stdout", run.stdout_bytes), ("stderr", run.stderr_bytes)):
         if total > limits.output_bytes:
             dropped = format_bytes(total - limits.output_bytes)
-            yield f"{stream}: {format_bytes(total)}, of which {dropped} in the middle were dropped (limits.output_bytes)"
+            size = format_bytes(total)
+            yield f"{stream}: {size}, of which {dropped} in the middle were dropped (limits.output_bytes)"
     if run.verdict is Verdict.FAILED and not likely_cause(run):
         yield from _output_hints(run)
 

@@ -1,6 +1,6 @@
 """The protocol of a container engine: everything that the rooms outside of this package use of one.
 
-A second engine implements `ContainerEngine`; `sandbox.engine.connection.DockerEngine` implements it for Docker. Failures are
+A second engine implements `ContainerEngine`; `sandbox.engine.connection.DockerEngine` does it for Docker. Failures are
 `SandboxError`s: `engine_unavailable` and `timeout` when the engine does not answer, `internal` when it refuses, and the
 codes that a method names. `sandbox.engine.unhardened` is not part of it: its containers are made for Docker alone.
 """

@@ -177,7 +177,8 @@ _MODULES = {
     "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RemoveResult",
-    "runs": "Cause CauseKind CheckRun FailedTest Report RunSummary StopResult StoppedCheck TestFailure UncommittedChanges "
+    "runs": "Cause CauseKind CheckRun FailedTest Report RunSummary StopResult StoppedCheck TestFailure "
+    "UncommittedChanges "
     "UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "CleanResult RestoreResult Snapshot",

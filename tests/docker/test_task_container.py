@@ -383,7 +383,8 @@ def test_a_supervisor_of_another_version_is_told_from_a_broken_one(bench: Bench)
     options = create_options(_spec(bench), bench.services.policy)
     options["Entrypoint"].append("--of-tomorrow")
     sink: Callable[[bytes], None] = lambda _: None  # noqa: E731 - shorter than its name
-    work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {}, bench.services.policy, created),
+    work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {},
+          bench.services.policy, created),
                 Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
     with pytest.raises(SandboxError, match="another version") as caught:
         run_supervised(bench.services.engine, bench.name, options, work, keep=False)

@@ -239,7 +239,8 @@ def _refuses_link(scene: Scene) -> str:
 ENTRIES = (
     AttackEntry("A07", "a mask mounted over a planted link", "check run", _careless_mask, _refuses_link, _decoy,
           (needs_root,), needs_engine=True),
-    AttackEntry("A08", "the mask over `.git`, attacked from inside", PROBE, _writes_without_mask, _mask_holds, scene="guests"),
+    AttackEntry("A08", "the mask over `.git`, attacked from inside", PROBE, _writes_without_mask, _mask_holds,
+          scene="guests"),
     AttackEntry("K02", "the engine's socket in a guest", PROBE, _engine_socket, lambda s: _denials(s, *SOCKET_FILES),
           scene="guests"),
     probe_entry("K03", "capabilities", *CAPABILITIES),

@@ -90,7 +90,9 @@ def _volume_refused(scene: Scene) -> str:
 
 
 ENTRIES = (
-    AttackEntry("M01", "an image with its own entrypoint and user", "check run with that image", _engine_applies, _overridden,
+    AttackEntry("M01", "an image with its own entrypoint and user", "check run with that image", _engine_applies,
+          _overridden,
           needs_engine=True),
-    AttackEntry("M01V", "an image with a volume", "check run with that image", _makes_volume, _volume_refused, needs_engine=True),
+    AttackEntry("M01V", "an image with a volume", "check run with that image", _makes_volume, _volume_refused,
+          needs_engine=True),
 )  # fmt: skip

@@ -184,15 +184,18 @@ def _stays_empty(scene: Scene) -> str:
 
 
 ENTRIES = (
-    AttackEntry("C01", "a nested repository at a recorded submodule", LIFE, _hit_by("add", "-A"), _is_rejected("sub/.git"),
+    AttackEntry("C01", "a nested repository at a recorded submodule", LIFE, _hit_by("add", "-A"),
+          _is_rejected("sub/.git"),
           _plant_at_gitlink),
     AttackEntry("C02", "`.gitmodules` disables the hardening", LIFE, _hit_by("status"), _is_rejected("sub/.git"),
           _with_gitmodules),
-    AttackEntry("C03", "a nested repository of another owner", LIFE, _hit_by("add", "-A"), _is_rejected("sub/.git"), _foreign,
+    AttackEntry("C03", "a nested repository of another owner", LIFE, _hit_by("add", "-A"), _is_rejected("sub/.git"),
+          _foreign,
           (needs_root,)),
     AttackEntry("C04", "an embedded repository that is armed after `git add`", LIFE,
           _hit_by("-c", "diff.ignoreSubmodules=none", "status"), _is_rejected("emb/.git"), _two_steps),
-    AttackEntry("C05", "a nested `.git` that points elsewhere", LIFE, _hit_by("add", "-A"), _is_rejected("sub/.git"), _gitfile),
+    AttackEntry("C05", "a nested `.git` that points elsewhere", LIFE, _hit_by("add", "-A"), _is_rejected("sub/.git"),
+          _gitfile),
     AttackEntry("C06", "other spellings of `.git` as files, directories, links and FIFOs", "commit", _adds_alias,
           _none_committed, _aliases),
     AttackEntry("C07", "submodules with hostile URLs", "clone, task", _recurses, _stays_empty, _publish_submodule),

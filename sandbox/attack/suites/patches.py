@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sandbox.attack.harness.entry import AttackEntry
@@ -95,10 +96,8 @@ def _refuses(trick: Trick) -> Callable[[Scene], str]:
         )
         codes = []
         for given in gates:
-            error = require_refusal(
-                lambda g=given: scene.workbench.apply_patch(scene.task.id, trick.patch.encode(), g),
-                *REFUSALS,  # type: ignore[misc]  # bound now
-            )
+            apply = partial(scene.workbench.apply_patch, scene.task.id, trick.patch.encode(), given)
+            error = require_refusal(apply, *REFUSALS)
             codes.append(error.code)
         if read_state(scene.worktree) != before:
             raise GotThrough("refused, but the worktree changed")
@@ -123,11 +122,8 @@ def _control_files(scene: Scene) -> str:
     for path in CONTROL_FILES:
         patch = CREATE.format(path, "100644", "x").encode()
         for gates in ({path: None}, {}):
-            require_refusal(
-                lambda p=patch, g=gates: scene.workbench.apply_patch(scene.task.id, p, g),  # type: ignore[misc]  # bound now
-                ErrorCode.UNSAFE_PATH,
-            )
-        require_refusal(lambda p=path: scene.workbench.write_file(scene.task.id, p, "x\n", None), ErrorCode.UNSAFE_PATH)  # type: ignore[misc]  # bound now
+            require_refusal(partial(scene.workbench.apply_patch, scene.task.id, patch, gates), ErrorCode.UNSAFE_PATH)
+        require_refusal(partial(scene.workbench.write_file, scene.task.id, path, "x\n", None), ErrorCode.UNSAFE_PATH)
     require_equal(scene.workbench.status(scene.task.id).changes, (), "changes")
     return f"{len(CONTROL_FILES)} names refused for patches and writes"
 
@@ -183,10 +179,8 @@ def _needs_right_hash(scene: Scene) -> str:
     (scene.worktree / "f.txt").write_text("one\ntwo\nthree\nand more\n")
     before, good = read_state(scene.worktree), GATES["f.txt"] or ""
     for gate in (good, good.upper(), good[7:], hash_of(b"one two three"), "sha256:" + "0" * 64, None):
-        require_refusal(
-            lambda g=gate: scene.workbench.apply_patch(scene.task.id, EDIT.encode(), {"f.txt": g}),
-            *REFUSALS,  # type: ignore[misc]  # bound now
-        )
+        apply = partial(scene.workbench.apply_patch, scene.task.id, EDIT.encode(), {"f.txt": gate})
+        require_refusal(apply, *REFUSALS)
     require_equal(read_state(scene.worktree), before, "the worktree")
     return "refused with every hash except that of the content"
 

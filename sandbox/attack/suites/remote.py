@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
@@ -51,8 +52,7 @@ def _not_written(*paths: str) -> Callable[[Scene], str]:
             commit = _publish(scene, path)
             require_refusal(lambda: scene.workbench.clone(str(scene.remote)), *REFUSED)
             require_refusal(
-                lambda c=commit: scene.workbench.create_task(scene.repo_id, base_branch=c),
-                ErrorCode.NOT_FOUND,  # type: ignore[misc]  # bound now
+                partial(scene.workbench.create_task, scene.repo_id, base_branch=commit), ErrorCode.NOT_FOUND
             )
         require_equal(sorted(os.listdir(scene.root)), before, "names beside the home")  # noqa: PTH208 - as above
         return f"{len(paths)} trees refused at fetch; none of their objects is in the cache"
@@ -143,8 +143,8 @@ def _expressions(scene: Scene) -> str:
 def _only_names(scene: Scene) -> str:
     codes = (ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND)
     for text in EXPRESSIONS:
-        require_refusal(lambda t=text: scene.workbench.create_task(scene.repo_id, "", t), *codes)  # type: ignore[misc]  # bound now
-        require_refusal(lambda t=text: scene.workbench.fetch(str(scene.remote), t), *codes)  # type: ignore[misc]  # bound now
+        require_refusal(partial(scene.workbench.create_task, scene.repo_id, "", text), *codes)
+        require_refusal(partial(scene.workbench.fetch, str(scene.remote), text), *codes)
     return f"{len(EXPRESSIONS)} refused as base and as ref"
 
 
@@ -248,7 +248,7 @@ def _stores_token(scene: Scene) -> str:
 
 def _token_not_stored(scene: Scene) -> str:
     for url in URLS:
-        error = require_refusal(lambda u=url: scene.workbench.clone(u.format(TOKEN)), ErrorCode.INVALID_INPUT)  # type: ignore[misc]  # bound now
+        error = require_refusal(partial(scene.workbench.clone, url.format(TOKEN)), ErrorCode.INVALID_INPUT)
         require_equal(TOKEN in f"{error.brief} {error.details} {error.hint}", False, "the token in the error")
     for path in scene.home.rglob("*"):
         if path.is_file() and not path.is_symlink() and TOKEN.encode() in path.read_bytes():
@@ -265,7 +265,8 @@ ENTRIES = (
             ("E03", "names that Windows treats as `.git`"),
         )
     ),
-    AttackEntry("E04", "ignore rules that are links", "clone, task, status", _rules_followed, _rules_ignored, _plant_linked_rules,
+    AttackEntry("E04", "ignore rules that are links", "clone, task, status", _rules_followed, _rules_ignored,
+          _plant_linked_rules,
           scene="bare"),
     AttackEntry("E06", "a million files in seven objects", "clone", _million, _budget, _many_paths, scene="bare"),
     AttackEntry("E09", "branch names that are commands and options", "clone, task", _shell_ref, _refs_are_names,
@@ -273,9 +274,11 @@ ENTRIES = (
     AttackEntry("E10", "revision expressions instead of names", "task, fetch", _expressions, _only_names),
     AttackEntry("E12", "a local remote with hooks", "push", _plain_push, _our_push, _hooks),
     AttackEntry("E15", "hooks of a template", "clone and a task's life", _template_hook, _own_environment, _template),
-    AttackEntry("E16", "the operator's filters on hostile files", "clone and a task's life", _filter_runs, _no_filter_runs,
+    AttackEntry("E16", "the operator's filters on hostile files", "clone and a task's life", _filter_runs,
+          _no_filter_runs,
           _operator_filter, scene="bare"),
     AttackEntry("F08", "tokens and line ends in URLs", "clone", _stores_token, _token_not_stored),
-    AttackEntry("Q01", "variables in the controller's environment", "clone and a task's life", _environment, _own_environment,
+    AttackEntry("Q01", "variables in the controller's environment", "clone and a task's life", _environment,
+          _own_environment,
           _template),
 )  # fmt: skip

@@ -138,7 +138,8 @@ def _verdict_from_status(scene: Scene) -> str:
 
 
 ENTRIES = (
-    AttackEntry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="400", what="400 processes started"),
+    AttackEntry("L01", "a fork bomb", "check run", _prints("perl", "-e", FORKS, want="400",
+          what="400 processes started"),
           _at_most("forks", 0, "processes"), scene="guests"),
     AttackEntry("L02", "a child that uses up all memory, under a parent that exits 0", "check run",
           _gets_memory, _oom, scene="guests"),
@@ -154,7 +155,8 @@ ENTRIES = (
     AttackEntry("L09", "a process that ignores signals", "check run",
           _prints("sh", "-c", SURVIVED, want="survived", what="it survived SIGTERM"), _deadline, scene="guests"),
     AttackEntry("L12", "processes that outlive their check", "check run",
-          _prints("sh", "-c", COMES_BACK, want="back", what="they continued to write in a soft container"), _no_process_left,
+          _prints("sh", "-c", COMES_BACK, want="back", what="they continued to write in a soft container"),
+                _no_process_left,
           scene="guests"),
     AttackEntry("L16", "all file descriptors", "check run",
           _prints("perl", "-e", OPENS, want="1000", what="1000 files were open"),

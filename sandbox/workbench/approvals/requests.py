@@ -106,7 +106,7 @@ def _require_room(known: Iterable[Approval], call: AgentCall) -> None:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
                 f"{len(found)} questions about {about} are already waiting for an answer",
-                details=f"at most {MOST_PER_SUBJECT} of a task, {MOST_PER_REPOSITORY} of a repository, {MOST_PENDING} in all",
+                details=f"at most {MOST_PER_SUBJECT} a task, {MOST_PER_REPOSITORY} a repository, {MOST_PENDING} in all",
                 hint="Answer them: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
             )
 

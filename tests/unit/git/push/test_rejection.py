@@ -133,7 +133,7 @@ def test_words_of_the_server_do_not_refuse_credentials_where_no_line_is_ours(wor
     said = "".join(f"remote: {text}\n" for text in words.splitlines())
     own = "error: failed to push some refs to 'https://h/'\n"
     assert classify_rejection(REF, 1, said + own, "").code is ErrorCode.INTERNAL
-    half = f"{CUT_MARK}{words.splitlines()[-1]}\n{own}"  # where the beginning was cut off, what a line began with is unknown
+    half = f"{CUT_MARK}{words.splitlines()[-1]}\n{own}"  # the beginning is cut off: what a line began with is unknown
     assert classify_rejection(REF, 1, half, "").code is ErrorCode.INTERNAL
 
 

@@ -222,7 +222,8 @@ def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import Home;"
         "from tests.unit.store.test_journal import entry, TASK\n"
-        "for n in range(60): journal.append_entry(Home(Path(sys.argv[1])), TASK, entry(f'{sys.argv[2]}-{n}'), synced=False)"
+        "home = Home(Path(sys.argv[1]))\n"
+        "for n in range(60): journal.append_entry(home, TASK, entry(f'{sys.argv[2]}-{n}'), synced=False)"
     )
     environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
     argv = [sys.executable, "-c", code, str(home.root)]
