@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from sandbox.checks.containers import OPTIONS_LABEL
+from sandbox.checks.executors import OPTIONS_LABEL
 from sandbox.engine.connection import connect
 from sandbox.engine.container import remove_container
 from sandbox.errors import SandboxError

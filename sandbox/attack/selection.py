@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Sequence
 
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.suites import (
-    arguments,
-    containers,
-    images,
+    container_escapes,
+    hostile_arguments,
+    hostile_images,
+    hostile_paths,
     metadata,
     nested,
     patches,
-    paths,
     pointer,
     races,
     remote,
-    resources,
+    resource_limits,
     sinks,
     start,
 )
@@ -26,15 +26,15 @@ _FOUND: tuple[AttackEntry, ...] = (
     *pointer.ENTRIES,
     *sinks.ENTRIES,
     *nested.ENTRIES,
-    *paths.ENTRIES,
+    *hostile_paths.ENTRIES,
     *races.ENTRIES,
     *patches.ENTRIES,
     *metadata.ENTRIES,
-    *arguments.ENTRIES,
+    *hostile_arguments.ENTRIES,
     *remote.ENTRIES,
-    *containers.ENTRIES,
-    *resources.ENTRIES,
-    *images.ENTRIES,
+    *container_escapes.ENTRIES,
+    *resource_limits.ENTRIES,
+    *hostile_images.ENTRIES,
     *start.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))

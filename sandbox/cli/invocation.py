@@ -46,7 +46,7 @@ class Invocation:
     @contextmanager
     def workbench(self) -> Iterator[Workbench]:
         """Open the workbench of this command. The command line may use local paths as remotes."""
-        from sandbox.cli.logs import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
+        from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
@@ -57,7 +57,7 @@ class Invocation:
     @contextmanager
     def agent_workbench(self) -> Iterator[Workbench]:
         """Open the workbench of a server for agents: the settings say whether local paths may be remotes."""
-        from sandbox.cli.logs import configure_logs  # noqa: PLC0415 - as above
+        from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 

@@ -18,7 +18,7 @@ from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.scratch import ScratchDirectory
 from sandbox.attack.harness.site import AttackRun
 from sandbox.attack.selection import needs_engine
-from sandbox.checks import containers
+from sandbox.checks import executors
 from sandbox.config import Settings
 from sandbox.engine import container, supervised
 from sandbox.engine.connection import DockerEngine
@@ -154,7 +154,7 @@ def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, m
         mounts = [m for m in options["HostConfig"]["Mounts"] if not m["Target"].endswith("/.git")]
         return {**options, "User": "0:0", "HostConfig": {**options["HostConfig"], **SOFT, "Mounts": mounts}}
 
-    monkeypatch.setattr(containers, "create_options", soft)
+    monkeypatch.setattr(executors, "create_options", soft)
     monkeypatch.setattr(container, "require_same_options", lambda *_: None)
     monkeypatch.setattr(supervised, "require_posture", lambda *_: None)
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from devtools.requirement import unavailable
-from sandbox.checks.containers import FreshContainer, TaskContainer
 from sandbox.checks.execute import CheckDirectories, Executor, GuestSettings, Recorder
+from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container import (

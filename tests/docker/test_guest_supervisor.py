@@ -20,8 +20,8 @@ import docker.errors
 import pytest
 
 from devtools.requirement import unavailable
-from sandbox.checks.containers import TaskContainer
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
+from sandbox.checks.executors import TaskContainer
 from sandbox.checks.output import OutputListener
 from sandbox.config import ImageSettings
 from sandbox.engine import pid1_messages

@@ -13,8 +13,8 @@ from typing import Any
 import docker.errors
 import pytest
 
-from sandbox.checks.containers import TaskContainer
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
+from sandbox.checks.executors import TaskContainer
 from sandbox.engine import supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container import (

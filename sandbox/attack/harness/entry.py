@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from sandbox.attack.harness.host import AttackHost
+from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.scene import Scene
 
 

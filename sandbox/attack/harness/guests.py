@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.attack.harness.host import AttackHost
+from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.listeners import Listeners
 from sandbox.attack.harness.scene import Scene
 from sandbox.engine.container import INSTANCE_LABEL

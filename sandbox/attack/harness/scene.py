@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandbox.attack.harness.host import AttackHost
+from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.outcomes import GotThrough, Void
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.unhardened import UnhardenedResult, run_unhardened

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.entry import AttackEntry
-from sandbox.attack.harness.host import AttackHost
 from sandbox.attack.harness.outcomes import GotThrough
 from sandbox.attack.harness.plumbing import Plumbing
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit, require_refusal

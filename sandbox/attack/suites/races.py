@@ -12,7 +12,7 @@ from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
 from sandbox.attack.harness.racer import attack_repeatedly, repeat_until_hit, run_racer
 from sandbox.attack.harness.scene import SECRET, Scene, hash_of
-from sandbox.attack.suites.paths import NEW
+from sandbox.attack.suites.hostile_paths import NEW
 from sandbox.errors import SandboxError
 
 FLIP_BYTES = 1 << 19

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.entry import AttackEntry
-from sandbox.attack.harness.host import AttackHost
 from sandbox.attack.harness.scene import Scene
 from sandbox.attack.suites.pointer import LIFE, run_task_life
 from sandbox.git.unhardened import run_unhardened

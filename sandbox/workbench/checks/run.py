@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
-from sandbox.checks.containers import FreshContainer, TaskContainer
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
+from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.checks.jobs import with_jobs
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError

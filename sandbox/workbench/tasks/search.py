@@ -18,7 +18,7 @@ from sandbox.git import objects
 from sandbox.git.entries import GITLINK, REGULAR, TreeChange
 from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, list_files, list_files_over
 from sandbox.git.process import Git
-from sandbox.git.scratch import scratch_repository
+from sandbox.git.scratch_objects import scratch_repository
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.policy.path_selection import PathSelection
 from sandbox.policy.paths import RepoPath, parent_folders, show_path

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.checks.containers import choose_cpus
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
+from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters

@@ -27,7 +27,7 @@ from sandbox.git.grep import (
 )
 from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
-from sandbox.git.scratch import scratch_repository
+from sandbox.git.scratch_objects import scratch_repository
 from tests.unit.conftest import Upstream, initialised, refused
 
 DATA = Path(__file__).parents[2] / "data" / "git-grep"

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.guests import ProbeOutput, guests_of
-from sandbox.attack.harness.host import AttackHost
 from sandbox.attack.harness.outcomes import GotThrough, NotSupported
 from sandbox.attack.harness.scene import SECRET, Scene, remove, require_equal, require_hit, require_refusal
 from sandbox.attack.suites.nested import needs_root
