@@ -18,6 +18,8 @@ from typing import Any
 
 import grimp
 
+from devtools.written import write_or_check
+
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
 PACKAGE = "sandbox"
@@ -217,13 +219,7 @@ def _near(box: Box, x: float) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the picture, or with `--check` say whether it is as it should be."""
-    wanted = picture()
-    if "--check" in arguments:
-        is_so = PICTURE.is_file() and PICTURE.read_text(encoding="utf-8") == wanted
-        sys.stdout.write("" if is_so else "docs/architecture.svg is not what the imports say: make reference\n")
-        return 0 if is_so else 1
-    PICTURE.write_text(wanted, encoding="utf-8")
-    return 0
+    return write_or_check(arguments, {PICTURE: picture()})
 
 
 if __name__ == "__main__":

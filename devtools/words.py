@@ -128,7 +128,7 @@ def _decorator(node: ast.expr) -> str:
 def _raises_of(workbench: ast.ClassDef) -> Iterator[tuple[str, bool]]:
     """Each public method, and whether its docstring says what it raises."""
     for node in workbench.body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and not _is_value(node):
             yield node.name, "Raises:" in (ast.get_docstring(node) or "")
 
 

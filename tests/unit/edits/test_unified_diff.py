@@ -535,7 +535,7 @@ def test_searching_for_many_hunks_ends(desk: Desk, monkeypatch: pytest.MonkeyPat
 
 def test_a_patch_has_a_limited_number_of_hunks_and_lines(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     two = "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-one\n+1\n@@ -2 +2 @@\n-two\n+2\n"
-    for name in ("HUNKS", "LINES"):
+    for name in ("MAX_HUNKS", "MAX_LINES"):
         desk.apply(two, {"f.txt": TEXT})
         with monkeypatch.context() as patched, refused(ErrorCode.PATCH_REJECTED):
             patched.setattr(unified_diff, name, 1)

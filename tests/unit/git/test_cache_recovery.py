@@ -76,9 +76,9 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
     wishes = [time.time() for _ in range(20)]
     fetches: list[Path] = []
 
-    def counted(git: Git, reach: RemoteAccess, *, promised: bool) -> str:
+    def counted(git: Git, reach: RemoteAccess, *, partial: bool) -> str:
         fetches.append(git.git_dir)
-        return fetch(git, reach, partial=promised)
+        return fetch(git, reach, partial=partial)
 
     monkeypatch.setattr(cache_clones, "fetch", counted)
 
