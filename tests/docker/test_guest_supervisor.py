@@ -233,7 +233,7 @@ def test_k30_a_pass_reported_after_the_kill_is_none(bench: Bench, monkeypatch: p
         assert outcome.report.killed
         return replace(outcome, report=replace(outcome.report, wait_status=0, killed=False, quiescent=True))
 
-    monkeypatch.setattr(Session, "run_entries", forged)
+    monkeypatch.setattr(Session, "run", forged)
     assert told_to_end(bench, "sh", "-c", "echo ready; sleep 600").verdict is Verdict.DISK_LIMIT
     assert bench.container_id is None
 

@@ -127,7 +127,7 @@ def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: RemoteAcces
     assert objects.resolve_ref(git, "refs/sandbox/task-1/pushed") == upstream.oid("HEAD")
 
 
-@pytest.mark.parametrize("step", ["remote_head", "fetch"])
+@pytest.mark.parametrize("step", ["find_remote_head", "fetch"])
 def test_a_clone_that_fails_at_any_step_leaves_nothing(
     step: str, access: RemoteAccess, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

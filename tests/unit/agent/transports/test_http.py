@@ -90,7 +90,7 @@ class Visitor:
 @pytest.fixture
 def visit(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
     """A server that keeps three sessions, and one more while all are at work."""
-    monkeypatch.setattr(http, "PRUNE_SLACK", 1)
+    monkeypatch.setattr(http, "SPARE", 1)
     with ExitStack() as stack:
         workbench = stack.enter_context(Workbench(tmp_path / "home", environ={}, allow_file=True))
         agent = Agent(workbench, tmp_path / "home", "auto", max_sessions=3)

@@ -557,7 +557,7 @@ def test_what_is_over_is_not_read_again_by_the_next_calls(desk: Desk, monkeypatc
         read.append(path)
         return load(path)
 
-    monkeypatch.setattr(store, "_load_profile", noted)
+    monkeypatch.setattr(store, "_load", noted)
     assert not desk.workbench.use_approval(call)
     assert read == [home.approval(open_one.id)]
     assert len(desk.workbench.approvals(everything=True)) == 31, "the control"

@@ -470,7 +470,7 @@ def test_verify_exits_1_and_names_the_entry(worked: Desk) -> None:
     done = command(worked, "verify", "--json")
     report = {j["name"]: j["broken"] for j in json.loads(done.stdout)["journals"]}
     assert (done.returncode, report[worked.task.id]["damage"], report[worked.task.id]["seq"]) == (1, "edited", 2)
-    assert f"{worked.task.id}: line 2: entry 3 in line 3 does not follow" in command(worked, "verify").stdout
+    assert f"{worked.task.id}: line 2: entry 3 in line 3 does not match the bytes" in command(worked, "verify").stdout
 
 
 def test_export_is_everything_by_time_one_object_a_line(worked: Desk) -> None:

@@ -273,7 +273,7 @@ def test_it_waits_for_nobody_for_long(
 # --- broken off
 
 
-@pytest.mark.parametrize("step", ["close", "drop_repository", "_delete", "remove_tree"])
+@pytest.mark.parametrize("step", ["close_task", "delete_repository", "_delete", "remove_tree"])
 def test_a_step_that_fails_leaves_what_the_next_removal_takes_up(
     step: str, workbench: Workbench, repo_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def test_a_check_of_the_profile_is_not_replaced(upstream: Upstream, tmp_path: Pa
         repo_id = workbench.clone(str(upstream.root)).repository.id
         with refused(ErrorCode.INVALID_INPUT) as found:
             workbench.suggestion(repo_id)
-        assert "test already" in found.value.details
+        assert "already has test" in found.value.details
 
 
 def test_a_link_in_its_place_is_no_suggestion(upstream: Upstream, tmp_path: Path) -> None:
