@@ -43,7 +43,7 @@ class Preset(StrEnum):
 class ToolCall:
     """One permitted call. `state`: the git object that a person approved, if one was asked.
 
-    `abandoned`: whether the client no longer waits for the answer.
+    `is_cancelled`: whether the client no longer waits for the answer.
     """
 
     workbench: Workbench

@@ -56,8 +56,8 @@ class EditOutcome:
 class HashGate:
     """The current files, and the rules for editing them.
 
-    `writable` accepts a path or refuses it by policy. `left_by` names the edit of this task that left a file with this
-    hash (None: no file); empty if there is none. `absence`: facts about a path that was expected to be a file.
+    `writable` accepts a path or refuses it by policy. `find_last_edit` names the edit of this task that left a file
+    with this hash (None: no file); empty if there is none. `find_absence`: facts about a path expected to be a file.
     """
 
     files: WorktreeFiles

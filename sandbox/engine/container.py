@@ -205,7 +205,7 @@ def remove_container(engine: DockerApi, name: str) -> None:
 
 @dataclass(frozen=True)
 class ContainerSummary:
-    """A container as the engine lists it. `sources`: the host paths that are mounted in it."""
+    """A container as the engine lists it. `mount_sources`: the host paths that are mounted in it."""
 
     id: str
     name: str

@@ -60,9 +60,10 @@ class Provenance:
 class BodyFacts:
     """The facts of a task that the body shows.
 
-    `given`: the caller's own text; `trusted`: a user wrote it, so it stays Markdown. `commits`: id and subject, oldest
-    first. `runs`: clean-room runs on `tree`; `missing`: checks without a run. `verified`: None if unknown; `unknown`
-    then says why. `gate`: what the gate requires and whether it is met, in words. `risks`: path and flags.
+    `caller_text`: the caller's own text; `trusted`: a user wrote it, so it stays Markdown. `commits`: id and subject,
+    oldest first. `runs`: clean-room runs on `tree`; `missing`: checks without a run. `verified`: None if unknown;
+    `unknown_reason` then says why. `gate`: what the gate requires and whether it is met, in words. `risks`: path and
+    flags.
     """
 
     prompt: str

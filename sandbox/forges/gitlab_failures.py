@@ -72,7 +72,7 @@ def translate_errors(project: Project) -> Iterator[None]:
                 f"The token for {project.hostname} has characters that are not allowed in a token",
                 hint=f"Store a new one: sandbox credentials set {project.hostname}",
             ) from None
-        except requests.exceptions.InvalidSchema:  # another origin, see `http_session.session_for`
+        except requests.exceptions.InvalidSchema:  # another origin, see `http_session.build_session`
             raise invalid_response("it redirects or links to another host") from None
         except requests.exceptions.JSONDecodeError:
             raise invalid_response("it is not JSON") from None

@@ -53,8 +53,8 @@ class _RedirectError(SandboxError):
 def build_session(ca_file: Path | None, *, only_origin: str = "", conditional: bool = False) -> requests.Session:
     """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
 
-    `only`: a URL; requests to any other origin fail (`requests` raises `InvalidSchema`).
-    `remembers`: cache answers that have an ETag and send conditional requests for them.
+    `only_origin`: a URL; requests to any other origin fail (`requests` raises `InvalidSchema`).
+    `conditional`: cache answers that have an ETag and send conditional requests for them.
     """
     session = requests.Session()
     session.auth = _leave_unchanged  # any other value than None keeps `requests` from looking into ~/.netrc

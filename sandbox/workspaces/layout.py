@@ -23,8 +23,8 @@ LayoutKind = Literal["overlay", "plain"]
 class WorktreePaths:
     """The directories of one worktree: the root that guests see, the overlay's layers, the pristine checkouts.
 
-    `owner`: uid and gid of its files, None for the controller's. `mask`: content of its `.git` file. `memory`: files of
-    a plain worktree's stat cache, None for one that is compared only once.
+    `owner`: uid and gid of its files, None for the controller's. `mask`: content of its `.git` file. `stat_cache`:
+    files of a plain worktree's stat cache, None for one that is compared only once.
     """
 
     root: Path

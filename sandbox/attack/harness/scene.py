@@ -37,7 +37,7 @@ Canary = dict[str, tuple[object, ...]]
 
 @dataclass
 class Scene:
-    """One victim below `root`. `wb`: the product's controller. `task`: its task. `wt`: the task's worktree."""
+    """One victim below `root`. `workbench`: the product's controller. `task`, `worktree`: its task."""
 
     root: Path
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from sandbox.workbench.tasks.worktrees import clean_room
 
 @dataclass(frozen=True)
 class TreeSource:
-    """The tree to check and the repository with its objects. `near`: a similar tree that may be checked out already."""
+    """The tree to check and the repository with its objects. `similar_tree` may be checked out already."""
 
     repo_id: str
     git: Git

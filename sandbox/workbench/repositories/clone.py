@@ -154,7 +154,7 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
 
 
 def whole_tree_of(services: Services, found: UpdatedRepository, commit: str) -> str:
-    """As `whole_tree`, without asking git for the tree of the head."""
+    """As `fetch_whole_tree`, without asking git for the tree of the head."""
     tree = found.default_head.tree if commit == found.default_head.commit else tree_of(found.git, commit)
     return _fetch_missing_blobs(services, found.repository, found.git, tree)
 
