@@ -289,7 +289,7 @@ def test_h26_a_real_guest_that_keeps_a_mapping(
     warm_up(arena)
     if not marked:
         monkeypatch.setattr(
-            import_module("sandbox.workbench.checks.task_checks"), "guest_at_work", lambda *_: ExitStack()
+            import_module("sandbox.workbench.checks.task_checks"), "mark_guest_running", lambda *_: ExitStack()
         )
     for _ in range(TRIES):
         seen = _run_guest(arena)

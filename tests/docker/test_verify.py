@@ -329,7 +329,7 @@ def test_the_command_says_what_is_known_and_runs_it_again_when_told_to(bench: Be
     assert (known.code, known.stdout.count("cached")) == (0, 2)
     assert "uncommitted" not in known.stderr
     bench.workbench.write_file(bench.task_id, "more", b"", None)
-    assert "says nothing about 1 uncommitted change(s)" in sandbox("verify", bench.task_id).stderr
+    assert "1 uncommitted change(s) of the task are not verified" in sandbox("verify", bench.task_id).stderr
     assert "cached" not in sandbox("verify", bench.task_id, "--no-cache", "--jobs", "2", "--keep-going").stdout
 
 
