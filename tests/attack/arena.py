@@ -27,7 +27,7 @@ class Arena(Scene):
 
     git_program: str = GIT
 
-    def surroundings(self) -> dict[str, str]:
+    def build_environment(self) -> dict[str, str]:
         """The product's environment. It finds the installed git by itself; any other is the operator's setting."""
         environ = super().build_environment()
         if "DOCKER_HOST" in os.environ:
@@ -40,7 +40,7 @@ class Arena(Scene):
     def git_version(self) -> tuple[int, int]:
         return version_of(Path(self.git_program))
 
-    def whole_life(self) -> list[SandboxError]:
+    def run_every_operation(self) -> list[SandboxError]:
         """Every host operation on the task, to its end; refusals are answers, anything untyped is a failure."""
         raised = super().run_every_operation()
         assert not [(e.brief, e.details) for e in raised if e.code is ErrorCode.INTERNAL]

@@ -29,7 +29,7 @@ def plain_status(arena: Arena) -> None:
 def test_a01_git_directory_in_place_of_the_file(arena: Arena) -> None:
     arena.replace_pointer(poisoned(arena, "a01"))
     arena.require_mark("a01", lambda: plain_status(arena))
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
 
@@ -39,7 +39,7 @@ def test_a02_git_file_redirected(arena: Arena, pointer: str) -> None:
     remove(arena.worktree / ".git")
     (arena.worktree / ".git").write_text(pointer.format(wt=arena.worktree))
     arena.require_mark("a02", lambda: plain_status(arena))
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.marks() == set()
 
 
@@ -48,7 +48,7 @@ def test_a03_git_is_a_symlink(arena: Arena) -> None:
     remove(arena.worktree / ".git")
     (arena.worktree / ".git").symlink_to("x")
     arena.require_mark("a03", lambda: plain_status(arena))
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.marks() == set()
 
 
@@ -95,7 +95,7 @@ def test_a06_commondir_beside_innocent_files(arena: Arena) -> None:
     git = arena.replace_pointer()
     (git / "commondir").write_text(f"../{evil.name}\n")
     arena.require_mark("a06", lambda: plain_status(arena))
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.marks() == set()
 
 
@@ -185,7 +185,7 @@ def test_a11_bare_layout_in_the_tree(arena: Arena, place: str) -> None:
     belted = arena.git("-c", "safe.bareRepository=explicit", "status", cwd=arena.worktree / "b")
     assert b"bare repository" in belted.stderr
     assert arena.workbench.status(arena.task.id).rejected == ()
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
 
@@ -201,7 +201,7 @@ def test_a11_patch_that_makes_a_bare_layout(arena: Arena) -> None:
     arena.workbench.apply_patch(arena.task.id, patch.encode(), dict.fromkeys(new))
     assert arena.marks() == set()
     arena.require_mark("a11", lambda: arena.git("status", cwd=arena.worktree / "b"))
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
 
@@ -228,7 +228,7 @@ def test_a12_a18_foreign_owner_needs_no_safe_directory(arena: Arena) -> None:
     shutil.chown(arena.worktree / ".git", 64000, 64000)
     done = arena.git("-c", "safe.directory=", "status", cwd=arena.worktree)
     assert b"dubious ownership" in done.stderr, "void"
-    arena.whole_life()
+    arena.run_every_operation()
     for path in arena.home.rglob("config*"):
         assert path.is_dir() or b"safe" not in path.read_bytes()
     assert not (arena.operator / ".gitconfig").exists()
@@ -283,7 +283,7 @@ def test_a17_core_worktree_points_to_the_host(arena: Arena) -> None:
     before = arena.read_canaries()
     (arena.worktree / "f.txt").write_text("changed\n")
     assert [c.path for c in arena.workbench.status(arena.task.id).changes] == ["f.txt"]
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET_TEXT.encode() + b"\n")
 

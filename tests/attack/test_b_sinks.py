@@ -88,7 +88,7 @@ def test_b01_to_b21_sink_in_the_worktree(arena: Arena, name: str, place: str) ->
     else:
         arena.require_mark(name, lambda: set_off(arena, name, top))
     before = arena.read_canaries()
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.marks() == set()
     assert arena.read_canaries() == before
 
@@ -149,7 +149,7 @@ def test_b27_no_daemon_is_left_behind(arena: Arena, place: str) -> None:
     for pid in left_behind(arena):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: left_behind(arena) == [])
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     if place == "remote":
         arena.workbench.create_task(arena.workbench.clone(str(top)).repository.id)
     assert left_behind(arena) == []

@@ -53,7 +53,7 @@ def test_c01_c03_c10_nested_repository_at_a_gitlink(gitlinked: Arena, owner: int
         os.chown(path, owner, owner)
     arena.require_mark("c01", lambda: run_hardened_git(arena, "add", "-A"))
     assert arena.workbench.status(arena.task.id).rejected == ("sub/.git",)
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
 
@@ -63,7 +63,7 @@ def test_c02_gitmodules_overrides_the_hardening(gitlinked: Arena) -> None:
     arm(arena, sub, "c02")
     (arena.worktree / ".gitmodules").write_text(IGNORE_NONE)
     arena.require_mark("c02", lambda: run_hardened_git(arena, "status"))
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
 
@@ -79,7 +79,7 @@ def test_c01_files_at_a_gitlink_do_not_block_the_task(gitlinked: Arena) -> None:
     status = arena.workbench.status(arena.task.id)
     assert [c.path for c in status.changes] == ["f.txt"]
     assert "sub/deep/x" in status.rejected
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     head = arena.workbench.task(arena.task.id).head_commit
     assert "160000 commit" in arena.require_git("ls-tree", head, "sub", cwd=arena.root, git_dir=arena.cache)
 
@@ -90,7 +90,7 @@ def test_c04_embedded_repository_in_two_steps(arena: Arena) -> None:
     arm(arena, arena.worktree / "emb", "c04")
     arena.require_mark("c04", lambda: run_hardened_git(arena, "-c", "diff.ignoreSubmodules=none", "status"))
     assert arena.workbench.status(arena.task.id).rejected == ("emb/.git",)
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
 
@@ -101,7 +101,7 @@ def test_c05_nested_gitfile(gitlinked: Arena) -> None:
     (sub / ".git").write_text("gitdir: ../elsewhere\n")
     arm(arena, sub, "c05")
     arena.require_mark("c05", lambda: run_hardened_git(arena, "add", "-A"))
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
 
@@ -179,7 +179,7 @@ def test_c07_e14_submodules_stay_empty(arena: Arena, name: str) -> None:
     else:
         arena.new_task()
         assert not (arena.worktree / "s").exists()
-        arena.whole_life()
+        arena.run_every_operation()
     assert arena.marks() == set()
 
 

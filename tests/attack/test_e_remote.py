@@ -120,7 +120,7 @@ def test_e01_link_then_file_below_it(arena: Arena) -> None:
 
 UNWRITABLE = {
     "long name": lambda p: p.tree(("100644", b"n" * 300, p.blob(b"x"))),
-    "long path": lambda p: p.nested("/".join(["n" * 200] * 30), "100644", p.blob(b"x")),
+    "long path": lambda p: p.nested_tree("/".join(["n" * 200] * 30), "100644", p.blob(b"x")),
     "link with NUL": lambda p: p.tree(("120000", b"l", p.blob(b"a\0b"))),
     "empty link": lambda p: p.tree(("120000", b"l", p.blob(b""))),
     "long link": lambda p: p.tree(("120000", b"l", p.blob(b"t" * 5000))),
@@ -451,7 +451,7 @@ def test_e15_template_hooks_do_not_run_at_clone(make_arena: Callable[..., Arena]
         arena.new_task()
     finally:
         del os.environ["GIT_TEMPLATE_DIR"]
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.marks() == set()
     assert not (arena.cache / "hooks").exists()
 
@@ -473,7 +473,7 @@ def test_e16_smudge_filters_do_not_run_at_checkout(arena: Arena) -> None:
     assert (arena.root / "c" / "f.txt").read_bytes() != content
     arena.new_task()
     assert (arena.worktree / "f.txt").read_bytes() == content
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.marks() == set()
 
 

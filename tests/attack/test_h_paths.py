@@ -77,7 +77,7 @@ def test_h02_h04_link_at_the_end(arena: Arena, name: str) -> None:
         arena.workbench.read_file(arena.task.id, "l")
     with refused(ErrorCode.UNSAFE_PATH):
         arena.workbench.apply_patch(arena.task.id, NEW % b"l", {"l": None})
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET)
 
@@ -96,7 +96,7 @@ def test_h03_h04_link_on_the_way(arena: Arena, target: str) -> None:
     with refused(ErrorCode.UNSAFE_PATH):
         arena.workbench.read_file(arena.task.id, "way/secret")
     arena.workbench.status(arena.task.id)
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET)
 
@@ -205,7 +205,7 @@ def test_h09_h10_fifo_blocks_nobody(arena: Arena, name: str) -> None:
     with refused(ErrorCode.UNSAFE_PATH):
         arena.workbench.read_file(arena.task.id, name, 1, 5, max_bytes=10)
     assert name in arena.workbench.status(arena.task.id).rejected
-    arena.whole_life()
+    arena.run_every_operation()
     assert time.monotonic() - started < 15
 
 
@@ -230,7 +230,7 @@ def test_h12_h13_devices_and_sockets(arena: Arena) -> None:
         with refused(ErrorCode.UNSAFE_PATH):
             arena.workbench.read_file(arena.task.id, name, 1, 5, max_bytes=10)
     assert arena.workbench.status(arena.task.id).rejected == ("disk", "sock", "zero")
-    arena.whole_life()
+    arena.run_every_operation()
 
 
 def test_h14_setuid_bits_are_stripped(arena: Arena) -> None:
@@ -285,7 +285,7 @@ def test_h15_a_hard_link_of_a_host_file_is_neither_read_nor_committed(make_arena
             act()
     status = arena.workbench.status(arena.task.id)
     assert (status.changes, status.rejected) == ((), ("innocent",))
-    arena.whole_life()
+    arena.run_every_operation()
     assert arena.read_canaries() == before
     assert not arena.in_odb(SECRET)
 
@@ -391,7 +391,7 @@ def test_h_paths_just_over_the_kernels_limit(arena: Arena) -> None:
     (arena.worktree / "f.txt").write_text("changed\n")
     status = arena.workbench.status(arena.task.id)
     assert "f.txt" in {c.path for c in status.changes}
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
 
 
 def test_h23_unreadable_residue_is_removed(arena: Arena) -> None:

@@ -279,6 +279,6 @@ def test_git_used_by_the_controls_is_the_products(arena: Arena, monkeypatch: pyt
         return argv
 
     monkeypatch.setattr(process, "build_command_line", recorded)
-    assert arena.whole_life() == []
+    assert arena.run_every_operation() == []
     assert {Path(program).resolve() for program in programs} == {Path(arena.git_program).resolve()}
     assert arena.require_git("version", cwd=arena.root) == process.git_version(arena.home, arena.git_program)
