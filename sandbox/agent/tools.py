@@ -41,7 +41,7 @@ class Preset(StrEnum):
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One permitted call. `state`: the git object that a person approved, if one was asked.
+    """One permitted call. `state`: the commit or tree that a person approved; None if no question was asked.
 
     `is_cancelled`: whether the client no longer waits for the answer.
     """
@@ -55,7 +55,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """Why a row has no journal word or no command."""
+    """The reason why `journal` or `command` is empty for a tool."""
 
     reason: str
 
@@ -65,11 +65,12 @@ class Tool:
     """One row. `input_model`, `result_model`: what it takes and returns. `call`: runs its use-case.
 
     `journal`: the operation that it writes to the journal. `command`: the words after `sandbox` that do the same.
-    `cut_fields`: fields of the result that are cut, longest first, when it exceeds the budget. `cut_hint`: how to get
-    what was cut. `destructive`: can lose data that only this host has. `open_world`: uses the network. `sends`: the
-    task's commit leaves this host. `asks`: the shipped policy asks a person to approve it. `waits`: may take as long
-    as a check, or as the caller chooses to wait; `call` may return a `BackgroundRun`, which the server converts.
-    `starts_run`: starts that run; a client may follow it as a task of the protocol.
+    `cut_fields`: fields of the result that are cut, longest first, when it exceeds the budget. `cut_hint`: how to
+    get what was cut. `destructive`: can lose data that only this host has. `open_world`: uses the network. `sends`:
+    the task's commit leaves this host. `asks`: repeats, for the prompt, that the shipped policy asks a person.
+    `waits`: may take as long as a check, or as the caller chooses to wait; `call` may return a `BackgroundRun`,
+    which the server converts. `starts_run`: starts a background run; a client may follow it as a task of the
+    protocol.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Run one check and record the result.
 
-An `Executor` (containers.py) runs a command in a guest and returns facts; the rest of this module does not depend on
+An `Executor` (executors.py) runs a command in a guest and returns facts; the rest of this module does not depend on
 how it does that.
 """
 

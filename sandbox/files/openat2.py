@@ -30,7 +30,9 @@ class _OpenHow(ctypes.Structure):
 
 
 def openat2(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open `path` below `directory`. Raises: OSError like os.open; ELOOP or EXDEV for a path that leaves the tree."""
+    """Open `path` below `directory`. Raises: OSError like os.open; ELOOP for any link in the path, EXDEV
+    for a path that leaves the tree.
+    """
     if b"\0" in path:  # C would stop reading there, and open a different path than the checked one
         raise OSError(errno.EINVAL, "NUL in a path")
     how = _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE)

@@ -136,8 +136,9 @@ class WorktreeFiles:
     ) -> None:
         """Create or replace a regular file, durably. Missing directories are created.
 
-        A link at the end of the path is refused, or with `replace_link` replaced; it is never followed. A hard link is
-        replaced, never written through. A hard link of another owner's file is refused.
+        A link at the end of the path is refused, or with `replace_link` replaced; it is never followed. A link on
+        the way is refused (`unsafe_path`). A hard link is replaced, never written through. A hard link of another
+        owner's file is refused.
         """
         mode = 0o755 if executable else 0o644
         self._publish(

@@ -97,7 +97,7 @@ class Forge(Protocol):
         """What the last call of `checks` could not see, in words for users. Empty: it saw everything."""
 
     def add_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
-        """The same checks; the first `MOST_EXCERPTS` failed ones get the end of their log if the forge offers it."""
+        """The same checks; the first `MAX_EXCERPTS` failed ones get the end of their log if the forge offers it."""
 
     def close(self) -> None:
         """Close the connections."""

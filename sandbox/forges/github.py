@@ -170,7 +170,7 @@ class GitHub:
     def _list_all(
         self, path: str, parameters: Mapping[str, str], items: Callable[[Any], Sequence[Any]]
     ) -> tuple[Any, ...]:
-        """All items of a list. Raises: `forge_error` for a list of more than `MOST_PAGES` pages."""
+        """All items of a list. Raises: `forge_error` for a list of more than `MAX_PAGES` pages."""
         found: list[Any] = []
         for page in range(1, MAX_PAGES + 1):
             asked = {**parameters, "per_page": str(_PAGE), "page": str(page)}

@@ -33,8 +33,8 @@ LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
-_CUT_MARGIN = 4 * 1024  # dropped after a cut: the cut may have halved a secret; longer than any secret
-CUT_MARK = "[cut] "  # marks text without its beginning: half a line of the server could pass for a line of git
+_CUT_MARGIN = 4 * 1024  # dropped after a cut, which may have split a secret; longer than any secret
+CUT_MARK = "[cut] "  # put before text whose beginning was cut: else half a line of the server could look like git's
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
 # No core: SIGXFSZ would dump one. If the host's own limit is lower, ours cannot be set and the host's limit stays.
 _LIMITS_SCRIPT = (
@@ -217,7 +217,7 @@ class Git:
 def build_command_line(
     git_dir: Path, args: Sequence[str], env: Mapping[str, str], network: NetworkAccess | None, executable: str = ""
 ) -> list[str]:
-    """Build the full argv. Pure, so that each part of the hardening is unit-tested."""
+    """Build the full argv. Starts no process, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
     config = list(_HARDENING)
     if network is not None:

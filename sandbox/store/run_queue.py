@@ -2,7 +2,7 @@
 
 Theory. Each check that wants to run has a ticket: an empty file. Its name contains all its data, and its owner holds
 its lock, so the kernel invalidates the ticket of a dead process. All reads and changes happen under one lock and take
-about a millisecond. There is no other state, so a kill cannot leave a wrong one. In each process only the first of its
+about a millisecond. There is no other state, so a kill cannot leave wrong state. In each process only the first of its
 waiting threads polls the queue; it polls at intervals, and at once when a slot of the same process ends.
 """
 
@@ -23,14 +23,14 @@ from sandbox.store.lockfile import create_locked, remove_abandoned
 from sandbox.store.queue_tickets import Ticket, draw_ticket, may_run, parse_ticket, waiting_in_order
 
 POLL_S, MAX_POLL_S = 0.02, 2.0
-"""Poll interval of the first ticket in the queue (position n: n times as long), and the longest interval."""
+"""Poll interval of the first ticket (the ticket at position n polls every n * `POLL_S`), and the longest interval."""
 
 GIVE_UP_POLL_S = 0.25
 """Longest interval between two calls of `give_up`."""
 
 WAITING_STALE_S, RUNNING_STALE_S = 30.0, 300.0
-"""A waiting ticket that is not refreshed for the first time is skipped until it is. A running ticket that has no
-heartbeat for the second time no longer counts. Both belong to processes that are stopped or hang.
+"""A waiting ticket that was not refreshed for `WAITING_STALE_S` is skipped until it is refreshed. A running ticket
+without a heartbeat for `RUNNING_STALE_S` no longer counts. Both belong to processes that are stopped or hang.
 """
 
 _LOCK_WAIT_S = 60.0  # the lock is held for about a millisecond; after this time its owner must be a stopped process
@@ -45,7 +45,7 @@ OnPosition = Callable[[int], None]
 
 @dataclass(frozen=True)
 class QueueSlot:
-    """A place in the run queue. `granted`: whether the check may run; False if `give_up` ended the wait."""
+    """The outcome of a wait for a slot. `granted`: whether the check may run; False if `give_up` ended the wait."""
 
     granted: bool
     _fd: int
@@ -68,7 +68,8 @@ class RunQueue:
 
     @contextmanager
     def wait_for_slot(self, owner: str, give_up: GiveUp, on_position: OnPosition) -> Iterator[QueueSlot]:
-        """Wait for a slot for `owner` and hold it during the body, unless `give_up` ends the wait first.
+        """Wait for a slot for `owner` and hold it during the body. If `give_up` ends the wait, the body runs all the
+        same, with `granted` False.
 
         Raises: `conflict` if a stopped process holds the queue's lock.
         """
@@ -103,7 +104,7 @@ class RunQueue:
         self._wake_next(ticket)
 
     def _wake_next(self, ticket: Ticket) -> None:
-        """The ticket no longer waits or runs: wake the first waiting thread of this process."""
+        """Remove the ticket from `_waiting` and wake the waiting threads of this process; the first of them polls."""
         with self._changed:
             self._waiting[:] = [t for t in self._waiting if t.nonce != ticket.nonce]
             self._changed.notify_all()

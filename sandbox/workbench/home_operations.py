@@ -82,7 +82,7 @@ def distrust(services: Services, repo_id: str) -> Suggestion:
 
 
 def set_credential(services: Services, host: str, **fields: object) -> CredentialInfo:
-    """As `credentials.put`. The journal does not even contain a digest of the secret."""
+    """As `credentials.store_credential`. The journal does not even contain a digest of the secret."""
     name = _host_only(host)
     with record_home_operation(services, "credential-set", {"host": name}, names=[name]) as operation:
         result = use.credentials.store_credential(services, host=host, **fields)

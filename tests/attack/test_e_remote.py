@@ -231,7 +231,7 @@ def peak_mib(arena: Arena, body: str, seconds: float = 60) -> int:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=seconds, check=False,
         preexec_fn=limit,
-        env=arena.surroundings(),
+        env=arena.build_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return int(done.stdout)

@@ -315,7 +315,7 @@ def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> No
     (arena.home / "credentials.toml").write_text(
         f'[[credential]]\nhost = "forge.example"\nusername = "u"\nsecret = "{TOKEN}"\n'
     )
-    services = build_services(arena.home, arena.surroundings(), allow_file=True)
+    services = build_services(arena.home, arena.build_environment(), allow_file=True)
     for leak in LEAKS.values():
         (arena.worktree / "f.txt").write_text(leak)
         arena.workbench.commit(arena.task.id, leak if where == "subject" else "work")
@@ -334,7 +334,7 @@ def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> No
 
 @pytest.mark.one_git
 def test_o05_a_body_without_a_secret_leaves(arena: Arena) -> None:
-    services = build_services(arena.home, {**arena.surroundings(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
+    services = build_services(arena.home, {**arena.build_environment(), "GITHUB_TOKEN": TOKEN}, allow_file=True)
     (arena.worktree / "f.txt").write_text(TOKEN)
     arena.workbench.commit(arena.task.id, "work")
     secret_scan.require_no_secret(

@@ -91,7 +91,7 @@ def hostile(arena: Arena) -> dict[str, str]:
 
 def life(arena: Arena, **env: str) -> subprocess.CompletedProcess[str]:
     program = LIFE.format(checkout=str(Path.cwd()), home=str(arena.home), remote=str(arena.remote))
-    environ = {**arena.surroundings(), **env}
+    environ = {**arena.build_environment(), **env}
     return subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
@@ -140,7 +140,7 @@ def test_q03_only_git_on_the_fixed_path_is_run(arena: Arena, how: str) -> None:
     )
     program = LIFE.format(checkout=str(Path.cwd()), home=str(arena.home), remote=str(arena.remote))
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=where, env={**arena.surroundings(), "PATH": path, **extra},
+        [sys.executable, "-c", program], cwd=where, env={**arena.build_environment(), "PATH": path, **extra},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.stdout == "whole\n", done.stderr
@@ -241,7 +241,7 @@ def test_q05_interrupt_leaves_no_git_behind(arena: Arena) -> None:
         server.settimeout(60)
         url = f"https://127.0.0.1:{server.getsockname()[1]}/owner/name"
         command = [*SANDBOX, "--home", str(arena.home), "repo", "clone", url]
-        environ = arena.surroundings()
+        environ = arena.build_environment()
         with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             connection, _ = server.accept()
             holders = processes_with(b"remote-https")

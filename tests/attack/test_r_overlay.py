@@ -291,7 +291,7 @@ def test_r_a_room_holds_the_committed_tree_to_the_byte(layout: str, make_arena: 
     wanted = stored(git, committed)
     assert wanted["sub"] == ("100644", b"in the place of a submodule"), "void"
     assert len(wanted) == 9
-    services = build_services(arena.home, arena.surroundings(), allow_file=True)
+    services = build_services(arena.home, arena.build_environment(), allow_file=True)
     near = arena.require_git("rev-parse", f"{base}^{{tree}}", cwd=arena.root, git_dir=arena.cache)
     for from_what in (near, "0" * 40):
         with clean_room(services, arena.repo_id, git, committed, from_what) as room:

@@ -65,7 +65,7 @@ def start(services: Services, question: Question, watch: Watch, work: Work) -> B
     """Start `work` in a new thread. If the same question is being answered already, return that run instead.
 
     `watch` is called from that thread. Raises: the error that ends the run before its first check; `conflict` for a
-    closed task; `quota_exceeded` beyond `MOST_AT_ONCE` runs of this controller.
+    closed task; `quota_exceeded` beyond `MAX_BACKGROUND_RUNS` runs of this controller.
     """
     find_task(services.home, question.task_id)
     with services.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs

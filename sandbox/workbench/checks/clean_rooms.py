@@ -33,7 +33,10 @@ from sandbox.workbench.tasks.worktrees import clean_room
 
 @dataclass(frozen=True)
 class TreeSource:
-    """The tree to check and the repository with its objects. `similar_tree` may be checked out already."""
+    """The tree to check and the repository with its objects.
+
+    `similar_tree`: if a pristine checkout of it exists, the room is an overlay over it.
+    """
 
     repo_id: str
     git: Git
@@ -43,7 +46,7 @@ class TreeSource:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The checks to run on the tree, required ones first. `owner`: id of the task or repository."""
+    """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository."""
 
     profile: Profile
     checks: tuple[Check, ...]
@@ -63,11 +66,11 @@ def run_in_rooms(
     Raises: as `resolve_guest_setup` and `build_room_recorder`; `quota_exceeded` for a tree past the limits of a
     checkout or a full disk.
     """
-    rooms = _ChainRunner(services, source, request, resolve_guest_setup(services, request.profile), options)
+    runner = _ChainRunner(services, source, request, resolve_guest_setup(services, request.profile), options)
     chains = split_into_chains(request.checks)
     if options.jobs > 1 and len(chains) > 1:
-        return _run_in_parallel(chains, rooms.run_chain, watch, options)
-    return _run_one_by_one(chains, rooms.run_chain, watch, options)
+        return _run_in_parallel(chains, runner.run_chain, watch, options)
+    return _run_one_by_one(chains, runner.run_chain, watch, options)
 
 
 RunChain = Callable[[Chain, Watch], tuple[CheckRun, ...]]
@@ -135,7 +138,10 @@ class _ChainRunner:
         return running.build_room_recorder(self.services, self.setup, self.request.owner)
 
     def run_chain(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
-        """Answer a whole chain from the cache, or run all of it: each check needs the output of those before it."""
+        """The cached verdicts of a chain if each of its checks has one, else the runs of the whole chain.
+
+        A check needs the output of those before it, so a chain is never run in part.
+        """
         bound = build_bindings(self.services, self.setup, self.source.tree, chain)
         known = self._find_cached_runs(chain, bound) if self.options.cache else None
         if known is None:

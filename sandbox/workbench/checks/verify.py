@@ -52,9 +52,9 @@ def run_url(
     watch: Watch,
     options: VerifyOptions,
 ) -> RunSummary:
-    """The main use-case: clone the URL of `place`, check out its ref, and verify it in clean rooms.
+    """The main use-case: clone the URL, check out the ref, and verify it in clean rooms.
 
-    Raises: as `register`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
+    Raises: as `update_cache`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
     url, ref = url_and_ref
     chosen = find_profile(services, profile_name) if profile_name else None
@@ -84,7 +84,7 @@ def run_url(
 
 
 def _detect_profile(services: Services, found: UpdatedRepository, commit: str) -> Profile:
-    """The profile of a commit; for the head, from the facts that `register` has read."""
+    """The profile of a commit; for the head, from the facts that `update_cache` has read."""
     if commit == found.default_head.commit:
         return profile_from_facts(services, found.repository.id, found.facts)
     return load_profile(services, found.repository.id, found.git, commit)

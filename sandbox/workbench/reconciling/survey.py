@@ -1,4 +1,4 @@
-"""What finders read and what they return: a leftover, and how to remove it."""
+"""One reconciliation: runs finders, and under locks the remedy of each leftover that they find."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ACTION_OF_ERROR = {ErrorCode.CONFLICT: LeftoverAction.BUSY, ErrorCode.DIRTY_WOR
 """The action for an error of a remedy; all other errors are `FAILED`."""
 
 Remedy = Callable[[], str | None]
-"""Removes the leftover. Returns a note, or None if under the locks there was no leftover to remove."""
+"""Handles the leftover. Returns a note (empty: `Finding.note`), or None if under the locks it was already gone."""
 
 
 @dataclass(frozen=True)
