@@ -161,7 +161,7 @@ def _report_misuse(error: click.ClickException, invocation: Invocation) -> int:
     if not isinstance(error, click.exceptions.NoArgsIsHelpError):
         return _report_error(_usage_error(error, error.format_message()), invocation)
     if invocation.json:
-        return _report_error(_usage_error(error, "A command is missing"), invocation)
+        return _report_error(_usage_error(error, "Missing command."), invocation)
     click.echo(error.format_message(), err=True)
     return _USAGE
 

@@ -78,7 +78,7 @@ def test_no_command_is_one_line_in_json(tmp_path: Path, arguments: tuple[str, ..
     done = subprocess.run(command, check=False, capture_output=True, timeout=60)
 
     assert done.returncode == 2
-    assert json.loads(done.stdout)["error"]["brief"] == "A command is missing"
+    assert json.loads(done.stdout)["error"]["brief"] == "Missing command."
 
 
 @pytest.mark.parametrize("arguments", [FINE, WRONG], ids=["result", "error"])

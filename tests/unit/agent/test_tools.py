@@ -160,3 +160,11 @@ def test_the_prompt_names_the_tools_that_a_person_approves() -> None:
     assert "{asks}" not in prompt.TEXT
     sentence = prompt.TEXT.partition("A person may have to approve ")[2].partition(".")[0]
     assert sentence.split(", ") == [tool.name for tool in TOOLS.values() if tool.asks]
+
+
+def test_the_page_about_agents_lists_every_tool_in_the_row_of_its_preset() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "agents.md").read_text()
+    rows = re.findall(r"^\| `(repo-[a-z]+-tools)`[^|]*\| ([^|]*)\|$", page, re.MULTILINE)
+    listed = {preset: set(re.findall(r"`(\w+)`", names)) for preset, names in rows}
+    offered = {preset.value: {t.name for t in TOOLS.values() if t.preset is preset} for preset in tools.Preset}
+    assert listed == offered

@@ -61,23 +61,25 @@ def test_a_row_has_a_kind() -> None:
 
 
 def test_each_forgotten_part_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    gitea = cast("Host", "gitea")
-    assert missing_parts(gitea) == [
+    imaginary = cast("Host", "imaginary")
+    assert missing_parts(imaginary) == [
         "sandbox/models/words.py: a value of Host",
         "sandbox/remotes.py: a row in FORGE_HOSTS",
         "sandbox/forges/table.py: a row in FORGE_ROWS",
     ]
-    monkeypatch.setitem(cast("dict[Host, ForgeHosts]", FORGE_HOSTS), gitea, ForgeHosts(("gitea.com",), "gitea_hosts"))
+    monkeypatch.setitem(
+        cast("dict[Host, ForgeHosts]", FORGE_HOSTS), imaginary, ForgeHosts(("imaginary.com",), "imaginary_hosts")
+    )
     rows = cast("dict[Host, ForgeRow]", FORGE_ROWS)
-    monkeypatch.setitem(rows, gitea, ForgeRow("sandbox.forges.gitea:Gitea", "/api/v1"))
-    assert missing_parts(gitea)[1:] == [
-        "sandbox/config.py: RemoteSettings.gitea_hosts",
-        "docs/pull-requests.md: remotes.gitea_hosts",
-        "sandbox/credentials.py: token variables of gitea.com",
-        "sandbox.forges.gitea:Gitea: the adapter",
+    monkeypatch.setitem(rows, imaginary, ForgeRow("sandbox.forges.imaginary:Imaginary", "/api/v1"))
+    assert missing_parts(imaginary)[1:] == [
+        "sandbox/config.py: RemoteSettings.imaginary_hosts",
+        "docs/pull-requests.md: remotes.imaginary_hosts",
+        "sandbox/credentials.py: token variables of imaginary.com",
+        "sandbox.forges.imaginary:Imaginary: the adapter",
     ]
-    monkeypatch.setitem(rows, gitea, ForgeRow("sandbox.forges.forge:Project", "/api/v1"))
-    assert f"sandbox.forges.forge:Project: {OPERATIONS[0]}()" in missing_parts(gitea)
+    monkeypatch.setitem(rows, imaginary, ForgeRow("sandbox.forges.forge:Project", "/api/v1"))
+    assert f"sandbox.forges.forge:Project: {OPERATIONS[0]}()" in missing_parts(imaginary)
 
 
 def test_configured_hosts_add_to_the_public_ones_and_win() -> None:

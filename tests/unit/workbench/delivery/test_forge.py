@@ -109,7 +109,7 @@ def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
 def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home")
     known = services.parse_remote("https://lab.example/o/n")
-    remote, project = replace(known, host=cast("Host", "gitea")), find_project(services, known)
+    remote, project = replace(known, host=cast("Host", "imaginary")), find_project(services, known)
     assert has_forge(known)
     assert not has_forge(remote)
 
