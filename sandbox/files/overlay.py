@@ -17,11 +17,12 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.idmap import IdMapping, idmapped_view
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits, kind_of
 from sandbox.files.openat2 import openat2
 
@@ -59,8 +60,27 @@ class UpperContents:
     skipped: list[bytes] = field(default_factory=list)
 
 
-def mount_overlay(layers: OverlayLayers) -> None:
-    """Mount at `merged`, an existing directory. Raises: OSError as mount(2); EINVAL for an unusable path."""
+def mount_overlay(layers: OverlayLayers, ids: IdMapping | None = None) -> None:
+    """Mount at `merged`, an existing directory. `ids`: whose files the lower ones are shown as.
+
+    Raises: OSError as mount(2); EINVAL for an unusable path.
+    """
+    if ids is None or ids.stored == ids.shown:
+        _mount(layers)
+        return
+    view = view_of(layers.upper)
+    with idmapped_view(layers.lower, view, ids):
+        _mount(replace(layers, lower=view))
+
+
+def view_of(upper: Path) -> Path:
+    """The mount point of the lower directory's view, beside the upper directory. Used only while an overlay is being
+    mounted.
+    """
+    return upper.with_name("view")
+
+
+def _mount(layers: OverlayLayers) -> None:
     folders = (layers.lower, layers.upper, layers.work)
     if any(set(str(folder)) & set(',:\\"') for folder in folders):
         raise OSError(errno.EINVAL, "a path contains a character that separates mount options")
@@ -108,21 +128,29 @@ def probe_mount(folder: Path) -> Iterator[Path]:
             unmount_overlay(layers.merged)
 
 
-def find_overlay_obstacle(folder: Path) -> str:
-    """Why overlays do not work below `folder`; empty if they work. Tests a deletion and a replaced directory."""
+def find_overlay_obstacle(folder: Path, ids: IdMapping | None = None) -> str:
+    """Why overlays do not work below `folder`; empty if they work. Tests a deletion and a replaced directory.
+
+    `ids`: as for `mount_overlay`; also tests that the lower files are shown with the other owner.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as name:
-            return _try_overlay(Path(name))
+            return _try_overlay(Path(name), ids)
     except OSError as error:
         return error.strerror or str(error)
 
 
-def _try_overlay(place: Path) -> str:
+def _try_overlay(place: Path, ids: IdMapping | None) -> str:
     layers = _make_layers(place)
     (layers.lower / "folder").mkdir()
     (layers.lower / "file").touch()
-    mount_overlay(layers)
+    if ids:
+        os.chown(layers.lower / "file", *ids.stored)
+    mount_overlay(layers, ids)
     try:
+        seen = (layers.merged / "file").stat()
+        if ids and (seen.st_uid, seen.st_gid) != ids.shown:
+            return "the owner of lower files cannot be replaced"
         (layers.merged / "file").unlink()
         (layers.merged / "folder").rmdir()
         (layers.merged / "folder").mkdir()

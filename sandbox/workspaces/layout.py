@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from sandbox.files.idmap import IdMapping
 from sandbox.git.process import Git
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
@@ -23,16 +24,25 @@ LayoutKind = Literal["overlay", "plain"]
 class WorktreePaths:
     """The directories of one worktree: the root that guests see, the overlay's layers, the pristine checkouts.
 
-    `owner`: uid and gid of its files, None for the controller's. `mask`: content of its `.git` file. `stat_cache`:
-    files of a plain worktree's stat cache, None for one that is compared only once.
+    `owner`: uid and gid of its files, None for the controller's. `pristine_owner`: the same for the pristine checkouts,
+    which all worktrees share. `mask`: content of its `.git` file. `stat_cache`: files of a plain worktree's stat cache,
+    None for one that is compared only once.
     """
 
     root: Path
     layers: Path
     pristines: Path
     owner: tuple[int, int] | None
+    pristine_owner: tuple[int, int] | None
     mask: bytes
     stat_cache: StatCacheFiles | None = None
+
+    @property
+    def id_mapping(self) -> IdMapping | None:
+        """The change of owners between a pristine checkout and the worktree over it; None without one."""
+        if self.owner is None or self.pristine_owner is None or self.owner == self.pristine_owner:
+            return None
+        return IdMapping(self.pristine_owner, self.owner)
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,21 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.idmap import IdMapping
 from sandbox.files.overlay import find_overlay_obstacle
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import Layout, WorktreePaths
 from sandbox.workspaces.overlay import OverlayLayout
 
 
-def choose_layout(setting: Literal["auto", "overlay", "plain"], folder: Path) -> Layout:
-    """The layout of a new worktree below `folder`. Raises: `policy_violation` if a required overlay is impossible."""
+def choose_layout(setting: Literal["auto", "overlay", "plain"], folder: Path, ids: IdMapping | None) -> Layout:
+    """The layout of a new worktree below `folder`. `ids`: see `WorktreePaths.id_mapping`.
+
+    Raises: `policy_violation` if a required overlay is impossible.
+    """
     if setting == "plain":
         return PlainLayout()
-    reason = find_overlay_obstacle(folder)
+    reason = find_overlay_obstacle(folder, ids)
     if not reason:
         return OverlayLayout()
     if setting == "overlay":
@@ -24,7 +28,8 @@ def choose_layout(setting: Literal["auto", "overlay", "plain"], folder: Path) ->
             ErrorCode.POLICY_VIOLATION,
             "workspaces.worktree is 'overlay', but this host cannot mount overlays",
             details=reason,
-            hint="Run the controller as root with its home on ext4 or xfs, or set workspaces.worktree to 'auto'.",
+            hint="Run the controller as root, on Linux 5.19 or newer, with its home on ext4, xfs or btrfs; or set "
+            "workspaces.worktree to 'auto'.",
         )
     return PlainLayout()
 

@@ -14,7 +14,16 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.git_mask import write_mask
-from sandbox.files.overlay import OverlayLayers, UpperContents, is_mounted, mount_overlay, read_upper, unmount_overlay
+from sandbox.files.idmap import remove_view
+from sandbox.files.overlay import (
+    OverlayLayers,
+    UpperContents,
+    is_mounted,
+    mount_overlay,
+    read_upper,
+    unmount_overlay,
+    view_of,
+)
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import GITLINK, RawChange, TreeEntry
@@ -38,7 +47,7 @@ class OverlayLayout:
 
     def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`. The caller holds the lock of the repository's pristine checkouts."""
-        ensure_pristine(git, tree, site.pristines / tree, site.owner)
+        ensure_pristine(git, tree, site.pristines / tree, site.pristine_owner)
         try:
             _make_layers(site, tree)
             self.ensure_mounted(site)
@@ -61,7 +70,7 @@ class OverlayLayout:
             )
         site.root.mkdir(exist_ok=True, mode=0o755)
         try:
-            mount_overlay(layers)
+            mount_overlay(layers, site.id_mapping)
         except OSError as error:
             raise SandboxError(
                 ErrorCode.INTERNAL,
@@ -73,6 +82,8 @@ class OverlayLayout:
     def unmount(self, site: WorktreePaths) -> None:
         """See `Layout`."""
         unmount_overlay(site.root)
+        if (view := view_of(site.layers / "upper")).exists():  # of a controller that was killed while it mounted
+            remove_view(view)
 
     def is_mounted(self, site: WorktreePaths) -> bool:
         """See `Layout`."""
@@ -99,7 +110,7 @@ class OverlayLayout:
 
     def remove(self, site: WorktreePaths) -> None:
         """See `Layout`."""
-        unmount_overlay(site.root)
+        self.unmount(site)
         for folder in (site.root, site.layers):
             if folder.exists():
                 remove_tree(folder)

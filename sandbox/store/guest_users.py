@@ -1,0 +1,148 @@
+"""The users of guests: a uid, and a gid of the same number, for each task and clean room of this host.
+
+The kernel counts inotify instances, pipe pages, descriptors in flight, keys and pending signals by uid. Guests that
+share a uid use up each other's share (THREATS S02); guests with a uid of their own cannot.
+
+Several controllers and homes share a host, so the ids in use are kept in one directory of the host, one file for each,
+created exclusively. A file is removed when no file of its user is left. Ids are given out in turn, so one that was just
+returned comes back last; one that a process still has is passed over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.host_ids import read_ids_of_processes, read_reserved_ids
+
+_LAST = ".last"
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class UserLease:
+    """A uid in use: its home, and the task or clean room in it."""
+
+    uid: int
+    home: str
+    owner: str
+
+
+@dataclass(frozen=True)
+class GuestUsers:
+    """The ids of a range, for one home. `folder`: of the host, shared by all homes.
+
+    Raises, each method: `internal` if the folder cannot be used.
+    """
+
+    folder: Path
+    ids: range
+    home: Path
+    reserved: Callable[[], tuple[range, ...]] = read_reserved_ids
+    running: Callable[[], frozenset[int]] = read_ids_of_processes
+
+    def lease(self, owner: str) -> int:
+        """Return a uid that no account, file or process of this host has. Raises: `quota_exceeded` without one."""
+        with self._locked():
+            uid = self._find_free()
+            self._write(uid, owner)
+            (self.folder / _LAST).write_text(f"{uid}\n", encoding="ascii")
+        return uid
+
+    def release(self, uid: int) -> None:
+        """Return a uid of this home, once no file of it is left. One of another home, or of none, is left alone."""
+        if (lease := self._read(uid)) is not None and lease.home == str(self.home):
+            self._path(uid).unlink(missing_ok=True)
+
+    def list_leases(self) -> list[UserLease]:
+        """The uids that this home uses."""
+        names = (path.name for path in self._entries())
+        found = (self._read(int(name)) for name in names if name.isdigit())
+        return [lease for lease in found if lease is not None and lease.home == str(self.home)]
+
+    def find_free_ids(self) -> list[range]:
+        """The parts of the range that no account, group or subordinate range of this host has, in order."""
+        return list(_subtract(self.ids, self.reserved()))
+
+    def _find_free(self) -> int:
+        free, running = self.find_free_ids(), self.running()
+        last = self._read_last()
+        for uid in _in_turn(free, last):
+            if uid not in running and not self._path(uid).exists():
+                return uid
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"No user id from {self.ids.start} to {self.ids.stop - 1} is free for a guest",
+            details=f"Ids in use: {self.folder}. Accounts and subordinate ids of this host are passed over.",
+            hint="Close tasks that are no longer needed, run `sandbox gc`, or set [users] in policies/container.toml.",
+        )
+
+    def _write(self, uid: int, owner: str) -> None:
+        text = json.dumps({"home": str(self.home), "owner": owner})
+        fd = os.open(self._path(uid), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def _read(self, uid: int) -> UserLease | None:
+        try:
+            document = json.loads(self._path(uid).read_bytes())
+            return UserLease(uid, str(document["home"]), str(document["owner"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _read_last(self) -> int:
+        try:
+            return int((self.folder / _LAST).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return self.ids.start - 1
+
+    def _path(self, uid: int) -> Path:
+        return self.folder / str(uid)
+
+    def _entries(self) -> Iterator[Path]:
+        with suppress(FileNotFoundError):
+            yield from self.folder.iterdir()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the host's ids. It is held for milliseconds, never while a guest runs."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise SandboxError(
+                ErrorCode.INTERNAL,
+                "The user ids of guests cannot be recorded",
+                details=f"{self.folder}: {error.strerror}",
+                hint="Set container.users_folder to a directory that all controllers of this host share.",
+            ) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _in_turn(free: list[range], last: int) -> Iterator[int]:
+    """All ids, those above `last` first. Pure."""
+    for part in free:
+        yield from range(max(part.start, last + 1), part.stop)
+    for part in free:
+        yield from range(part.start, min(part.stop, last + 1))
+
+
+def _subtract(ids: range, taken: tuple[range, ...]) -> Iterator[range]:
+    """The parts of `ids` that no range of `taken` has. Pure."""
+    start = ids.start
+    for other in sorted((r for r in taken if r.stop > ids.start and r.start < ids.stop), key=lambda r: r.start):
+        if other.start > start:
+            yield range(start, other.start)
+        start = max(start, other.stop)
+    if start < ids.stop:
+        yield range(start, ids.stop)
