@@ -130,6 +130,14 @@ class Supervisor:
 
 
 @dataclass(frozen=True)
+class AccountFiles:
+    """Host paths of the guest's /etc/passwd and /etc/group: no image has an entry for a uid of one task."""
+
+    passwd: Path
+    group: Path
+
+
+@dataclass(frozen=True)
 class ContainerSpec:
     """One container to create. Host paths are absolute; no value comes from a repository.
 
@@ -153,6 +161,7 @@ class ContainerSpec:
     cpuset: str  # "0-1"; "": every CPU
     workspace_read_only: bool = False  # for guests that only read
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
+    account_files: AccountFiles | None = None  # read-only at /etc/passwd and /etc/group; None: the image's
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
 
 
@@ -328,6 +337,7 @@ def _file_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict
         (spec.git_mask, f"{mounts.workspace}/.git", True),
         (spec.report, mounts.report, False),
         (spec.hosts, "/etc/hosts", True),
+        *((path, target, True) for path, target in _account_mounts(spec.account_files)),
         (spec.supervisor.binary if spec.supervisor else None, SUPERVISOR_TARGET, True),
     )
     return {
@@ -337,6 +347,10 @@ def _file_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict
         "Tmpfs": {"/tmp": f"{tmpfs},size={spec.limits.tmp_bytes},mode=1777", mounts.home: home},  # noqa: S108
         "Mounts": [_bind_mount(source, target, read_only) for source, target, read_only in binds if source is not None],
     }
+
+
+def _account_mounts(files: AccountFiles | None) -> tuple[tuple[Path, str], ...]:
+    return () if files is None else ((files.passwd, "/etc/passwd"), (files.group, "/etc/group"))
 
 
 def _bind_mount(source: Path, target: str, read_only: bool) -> dict[str, Any]:
@@ -377,7 +391,8 @@ def _require_command_or_supervisor(spec: ContainerSpec) -> None:
 def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> None:
     require_directory(spec.cwd, policy)
     binary = spec.supervisor.binary if spec.supervisor else None
-    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, binary):
+    accounts = (path for path, _ in _account_mounts(spec.account_files))
+    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary):
         if path is not None and not _is_bindable(path):
             raise _violation(f"{path} may not be mounted into a guest")
 
