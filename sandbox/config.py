@@ -112,12 +112,14 @@ class ContainerSettings(_SettingsSection):
     `keep`: a task's container is kept for its next check; false: each check gets a new one, as in a clean room.
     `idle_s`: how long a task's container is kept without a check; then its supervisor ends it.
     `parallel`: how many checks of this home run in parallel, in all processes; others wait. 0: two for each CPU.
+    `users_folder`: where root controllers record which user ids guests have; the same for all homes of a host.
     """
 
     runtime: str = "runc"
     keep: bool = True
     idle_s: int = Field(default=600, ge=10, le=31_536_000)
     parallel: NonNegativeInt = 0
+    users_folder: Path = Path("/var/lib/space-sandbox/users")
 
 
 class WorkspaceSettings(_SettingsSection):

@@ -20,16 +20,19 @@ from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import ContainerExit, StopCondition, Streams, never_stop
-from sandbox.engine.create_options import Supervisor
+from sandbox.engine.create_options import GuestAccount, Supervisor
 from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
 
 
 @dataclass(frozen=True)
 class CheckDirectories:
-    """The directories of a check: `workspace`, which contains `tree`, and `report` for its report files."""
+    """The directories of a check: `workspace`, which contains `tree`, and `report` for its report files. `account`:
+    their owner.
+    """
 
     workspace: Path
     report: Path
+    account: GuestAccount
     tree: str
     clean_room: bool
     task_id: str | None
@@ -41,7 +44,6 @@ class GuestSettings:
 
     image_digest: str
     runtime: str
-    user: tuple[int, int]
     git_mask: Path
     hosts: Path
     instance: str

@@ -122,11 +122,12 @@ def _build_options(
         workspace=directories.workspace,
         git_mask=guest.git_mask,
         report=directories.report,
-        user=guest.user,
+        user=directories.account.user,
         runtime=guest.runtime,
         labels=identity.labels,
         cpuset=identity.cpuset,
         hosts=guest.hosts,
+        account_files=directories.account.files,
         supervisor=guest.supervisor,
     )
     return create_options(spec, policy)

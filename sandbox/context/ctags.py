@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sandbox.engine.container import INSTANCE_LABEL, Streams
-from sandbox.engine.create_options import ContainerSpec, create_options
+from sandbox.engine.create_options import ContainerSpec, GuestAccount, create_options
 from sandbox.engine.protocol import GuestRunner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
@@ -72,7 +72,7 @@ class CtagsRun:
     policy: EffectiveContainerPolicy
     image_digest: str
     runtime: str
-    user: tuple[int, int]
+    account: GuestAccount
     instance: str
     tree: Path
 
@@ -128,9 +128,10 @@ def _container_spec(run: CtagsRun) -> ContainerSpec:
         workspace=run.tree,
         git_mask=None,
         report=None,
-        user=run.user,
+        user=run.account.user,
         runtime=run.runtime,
         labels={INSTANCE_LABEL: run.instance, "space.sandbox.run": run.name},
         cpuset="",
         workspace_read_only=True,
+        account_files=run.account.files,
     )

@@ -138,6 +138,14 @@ class AccountFiles:
 
 
 @dataclass(frozen=True)
+class GuestAccount:
+    """The user that a guest runs as, uid and gid, and the files that name it."""
+
+    user: tuple[int, int]
+    files: AccountFiles
+
+
+@dataclass(frozen=True)
 class ContainerSpec:
     """One container to create. Host paths are absolute; no value comes from a repository.
 

@@ -50,11 +50,22 @@ class _ContainerPolicyModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class GuestUser(_ContainerPolicyModel):
-    """The guest's user. With a root controller: a uid that owns no files on the host; else the controller's own."""
+class SharedUser(_ContainerPolicyModel):
+    """With a root controller: the owner of pristine checkouts, which no guest can write."""
 
     uid: PositiveInt = 64000
     gid: PositiveInt = 64000
+
+
+class UserIds(_ContainerPolicyModel):
+    """With a root controller: the uids, and gids of the same numbers, of guests; each task and clean room has one.
+
+    The default is above the 16-bit ids that distributions give out, below the subordinate ids, and small enough for
+    tar archives and 18-bit cpio headers.
+    """
+
+    first: int = Field(default=66_000, ge=1000, lt=2**31)
+    count: int = Field(default=32_000, ge=16, le=1_000_000)
 
 
 class GuestPaths(_ContainerPolicyModel):
@@ -84,7 +95,8 @@ class ContainerPolicy(_ContainerPolicyModel):
     shm_bytes: PositiveInt = 64 * 1024**2
     cpu_shares: int = Field(default=512, ge=2, le=1024)
     oom_score_adj: int = Field(default=500, ge=0, le=1000)
-    user: GuestUser = GuestUser()
+    user: SharedUser = SharedUser()
+    users: UserIds = UserIds()
     mounts: GuestPaths = GuestPaths()
     ulimits: Ulimits = Ulimits()
     ceiling: Limits = Limits()

@@ -3,9 +3,9 @@
 The kernel counts inotify instances, pipe pages, descriptors in flight, keys and pending signals by uid. Guests that
 share a uid use up each other's share (THREATS S02); guests with a uid of their own cannot.
 
-Several controllers and homes share a host, so the ids in use are kept in one directory of the host, one file for each,
-created exclusively. A file is removed when no file of its user is left. Ids are given out in turn, so one that was just
-returned comes back last; one that a process still has is passed over.
+Several controllers and homes share a host, so the ids in use are kept in one directory of the host, one file for each.
+A file is removed when no file of its user is left. Ids are given out in turn, so one that was just returned comes back
+last; one that a process still has is passed over.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.home import write_atomically
 from sandbox.store.host_ids import read_ids_of_processes, read_reserved_ids
 
 _LAST = ".last"
@@ -47,13 +48,22 @@ class GuestUsers:
     reserved: Callable[[], tuple[range, ...]] = read_reserved_ids
     running: Callable[[], frozenset[int]] = read_ids_of_processes
 
-    def lease(self, owner: str) -> int:
-        """Return a uid that no account, file or process of this host has. Raises: `quota_exceeded` without one."""
+    def lease(self, owner: str, *, synced: bool) -> int:
+        """Return a uid that no account, file or process of this host has. `synced`: a power failure keeps the lease.
+
+        Raises: `quota_exceeded` when there is none.
+        """
         with self._locked():
             uid = self._find_free()
-            self._write(uid, owner)
+            self._write(uid, owner, synced=synced)
             (self.folder / _LAST).write_text(f"{uid}\n", encoding="ascii")
         return uid
+
+    def adopt(self, uid: int, owner: str) -> None:
+        """Record a uid whose files are in this home, which was moved or copied here, as leased by it."""
+        if uid in self.ids:
+            with self._locked():
+                self._write(uid, owner, synced=True)
 
     def release(self, uid: int) -> None:
         """Return a uid of this home, once no file of it is left. One of another home, or of none, is left alone."""
@@ -62,9 +72,14 @@ class GuestUsers:
 
     def list_leases(self) -> list[UserLease]:
         """The uids that this home uses."""
-        names = (path.name for path in self._entries())
-        found = (self._read(int(name)) for name in names if name.isdigit())
-        return [lease for lease in found if lease is not None and lease.home == str(self.home)]
+        return [lease for lease in self._read_all() if lease.home == str(self.home)]
+
+    def release_of_missing_homes(self) -> list[int]:
+        """Return the uids of homes that no longer exist; they are free again."""
+        missing = [lease.uid for lease in self._read_all() if not Path(lease.home).exists()]
+        for uid in missing:
+            self._path(uid).unlink(missing_ok=True)
+        return missing
 
     def find_free_ids(self) -> list[range]:
         """The parts of the range that no account, group or subordinate range of this host has, in order."""
@@ -83,11 +98,14 @@ class GuestUsers:
             hint="Close tasks that are no longer needed, run `sandbox gc`, or set [users] in policies/container.toml.",
         )
 
-    def _write(self, uid: int, owner: str) -> None:
+    def _write(self, uid: int, owner: str, *, synced: bool) -> None:
         text = json.dumps({"home": str(self.home), "owner": owner})
-        fd = os.open(self._path(uid), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
+        write_atomically(self._path(uid), text.encode(), synced=synced)
+
+    def _read_all(self) -> list[UserLease]:
+        names = sorted(path.name for path in self._entries())
+        found = (self._read(int(name)) for name in names if name.isdigit())
+        return [lease for lease in found if lease is not None]
 
     def _read(self, uid: int) -> UserLease | None:
         try:

@@ -89,6 +89,11 @@ class Home:
         """The guests' PID 1, one folder for each source image. Created again if missing."""
         return self.root / "init"
 
+    @property
+    def account_files(self) -> Path:
+        """/etc/passwd and /etc/group of each guest, by uid. Created again if missing."""
+        return self.repositories / "accounts"
+
     def clone(self, repo_id: str) -> Path:
         return self.repositories / f"clones/{repo_id}"
 

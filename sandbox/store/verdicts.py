@@ -16,7 +16,7 @@ from sandbox.errors import SandboxError
 from sandbox.models import Check, CheckRun, Model, ObjectId, Verdict
 from sandbox.store.home import Home, read_json, write_json
 
-KEY_VERSION = 2
+KEY_VERSION = 3
 """Increment it whenever a guest of the same binding gets different mounts, environment or supervisor."""
 
 _NOT_STARTED = 126  # also the exit code of a command that the host had no memory or process for
@@ -27,9 +27,10 @@ _log = logging.getLogger(__name__)
 class Binding(Model):
     """All that a verdict depends on. If any field differs, the verdict is not valid.
 
-    `check`: its whole definition, with the limits in force. `policy`: digest of what every guest gets. `user`: uid and
-    gid in the guest. `after`: key of the previous check in the same room, which in turn binds the checks before it; ''
-    for the first. Their output is the input of this check.
+    `check`: its whole definition, with the limits in force. `policy`: digest of what every guest gets, and of the range
+    of its user ids. `user`: uid and gid that the guest shared with others, None if it had a uid of its own. `after`:
+    key of the previous check in the same room, which in turn binds the checks before it; '' for the first. Their output
+    is the input of this check.
     """
 
     version: int = KEY_VERSION
@@ -39,7 +40,7 @@ class Binding(Model):
     policy: str
     runtime: str
     platform: str
-    user: tuple[int, int]
+    user: tuple[int, int] | None
     after: str = ""
 
     @property

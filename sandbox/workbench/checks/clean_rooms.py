@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from sandbox.checks.cancellation import Cancellation, defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
@@ -27,8 +26,10 @@ from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, spl
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.guest_users import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.worktrees import clean_room
+from sandbox.workspaces.layout import WorktreePaths
 
 
 @dataclass(frozen=True)
@@ -173,10 +174,13 @@ class _ChainRunner:
             answer_chain(chain, answer, keep_going=self.options.keep_going)
         return tuple(runs)
 
-    def _run_one(self, check: Check, room: Path, watch: Watch) -> CheckRun:
-        require_mask(room, GIT_MASK)
-        with running.new_report_folder(self.services) as (run_id, report):
-            place = CheckDirectories(room, report, self.source.tree, clean_room=True, task_id=self.request.task_id)
+    def _run_one(self, check: Check, room: WorktreePaths, watch: Watch) -> CheckRun:
+        require_mask(room.root, GIT_MASK)
+        with running.new_report_folder(self.services, room.owner) as (run_id, report):
+            account = find_account(self.services, room.owner)
+            place = CheckDirectories(
+                room.root, report, account, self.source.tree, clean_room=True, task_id=self.request.task_id
+            )
             return running.run_one(
                 self.services, self.recorder, (run_id, check, place), watch, owner=self.request.owner
             )

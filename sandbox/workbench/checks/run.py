@@ -21,6 +21,7 @@ from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
+from sandbox.workbench.controller.guest_users import Owner
 from sandbox.workbench.controller.services import Services
 
 
@@ -49,16 +50,16 @@ def run_one(
     return run
 
 
-def prepare_task_report(services: Services, task_id: str) -> Path:
-    """Empty the task's report directory, which its container has mounted, and return it. The caller holds the task's
-    lock, and no check runs in the task.
+def prepare_task_report(services: Services, task_id: str, owner: Owner) -> Path:
+    """Empty the task's report directory, which its container has mounted, and return it. `owner`: of the worktree. The
+    caller holds the task's lock, and no check runs in the task.
     """
     folder = services.home.report(task_id)
     folder.mkdir(mode=0o755, exist_ok=True)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
-    if services.file_owner is not None:
-        os.chown(folder, *services.file_owner)
+    if owner is not None:
+        os.chown(folder, *owner)
     return folder
 
 
@@ -68,14 +69,16 @@ def new_run_id(services: Services) -> str:
 
 
 @contextmanager
-def new_report_folder(services: Services) -> Iterator[tuple[str, Path]]:
-    """A new run id and an empty directory for the guest's report; the directory is removed at the end."""
+def new_report_folder(services: Services, owner: Owner) -> Iterator[tuple[str, Path]]:
+    """A new run id and an empty directory for the guest's report; the directory is removed at the end. `owner`: of the
+    clean room.
+    """
     run_id = new_run_id(services)
     folder = services.home.clean_room(run_id)
     try:
         folder.mkdir(mode=0o755)
-        if services.file_owner is not None:
-            os.chown(folder, *services.file_owner)
+        if owner is not None:
+            os.chown(folder, *owner)
         yield run_id, folder
     finally:
         remove_tree(folder)
@@ -119,7 +122,6 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
     return GuestSettings(
         image_digest=setup.image_digest,
         runtime=setup.runtime,
-        user=services.guest_user,
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
         instance=services.instance_id,
@@ -135,12 +137,17 @@ def _find_supervisor(services: Services, runtime: str) -> Path:
     known = services.supervisor_paths.get(runtime)
     if known is None or not is_usable_binary(known):
         courier = SupervisorExtractor(
-            f"sandbox-init-{services.presence.new_id()}", services.guest_user, runtime, services.instance_id
+            f"sandbox-init-{services.presence.new_id()}", _own_user(services), runtime, services.instance_id
         )
         known = services.supervisor_paths[runtime] = ensure_supervisor(
             services.image_build_context, services.policy, courier
         )
     return known
+
+
+def _own_user(services: Services) -> tuple[int, int]:
+    """The user of a guest that runs no foreign code."""
+    return services.pristine_owner or (os.geteuid(), os.getegid())
 
 
 def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...]:

@@ -15,6 +15,7 @@ from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.controller.guest_users import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
@@ -50,8 +51,9 @@ def _run_in_task(
         with compare_task(services, task, task_base=base) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
-        report = running.prepare_task_report(services, task.id)
-        place = CheckDirectories(opened.root, report, tree, clean_room=False, task_id=task.id)
+        report = running.prepare_task_report(services, task.id, opened.owner)
+        account = find_account(services, opened.owner)
+        place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
         yield run

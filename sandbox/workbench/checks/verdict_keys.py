@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Sequence
 
@@ -27,7 +28,7 @@ def build_bindings(services: Services, setup: GuestSetup, tree: str, chain: Sequ
             policy=policy,
             runtime=setup.runtime,
             platform=PLATFORM,
-            user=services.guest_user,
+            user=None if services.pristine_owner else (os.geteuid(), os.getegid()),
             after=after,
         )
         after = found[check.id].key

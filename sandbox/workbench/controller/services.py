@@ -237,15 +237,10 @@ class Services:
         return self.home.ensure_file("instance", secrets.token_hex(8).encode(), fixed=False).read_text()
 
     @property
-    def guest_user(self) -> tuple[int, int]:
-        """uid and gid of the guest: if we are root, a uid that owns no file of the host; else ours (doctor warns)."""
+    def pristine_owner(self) -> tuple[int, int] | None:
+        """uid and gid for the files of pristine checkouts; None when this process may not change owners."""
         user = self.shipped_policy.container.user
-        return (user.uid, user.gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-
-    @property
-    def file_owner(self) -> tuple[int, int] | None:
-        """uid and gid for worktree files; None when this process may not change owners."""
-        return self.guest_user if os.geteuid() == 0 else None
+        return (user.uid, user.gid) if os.geteuid() == 0 else None
 
     def parse_remote(self, url: str) -> Remote:
         """Parse a remote URL under the rules of this surface and the settings. Raises: `invalid_input`."""

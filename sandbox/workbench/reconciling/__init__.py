@@ -37,6 +37,7 @@ from sandbox.workbench.reconciling.temporary_files import (
     find_temporary_files,
     find_unfinished_objects,
 )
+from sandbox.workbench.reconciling.unused_users import find_unrecorded_users, find_unused_users
 
 _log = logging.getLogger(__name__)
 _LOCK = "reconciliation"
@@ -46,6 +47,7 @@ AFTER_A_KILL: tuple[Finder, ...] = (
     find_dead_guests,
     find_guest_marks,
     find_dead_rooms,
+    find_unused_users,
     find_temporary_files,
     find_controllers,
 )
@@ -72,6 +74,8 @@ ALL: tuple[Finder, ...] = (
     find_unfinished_objects,
     find_stat_indexes,
     find_creation_marks,
+    find_unused_users,
+    find_unrecorded_users,
     find_locks,
     find_controllers,
 )

@@ -77,7 +77,7 @@ def _clear(services: Services, repo_id: str, task_id: str) -> str | None:
         if services.home.creation_mark(task_id).exists()
         else _save_changes(services, repo_id, task_id)
     )
-    delete_worktree(site)
+    delete_worktree(services, site)
     return saved.note
 
 

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import PROBE_PREFIX, unmount_overlay
+from sandbox.files.idmap import remove_view
+from sandbox.files.overlay import PROBE_PREFIX, unmount_overlay, view_of
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.reconciling.survey import Finding, Survey, find_matching, list_folder
@@ -34,6 +35,8 @@ def find_dead_rooms(survey: Survey) -> Iterator[Finding]:
 
 def _remove(path: Path) -> str:
     unmount_overlay(path)
+    if (view := view_of(path / "upper")).exists():
+        remove_view(view)
     remove_tree(path)
     return ""
 
@@ -48,5 +51,7 @@ def find_probes(survey: Survey) -> Iterator[Finding]:
 
 def _remove_probe(path: Path) -> str:
     unmount_overlay(path / "merged")
+    if (view := view_of(path / "upper")).exists():
+        remove_view(view)
     remove_tree(path)
     return ""

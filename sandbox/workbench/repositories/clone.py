@@ -188,7 +188,7 @@ def ensure_pristine_checkout(
 ) -> Path:
     """The shared checkout of these entries, created if it does not exist."""
     with services.home.locked(f"pristine-{repo_id}"):
-        return ensure_pristine(git, entries, services.home.pristine(repo_id, name), services.file_owner)
+        return ensure_pristine(git, entries, services.home.pristine(repo_id, name), services.pristine_owner)
 
 
 def open_repository(services: Services, repo_id: str) -> tuple[Repository, Git]:

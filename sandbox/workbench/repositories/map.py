@@ -15,6 +15,7 @@ from sandbox.images import resolve_image
 from sandbox.models import RepoMap
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.guest_users import lease_account
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
@@ -35,19 +36,22 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
     tree = tree_of(git, commit)
     entries = list_tree(git, tree)
     site = services.image_build_context
-    place = ctags.CtagsRun(
-        name=f"sandbox-map-{services.presence.new_id()}",
-        engine=services.guest_engine,
-        policy=services.policy,
-        image_digest=resolve_image(site, "base"),
-        runtime=choose_runtime(services),
-        user=services.guest_user,
-        instance=services.instance_id,
-        tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
-    )
+    name = f"sandbox-map-{services.presence.new_id()}"
+    with lease_account(services, name) as account:
+        place = ctags.CtagsRun(
+            name=name,
+            engine=services.guest_engine,
+            policy=services.policy,
+            image_digest=resolve_image(site, "base"),
+            runtime=choose_runtime(services),
+            account=account,
+            instance=services.instance_id,
+            tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
+        )
+        found = ctags.read_symbols(place)
     wanted = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
     paths = {show_path(e.path) for e in wanted}
-    symbols = [s for s in ctags.read_symbols(place) if s.path in paths]
+    symbols = [s for s in found if s.path in paths]
     return build_map(symbols, count_mentions(read_blobs(git, _choose_blobs(wanted))), token_budget, len(wanted))
 
 

@@ -21,7 +21,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.lifecycle import lock_task
-from sandbox.workbench.tasks.worktrees import open_files
+from sandbox.workbench.tasks.worktrees import locate_worktree, open_files
 
 
 def patch_files(services: Services, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
@@ -59,7 +59,7 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
         gate = HashGate(
             files, allowed, partial(_find_last_edit, services, task.id), partial(explain_absence, services, task)
         )
-        return publish_edit(files, decide(gate), services.file_owner)
+        return publish_edit(files, decide(gate), locate_worktree(services, task.repo_id, task.id).owner)
 
 
 def _find_last_edit(services: Services, task_id: str, path: str, sha256: str | None) -> str:

@@ -18,6 +18,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_space import require_free_space
+from sandbox.workbench.controller.guest_users import Owner
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree, open_repository
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
@@ -28,6 +29,7 @@ from sandbox.workbench.tasks.worktrees import (
     delete_worktree,
     ensure_mounted,
     has_worktree,
+    locate_new_worktree,
     locate_worktree,
     lock_mount,
     remove_worktree,
@@ -44,11 +46,14 @@ EDIT_WAIT_S = 10.0
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """A task with the values that its operations need. `changes`: differences from the task's head."""
+    """A task with the values that its operations need. `owner`: uid and gid of its files. `changes`: differences from
+    the task's head.
+    """
 
     task: Task
     git: Git
     root: Path
+    owner: Owner
     files: WorktreeFiles
     changes: Changes
 
@@ -102,7 +107,7 @@ def create_task(
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
-    site = locate_worktree(services, task.repo_id, task.id)
+    site = locate_new_worktree(services, task.repo_id, task.id)
     branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
@@ -111,10 +116,10 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
         create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
-                restore_tree(git, files, base_tree, origin.tree, services.file_owner)
+                restore_tree(git, files, base_tree, origin.tree, site.owner)
         saved = save_new_task(services.home, task)
     except BaseException:
-        remove_worktree(site)
+        remove_worktree(services, site)
         git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
         mark.unlink(missing_ok=True)
         raise
@@ -160,7 +165,8 @@ def compare_task(
     site = locate_worktree(services, task.repo_id, task.id)
     root = ensure_mounted(services, task)
     with WorktreeFiles(root) as files:
-        yield TaskComparison(task, git, root, files, layout_of(site).find_changes(git, site, base, head_tree))
+        changes = layout_of(site).find_changes(git, site, base, head_tree)
+        yield TaskComparison(task, git, root, site.owner, files, changes)
 
 
 def close_task(services: Services, task_id: str, *, delete: bool, discard: bool) -> Task:
@@ -175,7 +181,7 @@ def close_task(services: Services, task_id: str, *, delete: bool, discard: bool)
         remove_guest(services, task_id)
         with lock_mount(services, task.id):  # until the record says closed, or a reader would mount it again
             if delete and has_worktree(site):
-                delete_worktree(site)
+                delete_worktree(services, site)
             unmount_worktree(site)
             closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
             if not has_worktree(site):

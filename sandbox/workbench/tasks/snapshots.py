@@ -132,7 +132,7 @@ def restore_state(services: Services, task_id: str, state: str) -> RestoreResult
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
-            restore_tree(opened.git, opened.files, previous.tree, target, services.file_owner, left_out)
+            restore_tree(opened.git, opened.files, previous.tree, target, opened.owner, left_out)
         with compare_task(services, task) as opened:
             return RestoreResult(**dict(build_status(opened)), tree=target, previous=previous)
 

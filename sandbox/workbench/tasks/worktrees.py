@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -15,6 +16,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.guest_users import lease_user, release_user
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
@@ -28,21 +30,31 @@ _log = logging.getLogger(__name__)
 
 
 def locate_worktree(services: Services, repo_id: str, task_id: str) -> WorktreePaths:
-    """The directories of a task's worktree."""
+    """The directories of a task's worktree. Its owner is read from the directories: no guest can change it."""
     home = services.home
+    root, layers = home.worktree(repo_id, task_id), home.layers(repo_id, task_id)
     return WorktreePaths(
-        root=home.worktree(repo_id, task_id),
-        layers=home.layers(repo_id, task_id),
+        root=root,
+        layers=layers,
         pristines=home.pristines(repo_id),
-        owner=services.file_owner,
+        owner=None if services.pristine_owner is None else read_owner(root, layers),
+        pristine_owner=services.pristine_owner,
         mask=GIT_MASK,
         stat_cache=StatCacheFiles(home.stat_index(task_id), home.guest_mark(task_id)),
     )
 
 
+def locate_new_worktree(services: Services, repo_id: str, task_id: str) -> WorktreePaths:
+    """The directories of a task's worktree that is about to be created, for a user of its own.
+
+    Raises: `quota_exceeded` when no uid is free, `internal`.
+    """
+    return replace(locate_worktree(services, repo_id, task_id), owner=lease_user(services, task_id))
+
+
 def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
     """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
-    layout = choose_layout(services.settings.workspaces.worktree, services.home.repositories)
+    layout = choose_layout(services.settings.workspaces.worktree, services.home.repositories, site.id_mapping)
     if layout.kind == "plain":
         layout.create(git, tree, site)
         return
@@ -51,27 +63,34 @@ def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site:
 
 
 @contextmanager
-def clean_room(services: Services, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
-    """A fresh worktree that holds `tree` and is removed afterwards, also after an error.
+def clean_room(services: Services, repo_id: str, git: Git, tree: str, near: str) -> Iterator[WorktreePaths]:
+    """A fresh worktree that holds `tree`, for a user of its own. It is removed afterwards, also after an error.
 
     If the pristine checkout of tree `near` exists, it is shared. No pristine checkout is created: `tree` may not be
     needed again.
     """
-    site = _locate_room(services, repo_id)
+    site = _locate_room(services, repo_id, f"room-{services.presence.new_id()}")
     try:
         if (site.pristines / near).is_dir():
             _create_worktree_over(services, repo_id, git, (near, tree), site)
         else:
             PlainLayout().create(git, tree, site)
-        yield site.root
+        yield site
     finally:
-        remove_worktree(site)
+        remove_worktree(services, site)
 
 
-def _locate_room(services: Services, repo_id: str) -> WorktreePaths:
+def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePaths:
+    """The directories of a new room. `user_of`: id of the task or room that its user is for."""
     root = services.home.clean_room(f"room-{services.presence.new_id()}")
-    layers = root.with_name(f"{root.name}.layers")
-    return WorktreePaths(root, layers, services.home.pristines(repo_id), services.file_owner, GIT_MASK)
+    return WorktreePaths(
+        root=root,
+        layers=root.with_name(f"{root.name}.layers"),
+        pristines=services.home.pristines(repo_id),
+        owner=lease_user(services, user_of),
+        pristine_owner=services.pristine_owner,
+        mask=GIT_MASK,
+    )
 
 
 def _create_worktree_over(
@@ -81,7 +100,7 @@ def _create_worktree_over(
     below, wanted = trees
     create_worktree(services, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
-        restore_tree(git, files, below, wanted, services.file_owner)
+        restore_tree(git, files, below, wanted, site.owner)
 
 
 def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str, str]) -> None:
@@ -90,25 +109,27 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     The caller holds the task's lock, and no check runs in it. The new one is created in a room first, so a kill leaves
     the old one, the new one, or, for a moment, none.
     """
-    room, site = _locate_room(services, task.repo_id), locate_worktree(services, task.repo_id, task.id)
+    site, room = locate_worktree(services, task.repo_id, task.id), _locate_room(services, task.repo_id, task.id)
     try:
         _create_worktree_over(services, task.repo_id, git, trees, room)
         with lock_mount(services, task.id):
             unmount_worktree(room)
-            delete_worktree(site)
+            delete_worktree(services, site)
             for new, place in ((room.layers, site.layers), (room.root, site.root)):
                 if new.exists():
                     new.rename(place)
-    finally:
-        remove_worktree(room)
+    except BaseException:
+        remove_worktree(services, room)
+        raise
 
 
-def remove_worktree(site: WorktreePaths) -> None:
-    """Remove a worktree and the directories that belong to it."""
+def remove_worktree(services: Services, site: WorktreePaths) -> None:
+    """Remove a worktree and the directories that belong to it, and return its user."""
     layout_of(site).remove(site)
+    release_user(services, site.owner)
 
 
-def delete_worktree(site: WorktreePaths) -> None:
+def delete_worktree(services: Services, site: WorktreePaths) -> None:
     """Delete a task's worktree. The caller holds the task's lock.
 
     Each directory is renamed first, so a kill leaves a complete directory or one with a name that is not a worktree's;
@@ -122,6 +143,7 @@ def delete_worktree(site: WorktreePaths) -> None:
             remove_tree(aside)
     if site.stat_cache:
         site.stat_cache.forget()
+    release_user(services, site.owner)
 
 
 def unmount_worktree(site: WorktreePaths) -> None:
@@ -159,6 +181,15 @@ def _list_trees_below_rooms(services: Services) -> set[str]:
         with suppress(SandboxError):
             found.add(base_of(layers))
     return found
+
+
+def read_owner(root: Path, layers: Path) -> tuple[int, int] | None:
+    """uid and gid of an existing worktree's files; None without one."""
+    for folder in (layers / "upper", root):
+        with suppress(OSError):
+            seen = folder.lstat()
+            return seen.st_uid, seen.st_gid
+    return None
 
 
 def has_worktree(site: WorktreePaths) -> bool:
