@@ -145,7 +145,8 @@ def _try_overlay(place: Path, ids: IdMapping | None) -> str:
     (layers.lower / "folder").mkdir()
     (layers.lower / "file").touch()
     if ids:
-        os.chown(layers.lower / "file", *ids.stored)
+        for path in (layers.lower, layers.lower / "folder", layers.lower / "file"):
+            os.chown(path, *ids.stored)
     mount_overlay(layers, ids)
     try:
         seen = (layers.merged / "file").stat()

@@ -35,13 +35,14 @@ from sandbox.engine.container import (
     remove_container,
 )
 from sandbox.engine.container import task_container_name as container_name
-from sandbox.engine.create_options import ContainerSpec, Supervisor, create_options
+from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
 from sandbox.engine.runtimes import list_runtimes
 from sandbox.errors import SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import EffectiveContainerPolicy
+from sandbox.workbench.controller.guest_users import find_account
 from sandbox.workbench.controller.services import Services, build_services
 
 pytestmark = pytest.mark.xdist_group("executor")
@@ -118,7 +119,7 @@ class ExecReference:
             workspace=place.workspace,
             git_mask=self.guest.git_mask,
             report=place.report,
-            user=self.guest.user,
+            user=place.account.user,
             runtime=self.guest.runtime,
             labels={INSTANCE_LABEL: self.guest.instance},
             cpuset="",
@@ -133,6 +134,7 @@ class Rig:
     executor: Executor
     guest: GuestSettings
     folder: Path
+    account: GuestAccount
     task_id: str | None
 
     @property
@@ -154,7 +156,7 @@ class Rig:
         limits = GENEROUS.model_copy(update=changes.pop("limits", {}))
         check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
         place = CheckDirectories(
-            self.workspace, self.folder / "report", "0" * 40, clean_room=False, task_id=self.task_id
+            self.workspace, self.folder / "report", self.account, "0" * 40, clean_room=False, task_id=self.task_id
         )
         recorder = Recorder(self.executor, self.guest, self.folder / "logs")
         return recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow, why_stop)
@@ -195,18 +197,21 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
             remove_container(made.engine, left.id)
 
 
+def account(services: Services) -> GuestAccount:
+    return find_account(services, services.pristine_owner)
+
+
 @pytest.fixture(scope="module")
 def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Rig]:
     def guest(runtime: str) -> GuestSettings:
         if runtime not in list_runtimes(services.engine):
             unavailable(f"The engine has no runtime '{runtime}': run `scripts/setup gvisor`")
         courier = SupervisorExtractor(
-            f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance_id
+            f"sandbox-init-{services.presence.new_id()}", account(services).user, "runc", services.instance_id
         )
         return GuestSettings(
             image_digest=resolve_image(services.image_build_context, "base"),
             runtime=runtime,
-            user=services.guest_user,
             git_mask=services.home.git_mask,
             hosts=services.hosts_file,
             instance=services.instance_id,
@@ -218,14 +223,22 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
         folder = tmp_path_factory.mktemp(kind)
         for name in ("workspace", "report"):
             (folder / name).mkdir()
-            os.chown(folder / name, *services.guest_user)
+            os.chown(folder / name, *account(services).user)
         (folder / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
         task_id = f"task-{uuid.uuid4()}"
         made = guest("runsc" if kind.startswith("gvisor") else "runc")
         if kind.endswith("task"):
-            return Rig(TaskContainer(services.engine, services.policy, made, task_id), made, folder, task_id)
+            return Rig(
+                TaskContainer(services.engine, services.policy, made, task_id), made, folder, account(services), task_id
+            )
         kinds: dict[str, type[FreshContainer | ExecReference]] = {"exec": ExecReference}
-        return Rig(kinds.get(kind, FreshContainer)(services.engine, services.policy, made), made, folder, None)
+        return Rig(
+            kinds.get(kind, FreshContainer)(services.engine, services.policy, made),
+            made,
+            folder,
+            account(services),
+            None,
+        )
 
     return make
 

@@ -48,7 +48,9 @@ class Bench:
         self.tree = source.oid("HEAD^{tree}")
         self.layout = layout
         self.memory = StatCacheFiles(place / "worktree.stat", place / "worktree.guest")
-        self.site = WorktreePaths(place / "worktree", place / "layers", place / "pristines", None, MASK, self.memory)
+        self.site = WorktreePaths(
+            place / "worktree", place / "layers", place / "pristines", None, None, MASK, self.memory
+        )
         self.root = self.site.root
         self.facts = gather_facts(self.git, self.tree, list_tree(self.git, self.tree), {})
         layout.create(self.git, self.tree, self.site)
@@ -380,7 +382,7 @@ def test_a_change_is_found_for_what_it_is_and_makes_the_tree_it_should(
 def require_same_when_laid_out(bench: Bench, found: Changes, again: Path) -> None:
     """The tree made of the changes is, on disk, the worktree; and against it there are no changes."""
     tree = build_tree(bench.git, bench.commit, found.tree)
-    PlainLayout().create(bench.git, tree, WorktreePaths(again, again.parent / "none", again.parent, None, MASK))
+    PlainLayout().create(bench.git, tree, WorktreePaths(again, again.parent / "none", again.parent, None, None, MASK))
     for path in (p for p in _names(again) if p != ".git"):
         one, two = bench.root / path, again / path
         if path in {"out", "f"} and path in found.rejected:

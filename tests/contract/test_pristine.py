@@ -142,7 +142,7 @@ def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
         workbench.close_task(task.id, delete_worktree=True)
         os.utime(shared, (0, 0))
         assert collect_unused_checkouts(services, repo_id) == []
-        assert (room / "d" / "x").read_bytes() == b"x\n"
+        assert (room.root / "d" / "x").read_bytes() == b"x\n"
     os.utime(shared, (0, 0))
     assert collect_unused_checkouts(services, repo_id) == [shared.name]
 

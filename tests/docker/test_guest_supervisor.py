@@ -25,9 +25,10 @@ from sandbox.checks.executors import TaskContainer
 from sandbox.checks.output import OutputListener
 from sandbox.config import ImageSettings
 from sandbox.engine import pid1_messages
+from sandbox.engine.account_files import build_group, build_passwd
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container import StopCondition, never_stop, remove_container, task_container_name
-from sandbox.engine.create_options import HOSTS_FILE, Supervisor
+from sandbox.engine.create_options import HOSTS_FILE, AccountFiles, GuestAccount, Supervisor
 from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.images import ImageBuildContext, SupervisorExtractor, build, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
@@ -52,6 +53,10 @@ class Bench:
     folder: Path
     pids: int = 64
 
+    @property
+    def account(self) -> GuestAccount:
+        return GuestAccount(user(), AccountFiles(self.folder / "passwd", self.folder / "group"))
+
     def check(
         self,
         *argv: str,
@@ -63,7 +68,7 @@ class Bench:
         """One check to its end, in the container that is there or in a new one."""
         limits = Limits(memory_bytes=memory_bytes, cpus=1.0, pids=self.pids)
         check = Check(id="attack", label="Attack", argv=argv, timeout_s=timeout_s, limits=limits)
-        place = CheckDirectories(self.folder / "workspace", self.folder / "report", "0" * 40, False, None)
+        place = CheckDirectories(self.folder / "workspace", self.folder / "report", self.account, "0" * 40, False, None)
         return self.recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow, why_stop)
 
     def script(self, text: str, timeout_s: float = 120.0) -> CheckRun:
@@ -116,10 +121,11 @@ def benched(engine: DockerEngine, image: str, binary: Path, folder: Path, runtim
     (folder / "workspace" / ".git").write_bytes(GIT_MASK)
     (folder / "mask").write_bytes(GIT_MASK)
     (folder / "hosts").write_text(HOSTS_FILE)
+    (folder / "passwd").write_bytes(build_passwd(user(), "/home/sandbox"))
+    (folder / "group").write_bytes(build_group(user()))
     guest = GuestSettings(
         image_digest=image,
         runtime=runtime,
-        user=user(),
         git_mask=folder / "mask",
         hosts=folder / "hosts",
         instance=uuid.uuid4().hex[:16],

@@ -25,13 +25,14 @@ from sandbox.engine.container import (
     remove_container,
     task_container_name,
 )
-from sandbox.engine.create_options import ContainerSpec, Supervisor, create_options
+from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
 from sandbox.engine.guest_commands import build_command
 from sandbox.engine.supervised import SupervisedCheck, run_supervised
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.workbench.controller.guest_users import find_account
 from sandbox.workbench.controller.services import Services, build_services
 from tests.docker.test_hardening import build
 
@@ -53,18 +54,21 @@ def services(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.Tem
 @pytest.fixture(scope="module")
 def guest(services: Services) -> GuestSettings:
     courier = SupervisorExtractor(
-        f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance_id
+        f"sandbox-init-{services.presence.new_id()}", account(services).user, "runc", services.instance_id
     )
     return GuestSettings(
         image_digest=resolve_image(services.image_build_context, "base"),
         runtime="runc",
-        user=services.guest_user,
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
         instance=services.instance_id,
         cpus=os.cpu_count() or 1,
         supervisor=Supervisor(ensure_supervisor(services.image_build_context, services.policy, courier), 600),
     )
+
+
+def account(services: Services) -> GuestAccount:
+    return find_account(services, services.pristine_owner)
 
 
 @dataclass
@@ -88,9 +92,13 @@ class Bench:
     def run(self, *argv: str, **changes: Any) -> CheckRun:
         limits = LIMITS.model_copy(update=changes.pop("limits", {}))
         check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
-        place = CheckDirectories(self.folder / "workspace", self.folder / "report", "0" * 40, False, self.task_id)
         executor = TaskContainer(self.services.engine, self.services.policy, self.guest, self.task_id, self.keep)
-        return Recorder(executor, self.guest, self.folder / "logs").run(f"run-{uuid.uuid4().hex}", check, place)
+        return Recorder(executor, self.guest, self.folder / "logs").run(f"run-{uuid.uuid4().hex}", check, self.place)
+
+    @property
+    def place(self) -> CheckDirectories:
+        folders = self.folder / "workspace", self.folder / "report"
+        return CheckDirectories(*folders, account(self.services), "0" * 40, False, self.task_id)
 
     def sh(self, script: str, **changes: Any) -> CheckRun:
         return self.run("sh", "-c", script, **changes)
@@ -107,7 +115,7 @@ class Bench:
 def bench(services: Services, guest: GuestSettings, tmp_path: Path) -> Iterator[Bench]:
     for name in ("workspace", "report"):
         (tmp_path / name).mkdir()
-        os.chown(tmp_path / name, *services.guest_user)
+        os.chown(tmp_path / name, *account(services).user)
     (tmp_path / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
     found = Bench(services, guest, tmp_path, f"task-{uuid.uuid4()}")
     yield found
@@ -196,7 +204,7 @@ def report_folder_of_its_own(bench: Bench) -> None:
     """What is mounted was deleted, and the path is somebody else's now."""
     (bench.folder / "report").rmdir()
     (bench.folder / "report").mkdir()
-    os.chown(bench.folder / "report", *bench.services.guest_user)
+    os.chown(bench.folder / "report", *account(bench.services).user)
 
 
 def foreign_container(bench: Bench) -> None:
@@ -271,8 +279,7 @@ def test_a_container_that_somebody_removes_under_a_check_is_killed_and_never_an_
 
     executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
-    place = CheckDirectories(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
-    ending = executor.execute("run-x", check, place, Streams(remove_it, remove_it), never_stop)
+    ending = executor.execute("run-x", check, bench.place, Streams(remove_it, remove_it), never_stop)
     assert (ending.report_missing, judge(ending)) == (True, Verdict.KILLED)
 
 
@@ -285,9 +292,8 @@ def test_an_interrupt_leaves_no_container(bench: Bench, error: type[BaseExceptio
 
     executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
-    place = CheckDirectories(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
     with pytest.raises(error):
-        executor.execute("run-x", check, place, Streams(interrupt, interrupt), never_stop)
+        executor.execute("run-x", check, bench.place, Streams(interrupt, interrupt), never_stop)
     assert bench.container() == ""
 
 
@@ -402,11 +408,12 @@ def _spec(bench: Bench) -> ContainerSpec:
         workspace=bench.folder / "workspace",
         git_mask=bench.guest.git_mask,
         report=bench.folder / "report",
-        user=bench.guest.user,
+        user=account(bench.services).user,
         runtime="runc",
         labels={INSTANCE_LABEL: bench.guest.instance},
         cpuset="",
         hosts=bench.guest.hosts,
+        account_files=account(bench.services).files,
         supervisor=bench.guest.supervisor,
     )
 
@@ -432,7 +439,7 @@ def test_an_images_configuration_does_not_reach_a_check(bench: Bench, hostile: d
     lines = run.stdout_tail.splitlines()
     names = {line.partition("=")[0] for line in lines}
     assert not {"LD_PRELOAD", "GIT_DIR", "BASH_ENV", "NVIDIA_VISIBLE_DEVICES", "ENTRYPOINT-RAN"} & names
-    assert {str(bench.guest.user[0]), "/workspace", "HARMLESS=1", "sandbox-init"} <= {*lines}
+    assert {str(account(bench.services).user[0]), "/workspace", "HARMLESS=1", "sandbox-init"} <= {*lines}
     inspected = bench.api.inspect_container(bench.name)
     assert inspected["Config"]["Labels"]["space.sandbox.task"] == bench.task_id
     assert inspected["State"].get("Health") is None

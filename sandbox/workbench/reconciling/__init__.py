@@ -37,7 +37,7 @@ from sandbox.workbench.reconciling.temporary_files import (
     find_temporary_files,
     find_unfinished_objects,
 )
-from sandbox.workbench.reconciling.unused_users import find_unrecorded_users, find_unused_users
+from sandbox.workbench.reconciling.unused_users import find_unused_users, record_moved_users
 
 _log = logging.getLogger(__name__)
 _LOCK = "reconciliation"
@@ -75,7 +75,7 @@ ALL: tuple[Finder, ...] = (
     find_stat_indexes,
     find_creation_marks,
     find_unused_users,
-    find_unrecorded_users,
+    record_moved_users,
     find_locks,
     find_controllers,
 )

@@ -1,17 +1,22 @@
-"""User ids of guests that no worktree or clean room has any more, and those that were never recorded."""
+"""User ids of guests that no worktree or clean room has any more, and those that were never recorded.
+
+Ids are bookkeeping: none of this is reported, except an id that cannot be returned because its task is in use.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
 
-from sandbox.models import LeftoverAction
 from sandbox.store.guest_users import UserLease
 from sandbox.store.liveness import owner_of
 from sandbox.workbench.controller.guest_users import find_guest_users, release_user
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id, list_folder
 from sandbox.workbench.tasks.worktrees import read_owner
+
+_log = logging.getLogger(__name__)
 
 
 def find_unused_users(survey: Survey) -> Iterator[Finding]:
@@ -26,51 +31,39 @@ def find_unused_users(survey: Survey) -> Iterator[Finding]:
             continue
         locks = (lease.owner,) if is_task_id(lease.owner) else ()
         if locks or survey.is_dead(owner_of(lease.owner)):
-            yield Finding("user id", str(lease.uid), partial(_release, services, lease), locks=locks)
+            name = str(lease.uid)
+            yield Finding("user id", name, partial(_release, services, lease), locks=locks, forecast=lambda: None)
 
 
-def find_unrecorded_users(survey: Survey) -> Iterator[Finding]:
-    """Users of worktrees without a lease of this home, because it was moved or restored; leases of homes that are gone.
-
-    Both are about other homes of this host: no guest may get an id that a file has.
+def record_moved_users(survey: Survey) -> Iterator[Finding]:
+    """Record the users of worktrees of a home that was moved or restored, and free those of homes that are gone: no
+    guest may get an id that a file has. Finds no leftovers.
     """
     services = survey.services
-    if services.pristine_owner is None:
-        return
-    users = find_guest_users(services)
-    known = {lease.uid for lease in users.list_leases()}
-    for uid, owner in sorted(_list_users(services).items()):
-        if uid not in known and uid in users.ids and is_task_id(owner):
-            adopt = partial(_adopt, services, uid, owner)
-            yield Finding("user id", str(uid), adopt, action=LeftoverAction.KEPT, note=f"recorded for {owner}")
-    if not survey.dry_run:
-        for uid in users.release_of_missing_homes():
-            yield Finding("user id", str(uid), lambda: "", note="its home no longer exists")
+    if services.pristine_owner is not None and not survey.dry_run:
+        users = find_guest_users(services)
+        known = {lease.uid for lease in users.list_leases()}
+        for uid, owner in _list_users(services).items():
+            if uid not in known and uid in users.ids and is_task_id(owner):
+                users.adopt(uid, owner)
+        if freed := users.release_of_missing_homes():
+            _log.info("%d user ids of homes that are gone are free again", len(freed))
+    yield from ()
 
 
-def _release(services: Services, lease: UserLease) -> str | None:
-    if lease.uid in _list_users(services):
-        return None
-    release_user(services, (lease.uid, lease.uid))
-    return ""
-
-
-def _adopt(services: Services, uid: int, owner: str) -> str:
-    find_guest_users(services).adopt(uid, owner)
-    return ""
+def _release(services: Services, lease: UserLease) -> None:
+    if lease.uid not in _list_users(services):
+        release_user(services, (lease.uid, lease.uid))
 
 
 def _list_users(services: Services) -> dict[int, str]:
     """The uids of all worktrees and clean rooms of this home, with the name of one that has it."""
     home = services.home
-    rooms = home.clean_room("any").parent
-    worktrees, layers = home.worktree("any", "any").parents[1], home.layers("any", "any").parents[1]
+    rooms = list_folder(home.clean_room("any").parent)
+    tops = (home.worktree("any", "any").parents[1], home.layers("any", "any").parents[1])
+    worktrees = [path for top in tops for repo in list_folder(top) for path in list_folder(repo)]
     found = {}
-    for path in [
-        *list_folder(rooms),
-        *(p for top in (worktrees, layers) for r in list_folder(top) for p in list_folder(r)),
-    ]:
-        name = path.name.removesuffix(".layers")
+    for path in (*rooms, *worktrees):
         if (user := read_owner(path, path)) is not None:
-            found[user[0]] = name
+            found[user[0]] = path.name.removesuffix(".layers")
     return found

@@ -27,7 +27,7 @@ from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container import ContainerExit, StopCondition, Streams
-from sandbox.engine.create_options import Supervisor
+from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise
 
@@ -499,18 +499,18 @@ class Scripted:
 GUEST = GuestSettings(
     "sha256:" + "ab" * 32,
     "runc",
-    (64000, 64000),
     Path("/mask"),
     Path("/hosts"),
     "i",
     2,
     Supervisor(Path("/init"), 60),
 )
+ACCOUNT = GuestAccount((66000, 66000), AccountFiles(Path("/passwd"), Path("/group")))
 CHECK = Check(id="test", label="t", argv=("true",), limits=Limits(output_bytes=100))
 
 
 def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
-    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=True, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
     place.report.mkdir()
     (place.report / "junit.xml").write_bytes(SUITE)
     executor = Scripted(b"\x1b[31mfake verdict: passed\n" + b"x" * 200, ending(1))
@@ -547,7 +547,7 @@ def test_too_much_output_of_both_streams_is_a_verdict_unless_something_else_ende
 ) -> None:
     """8 bytes go to stderr."""
     (tmp_path / "report").mkdir()
-    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=False, task_id=None)
     run = Recorder(Scripted(b"x" * printed, ending(**how)), GUEST, tmp_path).run("run-1", FLOODED, place)
     assert (run.verdict, run.stdout_bytes) == (verdict, printed)
 
@@ -573,7 +573,7 @@ def test_a_check_is_told_to_end_once_it_has_printed_too_much(tmp_path: Path) -> 
             return self.how
 
     (tmp_path / "report").mkdir()
-    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=False, task_id=None)
     Recorder(Asking(b"", ending(0)), GUEST, tmp_path).run("run-1", FLOODED, place)
     assert said == [None, None, Verdict.OUTPUT_LIMIT]
 
@@ -591,7 +591,7 @@ def test_a_heartbeat_goes_on_until_the_guest_has_ended(tmp_path: Path) -> None:
             return self.how
 
     (tmp_path / "report").mkdir()
-    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=False, task_id=None)
     recorder = Recorder(Asking(b"", ending(137, stopped=Verdict.KILLED)), GUEST, tmp_path)
     recorder.run(
         "run-1",
@@ -607,5 +607,5 @@ def test_a_heartbeat_goes_on_until_the_guest_has_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", [ending(137, timed_out=True), ending(0, oom_killed=True)], ids=["deadline", "memory"])
 def test_what_we_or_the_kernel_killed_carries_its_signal(how: ContainerExit, tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
-    place = CheckDirectories(tmp_path, tmp_path / "report", "a" * 40, clean_room=False, task_id=None)
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=False, task_id=None)
     assert Recorder(Scripted(b"", how), GUEST, tmp_path).run("run-1", CHECK, place).signal == 9
