@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,22 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container import INVISIBLE_FILES_HINT
 from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
 from sandbox.errors import SandboxError
+from sandbox.files.idmap import IdMapping
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay import find_overlay_obstacle
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.profiles import Profile
+from sandbox.store.guest_users import subtract_ranges
 from sandbox.store.home import Home
+from sandbox.store.host_ids import read_reserved_ids
 from sandbox.store.quarantine import QuarantineNotes
 
 _OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 _GIB = 1024**3
 _MIN_FREE_BYTES = 5 * _GIB
 _LOW_FREE_BYTES = 20 * _GIB
+MIN_FREE_USERS = 256
 _MIN_MEMORY_BYTES = 4 * _GIB
 _LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet", "PidsLimit")
 
@@ -63,10 +67,10 @@ def probe_host(
         *image_probes(images),
         disk_probe("disk: home", _nearest_existing(home)),
         disk_probe("disk: engine", _find_engine_root(engine, info)),
-        uid_probe(os.geteuid(), policy),
+        uid_probe(os.geteuid(), policy, read_reserved_ids()),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
-        worktrees_probe(settings.workspaces.worktree, find_overlay_obstacle(_nearest_existing(home))),
+        worktrees_probe(settings.workspaces.worktree, _find_overlay_obstacle(_nearest_existing(home), policy)),
         python_probe(platform.python_version_tuple()),
         *quarantine_probes(QuarantineNotes(Home(home).quarantine).names()),
     )
@@ -294,15 +298,30 @@ def disk_probe(name: str, folder: Path | None) -> Probe:
     return _ok(name, value)
 
 
-def uid_probe(euid: int, policy: ContainerPolicy) -> Probe:
-    """The uid of guests on this host."""
-    if euid == 0:
-        return _ok("guest uid", f"{policy.user.uid}, owns no file on this host")
-    return _warn(
-        "guest uid",
-        f"{euid}, your own",
-        "Guests share your uid: run the controller as root to give them a uid that owns no file.",
-    )
+def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range]) -> Probe:
+    """The uids of guests on this host. `reserved`: ids of its accounts and subordinate ranges."""
+    ids = policy.users.ids
+    if euid != 0:
+        return _warn(
+            "guest uid",
+            f"{euid}, your own",
+            "Guests share your uid and what the kernel counts by it (inotify, pipes, keys), with each other and with "
+            "your programs: run the controller as root to give each task and clean room a uid of its own.",
+        )
+    free = sum(len(part) for part in subtract_ranges(ids, reserved))
+    value = f"{ids.start} to {ids.stop - 1}, one for each task and clean room"
+    if free < MIN_FREE_USERS:
+        hint = "Accounts or subordinate ids of this host overlap: set [users] in policies/container.toml."
+        return _fail("guest uid", f"{value}; {free} of them may be used", hint)
+    return _ok("guest uid", value)
+
+
+def _find_overlay_obstacle(folder: Path, policy: ContainerPolicy) -> str:
+    """Why overlays for users of their own do not work below a folder; empty if they work."""
+    if os.geteuid() != 0:
+        return find_overlay_obstacle(folder)
+    uid = policy.users.first
+    return find_overlay_obstacle(folder, IdMapping((policy.user.uid, policy.user.gid), (uid, uid)))
 
 
 def git_probe(version_line: str, debian: str, configured: str = "") -> Probe:

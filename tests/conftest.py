@@ -14,6 +14,7 @@ import pytest
 
 from devtools.guests import remove_guests_below
 from devtools.mounts import unmount_below
+from devtools.user_ids import list_users, release_users_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
 
@@ -42,6 +43,7 @@ class Holdings:
     networks: frozenset[str]
     tags: frozenset[str]
     mounts: frozenset[str]
+    users: frozenset[str]
 
     def added_since(self, before: Holdings) -> list[str]:
         added = {
@@ -49,6 +51,7 @@ class Holdings:
             "network": self.networks - before.networks,
             "image tag": {tag for tag in self.tags - before.tags - KEPT_TAGS if not KEPT_RECIPES.fullmatch(tag)},
             "mount": self.mounts - before.mounts,
+            "user id": self.users - before.users,
         }
         return [f"{kind} {name}" for kind, names in added.items() for name in sorted(names)]
 
@@ -73,6 +76,7 @@ def holdings() -> Holdings | None:
             networks=frozenset(n["Name"] for n in engine.api.networks()),
             tags=frozenset(t for i in engine.api.images() for t in i["RepoTags"] or () if t.startswith(TAG_PREFIX)),
             mounts=frozenset(_mounts()),
+            users=frozenset(f"{uid} of {home}" for uid, home in list_users().items()),
         )
 
 
@@ -94,6 +98,7 @@ def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     remove_guests_below(tmp_path_factory.getbasetemp())
     unmount_below(tmp_path_factory.getbasetemp())
+    release_users_below(tmp_path_factory.getbasetemp())
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

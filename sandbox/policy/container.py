@@ -67,6 +67,11 @@ class UserIds(_ContainerPolicyModel):
     first: int = Field(default=66_000, ge=1000, lt=2**31)
     count: int = Field(default=32_000, ge=16, le=1_000_000)
 
+    @property
+    def ids(self) -> range:
+        """All of them."""
+        return range(self.first, self.first + self.count)
+
 
 class GuestPaths(_ContainerPolicyModel):
     """Guest paths of the worktree, the report directory and the home. Constants: never taken from a repository."""

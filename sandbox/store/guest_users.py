@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,18 +72,24 @@ class GuestUsers:
 
     def list_leases(self) -> list[UserLease]:
         """The uids that this home uses."""
-        return [lease for lease in self._read_all() if lease.home == str(self.home)]
+        return [lease for lease in self.list_all() if lease.home == str(self.home)]
+
+    def list_all(self) -> list[UserLease]:
+        """The uids that any home of this host uses."""
+        names = sorted(path.name for path in self._entries())
+        found = (self._read(int(name)) for name in names if name.isdigit())
+        return [lease for lease in found if lease is not None]
 
     def release_of_missing_homes(self) -> list[int]:
         """Return the uids of homes that no longer exist; they are free again."""
-        missing = [lease.uid for lease in self._read_all() if not Path(lease.home).exists()]
+        missing = [lease.uid for lease in self.list_all() if not Path(lease.home).exists()]
         for uid in missing:
             self._path(uid).unlink(missing_ok=True)
         return missing
 
     def find_free_ids(self) -> list[range]:
         """The parts of the range that no account, group or subordinate range of this host has, in order."""
-        return list(_subtract(self.ids, self.reserved()))
+        return list(subtract_ranges(self.ids, self.reserved()))
 
     def _find_free(self) -> int:
         free, running = self.find_free_ids(), self.running()
@@ -101,11 +107,6 @@ class GuestUsers:
     def _write(self, uid: int, owner: str, *, synced: bool) -> None:
         text = json.dumps({"home": str(self.home), "owner": owner})
         write_atomically(self._path(uid), text.encode(), synced=synced)
-
-    def _read_all(self) -> list[UserLease]:
-        names = sorted(path.name for path in self._entries())
-        found = (self._read(int(name)) for name in names if name.isdigit())
-        return [lease for lease in found if lease is not None]
 
     def _read(self, uid: int) -> UserLease | None:
         try:
@@ -155,7 +156,7 @@ def _in_turn(free: list[range], last: int) -> Iterator[int]:
         yield from range(part.start, min(part.stop, last + 1))
 
 
-def _subtract(ids: range, taken: tuple[range, ...]) -> Iterator[range]:
+def subtract_ranges(ids: range, taken: Sequence[range]) -> Iterator[range]:
     """The parts of `ids` that no range of `taken` has. Pure."""
     start = ids.start
     for other in sorted((r for r in taken if r.stop > ids.start and r.start < ids.stop), key=lambda r: r.start):

@@ -233,8 +233,18 @@ def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
 
 
 def test_guest_uid() -> None:
-    assert c.uid_probe(0, POLICY) == Probe(name="guest uid", level=OK, value="64000, owns no file on this host")
-    assert c.uid_probe(1000, POLICY).level is WARN
+    value = "66000 to 97999, one for each task and clean room"
+    assert c.uid_probe(0, POLICY, [range(0, 1000), range(100_000, 165_536)]) == Probe(
+        name="guest uid", level=OK, value=value
+    )
+    assert c.uid_probe(1000, POLICY, []).level is WARN
+
+
+def test_a_range_of_uids_that_the_host_has_given_away_fails() -> None:
+    subordinate = range(65_536, 97_900)
+    found = c.uid_probe(0, POLICY, [subordinate])
+    assert (found.level, "100 of them may be used" in found.value) == (FAIL, True)
+    assert c.uid_probe(0, POLICY, [range(65_536, 90_000)]).level is OK
 
 
 GIT = [

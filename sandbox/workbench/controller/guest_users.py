@@ -19,9 +19,8 @@ Owner = tuple[int, int] | None
 
 def find_guest_users(services: Services) -> GuestUsers:
     """The uids of this host's guests, for this home."""
-    users = services.policy.container.users
-    ids = range(users.first, users.first + users.count)
-    return GuestUsers(services.settings.container.users_folder, ids, services.home.root)
+    folder = services.settings.container.users_folder
+    return GuestUsers(folder, services.policy.container.users.ids, services.home.root)
 
 
 def lease_user(services: Services, owner: str) -> Owner:

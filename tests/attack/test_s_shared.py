@@ -1,0 +1,99 @@
+"""THREATS S: what guests share with each other on one kernel."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.engine.connection import DockerEngine
+from sandbox.models import CheckRun
+from sandbox.workbench import Watch
+from tests.attack.arena import Arena
+
+pytestmark = [pytest.mark.must, pytest.mark.one_git]
+
+INOTIFY = {"x86_64": 294, "aarch64": 26}
+OPEN = """
+my $n = 0;
+while (syscall({number}, 0) >= 0) {{ $n++ }}
+$| = 1;
+print "$n opened\\nfull\\n";
+sleep {seconds};
+"""
+"""Open as many inotify instances as the kernel allows, then hold them."""
+SECONDS = 25
+ROOM = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64, open_files = 4096 }\ntimeout_s = 60"
+
+
+def program(seconds: int) -> str:
+    return OPEN.format(number=INOTIFY[platform.machine()], seconds=seconds)
+
+
+def opened(text: str) -> int:
+    return next(int(line.split()[0]) for line in text.splitlines() if line.endswith(" opened"))
+
+
+def most() -> int:
+    return int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+
+
+@contextmanager
+def careless_guest(engine: DockerEngine, seconds: int) -> Iterator[str]:
+    """A container as an engine starts it by default for this user."""
+    body = {
+        "Image": "space-sandbox/base",
+        "User": "64000:64000",
+        "Entrypoint": ["perl", "-e", program(seconds)],
+        "HostConfig": {"NetworkMode": "none", "Ulimits": [{"Name": "nofile", "Soft": 4096, "Hard": 4096}]},
+    }
+    made = engine.api.create_container_from_config(body)["Id"]
+    try:
+        engine.api.start(made)
+        yield made
+    finally:
+        engine.api.remove_container(made, force=True, v=True)
+
+
+def log(engine: DockerEngine, container: str) -> str:
+    ends_at = time.monotonic() + 30
+    while time.monotonic() < ends_at:
+        text = str(engine.api.logs(container).decode())
+        if "full" in text:
+            return text
+        time.sleep(0.1)
+    return ""
+
+
+def test_s02_a_guest_that_holds_all_of_its_users_share_takes_nothing_from_another(
+    guests: Callable[..., Arena], engine: DockerEngine
+) -> None:
+    """Two homes of one host. Control: of two containers of one user the second gets nothing."""
+    with careless_guest(engine, SECONDS) as first, careless_guest(engine, 0) as second:
+        assert (opened(log(engine, first)) + opened(log(engine, second))) <= most(), "void"
+        assert opened(log(engine, second)) < most() // 2 or opened(log(engine, first)) < most() // 2, "void"
+    greedy, modest = (guests("perl", "-e", program(seconds), extra=ROOM) for seconds in (SECONDS, 0))
+    full, found = threading.Event(), list[CheckRun]()
+
+    def follow(_stream: str, chunk: bytes) -> None:
+        if b"full" in chunk:
+            full.set()
+
+    def hold() -> None:
+        found.append(greedy.workbench.run(str(greedy.remote), watch=Watch(follow=follow)).runs[0])
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert full.wait(60), "void: the greedy guest did not come that far"
+        neighbour = modest.workbench.run(str(modest.remote)).runs[0]
+        assert holder.is_alive(), "void: the greedy guest has ended"
+    finally:
+        holder.join()
+    assert opened(found[0].stdout_tail) == most(), "void"
+    assert opened(neighbour.stdout_tail) == most()

@@ -1,0 +1,109 @@
+"""A uid for each task and room: never two of one, never one that somebody has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.guest_users import GuestUsers, subtract_ranges
+
+IDS = range(66_000, 66_008)
+Make = Callable[..., GuestUsers]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def users(
+        home: str = "home", reserved: Sequence[range] = (), running: frozenset[int] = frozenset(), ids: range = IDS
+    ) -> GuestUsers:
+        (tmp_path / home).mkdir(exist_ok=True)
+        return GuestUsers(tmp_path / "users", ids, tmp_path / home, lambda: tuple(reserved), lambda: running)
+
+    return users
+
+
+def test_each_has_its_own_also_in_another_home(make: Make) -> None:
+    one, two = make("one"), make("two")
+    assert [one.lease("a", synced=False), two.lease("b", synced=True), one.lease("c", synced=False)] == [*IDS][:3]
+    assert [(lease.uid, lease.owner) for lease in one.list_leases()] == [(66_000, "a"), (66_002, "c")]
+
+
+def test_one_that_was_returned_comes_back_last(make: Make) -> None:
+    users = make()
+    users.release(users.lease("a", synced=False))
+    assert [users.lease(str(i), synced=False) for i in range(8)] == [*range(66_001, 66_008), 66_000]
+
+
+def test_none_that_the_host_has_given_away_or_a_process_has(make: Make) -> None:
+    """Control: without accounts and processes these are the first."""
+    users = make(reserved=[range(0, 66_002), range(66_003, 66_004)], running=frozenset({66_002}))
+    assert [users.lease(str(i), synced=False) for i in range(4)] == [66_004, 66_005, 66_006, 66_007]
+    assert make(ids=range(66_100, 66_101)).lease("a", synced=False) == 66_100
+
+
+def test_without_a_free_one_it_says_what_to_do(make: Make) -> None:
+    users = make(ids=range(66_000, 66_001))
+    users.lease("a", synced=False)
+    with pytest.raises(SandboxError) as caught:
+        users.lease("b", synced=False)
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+    assert "66000 to 66000" in caught.value.brief
+    assert "sandbox gc" in caught.value.hint
+
+
+def test_only_the_home_that_leased_it_returns_it(make: Make) -> None:
+    uid = make("one").lease("a", synced=False)
+    make("two").release(uid)
+    assert [lease.uid for lease in make("one").list_leases()] == [uid]
+    make("one").release(uid)
+    assert make("one").list_leases() == []
+
+
+def test_ids_of_a_home_that_is_gone_are_free_again(make: Make, tmp_path: Path) -> None:
+    make("one").lease("a", synced=False)
+    kept = make("two").lease("b", synced=False)
+    (tmp_path / "one").rmdir()
+    assert make("two").release_of_missing_homes() == [66_000]
+    assert [lease.uid for lease in make("two").list_all()] == [kept]
+
+
+def test_a_home_that_was_moved_records_its_users(make: Make, tmp_path: Path) -> None:
+    uid = make("one").lease("task-x", synced=True)
+    (tmp_path / "one").rename(tmp_path / "moved")
+    make("moved").adopt(uid, "task-x")
+    make("moved").adopt(64_000, "task-old")  # outside of the range: no lease
+    assert [(lease.uid, lease.owner) for lease in make("moved").list_leases()] == [(uid, "task-x")]
+    assert make("two").lease("b", synced=False) != uid
+
+
+def test_many_at_once_never_get_the_same(make: Make) -> None:
+    users = make(ids=range(66_000, 66_064))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda i: make(ids=users.ids).lease(str(i), synced=False), range(40)))
+    assert len(set(found)) == 40
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_setting(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("a file")
+    with pytest.raises(SandboxError) as caught:
+        make().lease("a", synced=False)
+    assert caught.value.code is ErrorCode.INTERNAL
+    assert "container.users_folder" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        ([], [range(10, 20)]),
+        ([range(0, 100)], []),
+        ([range(12, 14), range(13, 15)], [range(10, 12), range(15, 20)]),
+        ([range(5, 11), range(19, 30)], [range(11, 19)]),
+        ([range(20, 30), range(0, 10)], [range(10, 20)]),
+    ],
+)
+def test_parts_of_a_range(taken: list[range], left: list[range]) -> None:
+    assert list(subtract_ranges(range(10, 20), taken)) == left
