@@ -101,5 +101,5 @@ def test_what_a_killed_controller_left_is_no_obstacle(layers: OverlayLayers) -> 
 def test_an_owner_that_is_not_mapped_cannot_be_used(layers: OverlayLayers) -> None:
     (layers.lower / "of-root").touch()
     mount_overlay(layers, IDS)
-    with pytest.raises(OSError, match="Permission denied|Value too large"):
+    with pytest.raises(OSError, match=r"Permission denied|Value too large"):
         (layers.merged / "of-root").write_text("x")
