@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.config import Settings
-from sandbox.engine.connection import DockerEngine
-from sandbox.engine.container import INVISIBLE_FILES_HINT
+from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
+from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import SandboxError
 from sandbox.files.idmap import IdMapping
 from sandbox.files.openat2 import require_openat2
@@ -48,7 +48,7 @@ Facts = Mapping[str, Any]
 
 
 def probe_host(
-    engine: DockerEngine | SandboxError,
+    engine: EngineInformation | SandboxError,
     settings: Settings,
     home: Path,
     *,
@@ -76,12 +76,12 @@ def probe_host(
     )
 
 
-def engine_probe(engine: DockerEngine | SandboxError, info: Facts | SandboxError) -> Probe:
+def engine_probe(engine: EngineInformation | SandboxError, info: Facts | SandboxError) -> Probe:
     """Whether an engine answers, at which endpoint, and where that endpoint was configured."""
     error = next((e for e in (engine, info) if isinstance(e, SandboxError)), None)
     if error is not None:
         return _fail("engine", error.details or error.brief, error.hint or "Start the engine, then try again.")
-    assert isinstance(engine, DockerEngine)  # noqa: S101  # narrowed above
+    assert not isinstance(engine, SandboxError)  # noqa: S101  # narrowed above
     where = f"{engine.version} at {engine.endpoint.url} ({engine.endpoint.source})"
     if not engine.is_local:
         return _warn(
@@ -389,7 +389,7 @@ def worktrees_probe(configured: str, reason: str) -> Probe:
     return _ok("worktrees", "overlay")
 
 
-def _read_info(engine: DockerEngine | SandboxError) -> Facts | SandboxError:
+def _read_info(engine: EngineInformation | SandboxError) -> Facts | SandboxError:
     if isinstance(engine, SandboxError):
         return engine
     try:
@@ -403,7 +403,7 @@ def _nearest_existing(folder: Path) -> Path:
     return next((path for path in (folder, *folder.parents) if os.access(path, os.F_OK)), Path("/"))
 
 
-def _find_engine_root(engine: DockerEngine | SandboxError, info: Facts | SandboxError) -> Path | None:
+def _find_engine_root(engine: EngineInformation | SandboxError, info: Facts | SandboxError) -> Path | None:
     if isinstance(engine, SandboxError) or isinstance(info, SandboxError) or not engine.is_local:
         return None
     return Path(str(info.get("DockerRootDir") or "/var/lib/docker"))

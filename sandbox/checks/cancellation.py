@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sandbox.models import Verdict
 
 if TYPE_CHECKING:  # a program that uses a token does not import the engine
-    from sandbox.engine.container import StopCondition
+    from sandbox.engine.container_types import StopCondition
 
 SECOND_SIGNAL_S = 1.0
 """A second signal at least this long after the first interrupts at once; `timeout` sends two signals together."""

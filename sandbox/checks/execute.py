@@ -19,7 +19,7 @@ from sandbox.checks.declared import DeclaredPackages
 from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.container import ContainerExit, StopCondition, Streams, never_stop
+from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, Supervisor
 from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
 

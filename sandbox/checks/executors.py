@@ -15,18 +15,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings
-from sandbox.engine.container import (
-    INSTANCE_LABEL,
-    TASK_LABEL,
-    ContainerExit,
-    StopCondition,
-    Streams,
-    task_container_name,
-)
+from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL, task_container_name
+from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, SupervisedCheck
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.engine.guest_commands import build_command
 from sandbox.engine.protocol import GuestRunner
-from sandbox.engine.supervised import SupervisedCheck
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
 from sandbox.policy.container import EffectiveContainerPolicy

@@ -15,7 +15,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.engine.container import INSTANCE_LABEL, Streams
+from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_types import Streams
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, create_options
 from sandbox.engine.protocol import GuestRunner
 from sandbox.errors import ErrorCode, SandboxError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,8 +15,19 @@ import requests
 
 from sandbox.config import is_checkout
 from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
+from sandbox.engine.container_types import (
+    ContainerExit,
+    ContainerSummary,
+    ProbeContainer,
+    StopCondition,
+    Streams,
+    SupervisedCheck,
+    never_stop,
+)
 from sandbox.engine.docker_api import SLOW_HINT, UNIX, DockerApi, is_answer_timeout
 from sandbox.engine.endpoint import Endpoint, candidate_endpoints
+from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
+from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
 
 CONNECT_TIMEOUT_S = 1.5
@@ -41,10 +52,10 @@ class DockerEngine(DockerApi):
     def require_same_users(self) -> None:
         ownership.require_same_users(self)
 
-    def can_mount(self, folder: Path, probe: visibility.ProbeContainer) -> bool:
+    def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:
         return visibility.can_mount(self, folder, probe)
 
-    def inspect_image(self, reference: str) -> images.Image | None:
+    def inspect_image(self, reference: str) -> Image | None:
         return images.inspect(self, reference)
 
     def find_any_image_digest(self) -> str:
@@ -53,7 +64,7 @@ class DockerEngine(DockerApi):
     def list_image_tags(self, *, label: str | None = None) -> tuple[str, ...]:
         return images.list_tags(self, label=label)
 
-    def list_images_with_label(self, label: str) -> tuple[images.Image, ...]:
+    def list_images_with_label(self, label: str) -> tuple[Image, ...]:
         return images.list_with_label(self, label)
 
     def find_image_digests_in_use(self) -> frozenset[str]:
@@ -65,35 +76,35 @@ class DockerEngine(DockerApi):
     def untag_image(self, reference: str) -> None:
         images.untag(self, reference)
 
-    def pull_image(self, reference: str, deadline_s: float = images.PULL_DEADLINE_S) -> images.Image:
+    def pull_image(self, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
         return images.pull(self, reference, deadline_s)
 
-    def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> images.Image:
+    def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
         return images.import_tar(self, stream, tag, labels)
 
-    def build_image(self, request: images.ImageBuild, progress: images.Progress) -> images.Image:
+    def build_image(self, request: ImageBuild, progress: Progress) -> Image:
         return images.build(self, request, progress)
 
     def run_to_end(
         self,
         name: str,
         options: Mapping[str, Any],
-        streams: container.Streams,
+        streams: Streams,
         *,
         deadline_s: float,
-        stop_condition: container.StopCondition = container.never_stop,
-    ) -> container.ContainerExit:
+        stop_condition: StopCondition = never_stop,
+    ) -> ContainerExit:
         return container.run_to_end(self, name, options, streams, deadline_s=deadline_s, stop_condition=stop_condition)
 
     def run_supervised(
-        self, name: str, options: Mapping[str, Any], check: supervised.SupervisedCheck, *, keep: bool
-    ) -> container.ContainerExit:
+        self, name: str, options: Mapping[str, Any], check: SupervisedCheck, *, keep: bool
+    ) -> ContainerExit:
         return supervised.run_supervised(self, name, options, check, keep=keep)
 
     def choose_free_name(self, name: str) -> str:
         return quarantine.choose_free_name(self, name)
 
-    def list_containers(self, labels: Mapping[str, str]) -> list[container.ContainerSummary]:
+    def list_containers(self, labels: Mapping[str, str]) -> list[ContainerSummary]:
         return container.list_containers(self, labels)
 
     def remove_container(self, name: str) -> None:
@@ -106,7 +117,9 @@ class DockerEngine(DockerApi):
         quarantine.retry_removal(self, name)
 
 
-def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> DockerEngine:
+def connect(
+    configured: str, environ: Mapping[str, str], timeout_s: float, quarantine_store: QuarantineStore | None = None
+) -> DockerEngine:
     """Connect to the first engine that listens, and wait up to `timeout_s` for its answer.
 
     Raises: `engine_unavailable`, with the endpoints that were tried. Without a listener this takes two seconds at most.
@@ -117,7 +130,8 @@ def connect(configured: str, environ: Mapping[str, str], timeout_s: float) -> Do
     endpoints = candidate_endpoints(configured, environ)
     for endpoint in endpoints:
         try:
-            return _connect(endpoint, timeout_s, CONNECT_TIMEOUT_S / len(endpoints))
+            engine = _connect(endpoint, timeout_s, CONNECT_TIMEOUT_S / len(endpoints))
+            return replace(engine, quarantine=quarantine_store)
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
             if is_answer_timeout(error):
                 raise _slow_engine_error(endpoint, timeout_s, error) from error

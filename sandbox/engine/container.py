@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,71 +17,26 @@ import docker.errors
 import requests
 import tenacity
 
-from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, find_cgroups
+from sandbox.engine.cgroups import CgroupPaths, Sampler, find_cgroups
+from sandbox.engine.container_types import (
+    STOP_CHECK_INTERVAL_S,
+    ContainerExit,
+    ContainerSummary,
+    StopCondition,
+    Streams,
+    never_stop,
+)
 from sandbox.engine.docker_api import DockerApi, translate_errors
-from sandbox.engine.mounts import require_mounts
+from sandbox.engine.mounts import INVISIBLE_FILES_HINT, require_mounts
 from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
 from sandbox.engine.verify_created import require_same_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 
-INSTANCE_LABEL = "space.sandbox.instance"
-TASK_LABEL = "space.sandbox.task"
 REMOVE_ATTEMPTS = 3
-INVISIBLE_FILES_HINT = (
-    "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp). Use an "
-    "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it."
-)
 _MISSING_SOURCE_MESSAGE = "bind source path does not exist"
 _DRAIN_S = 10.0
 _LATE_S = 2.0
-
-OutputSink = Callable[[bytes], None]
-
-STOP_CHECK_INTERVAL_S = 0.25
-"""Longest time between two calls of a `StopCondition`."""
-
-StopCondition = Callable[[], Verdict | None]
-"""Called while a guest runs, from the thread that waits for it. Returns the verdict to stop it with now, or None."""
-
-
-def never_stop() -> Verdict | None:
-    """A `StopCondition` that is never met: only the deadline ends the guest."""
-    return None
-
-
-def task_container_name(instance: str, task_id: str) -> str:
-    """Return the name of a task's container: the same in every process that uses this home."""
-    return f"sandbox-{instance}-{task_id.removeprefix('task-')}"
-
-
-@dataclass(frozen=True)
-class Streams:
-    """Receivers of the guest's output, called for each chunk from a separate thread."""
-
-    stdout: OutputSink
-    stderr: OutputSink
-
-
-@dataclass(frozen=True)
-class ContainerExit:
-    """How a guest ended, according to the engine and the kernel. `oom_killed`: the kernel killed any of its processes.
-
-    `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
-    `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
-    after the command had ended.
-    """
-
-    exit_code: int | None
-    oom_killed: bool
-    timed_out: bool
-    started_at: datetime
-    wall_time_s: float
-    counters: Counters
-    signal: int | None = None
-    stop_verdict: Verdict | None = None
-    report_missing: bool = False
-    leftover_processes: int | None = None
 
 
 def run_to_end(
@@ -201,17 +155,6 @@ def remove_container(engine: DockerApi, name: str) -> None:
             details=error.details,
             hint=f"Remove it with: docker rm -f {name}",
         ) from error
-
-
-@dataclass(frozen=True)
-class ContainerSummary:
-    """A container as the engine lists it. `mount_sources`: the host paths that are mounted in it."""
-
-    id: str
-    name: str
-    labels: Mapping[str, str]
-    running: bool
-    mount_sources: tuple[str, ...]
 
 
 def list_containers(engine: DockerApi, labels: Mapping[str, str]) -> list[ContainerSummary]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from typing import IO, Any
 
 import docker.errors
@@ -23,57 +19,15 @@ import urllib3.exceptions
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine import direct_requests
+from sandbox.engine.build_context import write_build_context
+from sandbox.engine.build_output import build_error, plain_lines
 from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.text import neutralise
 
-PULL_DEADLINE_S = 600.0
-BUILD_DEADLINE_S = 3600.0
 _SILENCE_S = 900  # a build step without output for this long counts as hung
 _TAIL_LINES = 30
-_LINE_CHARS = 500
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*([/:@][A-Za-z0-9][A-Za-z0-9._-]*)*")
-_NETWORK_SIGNS = (
-    "temporary failure resolving",
-    "could not resolve",
-    "name or service not known",
-    "failed to establish a new connection",
-    "connection timed out",
-    "connection refused",
-    "network is unreachable",
-    "certificate verify failed",
-)
-
-Progress = Callable[[str], None]
-"""Receives one plain line at a time: at most 500 characters, no control characters."""
-
-
-@dataclass(frozen=True)
-class Image:
-    """One image. `digest` is its id, `sha256:<hex>`: the only name that can never refer to another image."""
-
-    digest: str
-    tags: tuple[str, ...]
-    size_bytes: int
-    created_at: str
-    labels: Mapping[str, str]
-    env: tuple[str, ...]
-    user: str
-    has_volumes: bool
-
-
-@dataclass(frozen=True)
-class ImageBuild:
-    """One image build. `extra_files` are added to the folder's files in the context; `args` are build arguments."""
-
-    folder: Path
-    tag: str
-    args: Mapping[str, str]
-    labels: Mapping[str, str]
-    extra_files: Mapping[str, bytes] = field(default_factory=dict)
-    network: str = "host"
-    no_cache: bool = False
-    deadline_s: float = BUILD_DEADLINE_S
 
 
 class _EngineAnswer(BaseModel):
@@ -295,60 +249,3 @@ def _follow_build(
             tail.append(line)
             progress(line)
     return digest, failure
-
-
-def plain_lines(text: str) -> list[str]:
-    """Non-empty lines of build output, without terminal sequences, at most 500 characters each."""
-    lines = (line.rstrip()[:_LINE_CHARS] for line in neutralise(text).splitlines())
-    return [line for line in lines if line]
-
-
-def build_error(tag: str, tail: Iterable[str], failure: str) -> SandboxError:
-    """Classify a failed build. The engine gives no code for the cause, only the output of the failed step."""
-    details = "\n".join([*tail, *plain_lines(failure)])
-    if any(sign in details.lower() for sign in _NETWORK_SIGNS):
-        return SandboxError(
-            ErrorCode.NETWORK_ERROR,
-            f"The image '{tag}' could not be built: a download failed",
-            details=details,
-            hint="Check images.build_network, images.ca_bundle and the proxy variables, then build again; completed "
-            "steps are kept.",
-        )
-    return SandboxError(
-        ErrorCode.INTERNAL,
-        f"The image '{tag}' could not be built",
-        details=details,
-        hint="The last lines above name the step of its Dockerfile that failed.",
-    )
-
-
-def write_build_context(target: IO[bytes], folder: Path, extra_files: Mapping[str, bytes]) -> None:
-    """Write a build context as tar: the folder's regular files and the extra files, owned by root, without times."""
-    contents = {path: (folder / path).read_bytes() for path in list_context_files(folder)}
-    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path, content in sorted({**contents, **extra_files}.items()):
-            entry = tarfile.TarInfo(path)
-            entry.size = len(content)
-            entry.mode = 0o755 if path in contents and is_executable(folder / path) else 0o644
-            archive.addfile(entry, io.BytesIO(content))
-
-
-def list_context_files(folder: Path) -> list[str]:
-    """List all files of an image folder, relative and sorted. Raises: `invalid_input` for links and special files."""
-    found = []
-    for path in folder.rglob("*"):
-        relative = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT,
-                f"The image folder {folder} contains '{relative}', which is not a regular file",
-                hint="Replace it by a copy of the file that it points to.",
-            )
-        if path.is_file() and "__pycache__" not in path.parts:
-            found.append(relative)
-    return sorted(found)
-
-
-def is_executable(path: Path) -> bool:
-    """Whether the owner may execute the file: the only bit of its mode that is kept in the image."""
-    return bool(path.stat().st_mode & 0o100)

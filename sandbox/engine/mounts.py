@@ -18,6 +18,10 @@ from typing import Any
 from sandbox.engine.cgroups import CGROUP_ROOT, find_cgroups, list_processes
 from sandbox.errors import ErrorCode, SandboxError
 
+INVISIBLE_FILES_HINT = (
+    "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp). Use an "
+    "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it."
+)
 _GVISOR_ROOT = re.compile(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
 _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
 _ESCAPE = re.compile(r"\\([0-7]{3})")

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.engine.docker_api import DockerApi
 from sandbox.engine.pid1_messages import Posture
+from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import ErrorCode, SandboxError
 
 USER_MAPPING_HINT = (
@@ -35,7 +35,7 @@ def describe_user_mapping(info: Mapping[str, Any]) -> str:
     return next((words for name, words in _MAPPINGS.items() if any(f"name={name}" in o for o in options)), "")
 
 
-def require_same_users(engine: DockerApi) -> None:
+def require_same_users(engine: EngineInformation) -> None:
     """Raises: `engine_unavailable` for an engine that maps users. Costs one request to the engine."""
     if words := describe_user_mapping(engine.info()):
         raise SandboxError(

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from sandbox.engine import pid1_messages
-from sandbox.engine.container import StopCondition, Streams
+from sandbox.engine.container_types import StopCondition, Streams
 from sandbox.engine.pid1_messages import (
     Alive,
     Busy,

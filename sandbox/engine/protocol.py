@@ -11,11 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from sandbox.engine.container import ContainerExit, ContainerSummary, StopCondition, Streams, never_stop
+from sandbox.engine.container_types import (
+    ContainerExit,
+    ContainerSummary,
+    ProbeContainer,
+    StopCondition,
+    Streams,
+    SupervisedCheck,
+    never_stop,
+)
 from sandbox.engine.endpoint import Endpoint
-from sandbox.engine.images import PULL_DEADLINE_S, Image, ImageBuild, Progress
-from sandbox.engine.supervised import SupervisedCheck
-from sandbox.engine.visibility import ProbeContainer
+from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 
 
 class EngineInformation(Protocol):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from sandbox.engine.docker_api import DockerApi
+from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import ErrorCode, SandboxError
 
 DEFAULT_RUNTIME = "runc"
 """Every engine has it, so it is not checked; an engine without it refuses to create the container."""
 
 
-def list_runtimes(engine: DockerApi) -> tuple[str, ...]:
+def list_runtimes(engine: EngineInformation) -> tuple[str, ...]:
     """List the names of the engine's runtimes, sorted."""
     return tuple(sorted(engine.info().get("Runtimes") or {}))
 
 
-def require_runtime(engine: DockerApi, name: str) -> None:
+def require_runtime(engine: EngineInformation, name: str) -> None:
     """Raises: `engine_unavailable`, with the list of available runtimes. Costs one request, except for the default."""
     if name == DEFAULT_RUNTIME:
         return

@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,14 +23,8 @@ import docker.errors
 
 from sandbox.engine.attached_stream import attach
 from sandbox.engine.cgroups import Counters, find_cgroups
-from sandbox.engine.container import (
-    ContainerExit,
-    StopCondition,
-    Streams,
-    create_container,
-    kill_container,
-    remove_container,
-)
+from sandbox.engine.container import create_container, kill_container, remove_container
+from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.direct_requests import inspect_directly
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.meter import Meter
@@ -49,19 +43,6 @@ _LOOK_S = 0.05
 _PIDS_AT_LEAST = 2  # PID 1 and the check, which may end before the first sample
 _USAGE = 64  # images/init/init.c: unknown arguments
 _NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128
-
-CommandBuilder = Callable[[list[str]], Command]
-"""Builds a check's command once the container's own environment is known."""
-
-
-@dataclass(frozen=True)
-class SupervisedCheck:
-    """One check in a guest: its command, the receivers of its output, its deadline and stop condition."""
-
-    build_command: CommandBuilder
-    streams: Streams
-    deadline_s: float
-    stop_condition: StopCondition
 
 
 @dataclass(frozen=True)

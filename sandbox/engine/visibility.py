@@ -6,26 +6,15 @@ It is enough to create a container and never start it: the engine then looks for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import docker.errors
 
 from sandbox.engine.container import is_missing_mount_source, remove_container
+from sandbox.engine.container_types import ProbeContainer
 from sandbox.engine.docker_api import DockerApi, translate_errors
 
 _TARGET = "/mnt"
-
-
-@dataclass(frozen=True)
-class ProbeContainer:
-    """A container that only tests a mount: its name, any local image, and labels for the cleanup if this process is
-    killed.
-    """
-
-    name: str
-    image: str
-    labels: dict[str, str]
 
 
 def can_mount(engine: DockerApi, folder: Path, probe: ProbeContainer) -> bool:

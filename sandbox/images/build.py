@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.config import ImageSettings
-from sandbox.engine.images import BUILD_DEADLINE_S, Image, ImageBuild, Progress
+from sandbox.engine.image_types import BUILD_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import Recipe, lineage, read_catalogue, recipe_digests, require_image_name, tag_of
 from sandbox.images.debian import ensure_base

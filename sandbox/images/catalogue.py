@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.config import find_resources
 from sandbox.document_errors import describe_errors
-from sandbox.engine.images import is_executable, list_context_files
+from sandbox.engine.build_context import is_executable, list_context_files
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.home import Home
 

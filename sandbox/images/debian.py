@@ -14,7 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from sandbox.config import ImageSettings
-from sandbox.engine.images import Image, Progress, plain_lines
+from sandbox.engine.build_output import plain_lines
+from sandbox.engine.image_types import Image, Progress
 from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
 

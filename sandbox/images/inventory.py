@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 
-from sandbox.engine.images import Image
+from sandbox.engine.image_types import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import LATEST_TAG, TAG_PREFIX, Recipe, lineage, read_catalogue, tag_of
 from sandbox.images.debian import find_present_base

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from sandbox.config import ImageSettings
-from sandbox.engine.images import Image
+from sandbox.engine.image_types import Image
 from sandbox.engine.protocol import ContainerEngine, ImageStore
 from sandbox.errors import SandboxError
 from sandbox.images.catalogue import Recipe, fingerprint_recipe, read_lineage, recipe_digests, tag_of

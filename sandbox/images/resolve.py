@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from sandbox.engine.images import Image
+from sandbox.engine.image_types import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import IMAGE_NAME, LATEST_TAG, TAG_PREFIX, has_recipe, read_catalogue, tag_of
 from sandbox.images.lookup import WHEELHOUSE_LABEL, ImageBuildContext, find_recipe_image, record_use

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from sandbox.engine.container import INSTANCE_LABEL, Streams
+from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_types import Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import SUPERVISOR

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from sandbox.engine.images import Image
+from sandbox.engine.image_types import Image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.catalogue import IMAGE_NAME, LATEST_TAG, TAG_DIGITS, TAG_PREFIX, has_recipe, lineage, read_catalogue
 from sandbox.images.lookup import (

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.attack.harness.scene import FILES, remove
+from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from tests.attack.arena import Arena, refused
 
@@ -107,6 +108,7 @@ def test_a07_mask_is_never_mounted_over_a_planted_link(guests: Callable[..., Are
     (arena.worktree / "decoy").write_text("")
     (arena.worktree / ".git").symlink_to("decoy")
     engine = arena.workbench._services.engine
+    assert isinstance(engine, DockerEngine)
     binds = [
         {"Type": "bind", "Source": str(arena.worktree), "Target": "/workspace"},
         {

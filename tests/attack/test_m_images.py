@@ -11,6 +11,7 @@ import pytest
 
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
+from sandbox.policy.container import UserIds
 from tests.attack.arena import Arena, refused
 from tests.attack.test_i_output import cli
 
@@ -73,7 +74,8 @@ def test_m01_l10_image_configuration_has_no_effect(
     (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
     assert run.verdict == "passed", run.stderr_tail
     lines = run.stdout_tail.splitlines()
-    assert lines[:2] == ["64000", "/workspace"]
+    assert lines[:2] == [str(arena.worktree.stat().st_uid), "/workspace"]
+    assert int(lines[0]) in UserIds().ids
     assert "RAN" not in run.stdout_tail
     assert "/evil" not in run.stdout_tail
     assert "health" not in lines

@@ -25,16 +25,10 @@ from sandbox.checks.execute import CheckDirectories, Executor, GuestSettings, Re
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.connection import DockerEngine
-from sandbox.engine.container import (
-    INSTANCE_LABEL,
-    ContainerExit,
-    StopCondition,
-    Streams,
-    list_containers,
-    never_stop,
-    remove_container,
-)
-from sandbox.engine.container import task_container_name as container_name
+from sandbox.engine.container import remove_container
+from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_labels import task_container_name as container_name
+from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
 from sandbox.engine.runtimes import list_runtimes
 from sandbox.errors import SandboxError
@@ -193,8 +187,8 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         except SandboxError as error:
             unavailable(f"{error.brief}: {error.details}")
         yield made
-        for left in list_containers(made.engine, {INSTANCE_LABEL: made.instance_id}):
-            remove_container(made.engine, left.id)
+        for left in made.engine.list_containers({INSTANCE_LABEL: made.instance_id}):
+            made.engine.remove_container(left.id)
 
 
 def account(services: Services) -> GuestAccount:
@@ -231,6 +225,7 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
             return Rig(
                 TaskContainer(services.engine, services.policy, made, task_id), made, folder, account(services), task_id
             )
+        assert isinstance(services.engine, DockerEngine)
         kinds: dict[str, type[FreshContainer | ExecReference]] = {"exec": ExecReference}
         return Rig(
             kinds.get(kind, FreshContainer)(services.engine, services.policy, made),
@@ -332,9 +327,10 @@ def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Services)
     run = rig.run("/usr/bin/env", env={"GREETING": "hi there"})
     found = dict(line.split("=", 1) for line in run.stdout_tail.splitlines())
     assert found["GREETING"] == "hi there"
-    image = services.engine.api.inspect_image(rig.guest.image_digest)["Config"]["Env"]
+    image = services.engine.inspect_image(rig.guest.image_digest)
+    assert image is not None
     expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *services.policy.container.env}
-    expected |= {entry.partition("=")[0] for entry in image}
+    expected |= {entry.partition("=")[0] for entry in image.env}
     assert found.keys() - {"HOSTNAME"} == expected  # the engine adds that one to `exec`
 
 
@@ -485,9 +481,9 @@ def test_what_a_check_leaves_running_is_ended_and_counted(rig: Rig) -> None:
 
 @on("fresh", "exec", "gvisor-fresh")
 def test_no_container_is_left(rig: Rig, services: Services) -> None:
-    before = {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})}
+    before = {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.instance_id})}
     rig.sh("sleep 600 &")
-    assert {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})} <= before
+    assert {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.instance_id})} <= before
 
 
 def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], services: Services) -> None:
@@ -495,7 +491,7 @@ def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig]
     assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
     assert rig.sh("cat /tmp/kept").stdout_tail == "kept\n"
     name = container_name(services.instance_id, rig.task_id or "")
-    assert name in {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})}
+    assert name in {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.instance_id})}
 
 
 def test_removing_a_tasks_container_twice_is_fine_and_the_next_check_has_a_new_one(

@@ -27,7 +27,9 @@ from sandbox.config import ImageSettings
 from sandbox.engine import pid1_messages
 from sandbox.engine.account_files import build_group, build_passwd
 from sandbox.engine.connection import DockerEngine
-from sandbox.engine.container import StopCondition, never_stop, remove_container, task_container_name
+from sandbox.engine.container import remove_container
+from sandbox.engine.container_labels import task_container_name
+from sandbox.engine.container_types import StopCondition, never_stop
 from sandbox.engine.create_options import HOSTS_FILE, AccountFiles, GuestAccount, Supervisor
 from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.images import ImageBuildContext, SupervisorExtractor, build, ensure_supervisor

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from docker.utils.socket import frames_iter
 
+from sandbox.engine.account_files import build_group, build_passwd
 from sandbox.engine.cgroups import Sampler, find_cgroups
 from sandbox.engine.connection import DockerEngine
-from sandbox.engine.create_options import HOSTS_FILE, ContainerSpec, create_options
+from sandbox.engine.create_options import HOSTS_FILE, AccountFiles, ContainerSpec, create_options
 from sandbox.engine.verify_created import find_differences, require_same_options
 from sandbox.errors import SandboxError
 from sandbox.models import Limits
@@ -238,6 +239,22 @@ def test_control_the_engine_opens_all_ports_to_a_plain_container(lab: Lab, engin
 def test_no_resolver_of_the_host_is_visible(lab: Lab) -> None:
     assert lab.hardened("cat", "/etc/resolv.conf").out == ""
     assert "nameserver" in lab.plain("cat", "/etc/resolv.conf", NetworkMode="none").out
+
+
+def test_guest_has_a_name(lab: Lab, tmp_path: Path) -> None:
+    """Control: no image has an entry for the uid of one task."""
+    uid = os.geteuid() or 66_017
+    argv = (
+        "sh",
+        "-c",
+        "id -un && id -gn && cd /tmp && git init -q . && git -c user.email=a@b commit -q --allow-empty -m x",
+    )
+    assert lab.hardened(*argv, user=(uid, uid)).exit_code != 0
+    files = AccountFiles(tmp_path / "passwd", tmp_path / "group")
+    files.passwd.write_bytes(build_passwd((uid, uid), "/home/sandbox"))
+    files.group.write_bytes(build_group((uid, uid)))
+    found = lab.hardened(*argv, user=(uid, uid), account_files=files)
+    assert (found.lines()[:2], found.exit_code) == (["sandbox", "sandbox"], 0)
 
 
 def test_localhost_resolves_through_our_hosts_file(lab: Lab) -> None:

@@ -15,6 +15,7 @@ from sandbox import Workbench
 from sandbox.config import ImageSettings
 from sandbox.engine import images as engine_images
 from sandbox.engine.connection import DockerEngine
+from sandbox.engine.image_types import ImageBuild
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import (
     ImageBuildContext,
@@ -170,7 +171,7 @@ def make_earlier_image(site: ImageBuildContext, name: str) -> str:
         "space.sandbox.parent": base,
         "space.sandbox.wheelhouse": "",
     }
-    wanted = engine_images.ImageBuild(folder, tag_of(name), {"BASE": base}, labels)
+    wanted = ImageBuild(folder, tag_of(name), {"BASE": base}, labels)
     return site.engine.build_image(wanted, quiet).digest
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.config import ImageSettings, find_resources
 from sandbox.engine.connection import DockerEngine
-from sandbox.engine.images import ImageBuild
+from sandbox.engine.image_types import ImageBuild
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import ImageBuildContext, build, list_images, resolve_image, tag_of

@@ -19,7 +19,8 @@ from devtools.requirement import unavailable
 from sandbox import Workbench
 from sandbox.config import find_resources
 from sandbox.engine.connection import connect
-from sandbox.engine.container import Streams, run_to_end
+from sandbox.engine.container import run_to_end
+from sandbox.engine.container_types import Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Limits, Verdict

@@ -17,23 +17,17 @@ from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, ju
 from sandbox.checks.executors import TaskContainer
 from sandbox.engine import supervised
 from sandbox.engine.connection import DockerEngine
-from sandbox.engine.container import (
-    INSTANCE_LABEL,
-    Streams,
-    list_containers,
-    never_stop,
-    remove_container,
-    task_container_name,
-)
+from sandbox.engine.container_labels import INSTANCE_LABEL, task_container_name
+from sandbox.engine.container_types import Streams, SupervisedCheck, never_stop
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
 from sandbox.engine.guest_commands import build_command
-from sandbox.engine.supervised import SupervisedCheck, run_supervised
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.workbench.controller.guest_users import find_account
 from sandbox.workbench.controller.services import Services, build_services
+from tests.docker.conftest import docker_api
 from tests.docker.test_hardening import build
 
 DEADLINE_S = 120.0
@@ -47,8 +41,8 @@ def services(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.Tem
     home = tmp_path_factory.mktemp("task-container") / "home"
     with closing(build_services(home, dict(os.environ), allow_file=True)) as made:
         yield made
-        for left in list_containers(made.engine, {INSTANCE_LABEL: made.instance_id}):
-            remove_container(made.engine, left.id)
+        for left in made.engine.list_containers({INSTANCE_LABEL: made.instance_id}):
+            made.engine.remove_container(left.id)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +81,7 @@ class Bench:
 
     @property
     def api(self) -> Any:
-        return self.services.engine.api
+        return docker_api(self.services.engine)
 
     def run(self, *argv: str, **changes: Any) -> CheckRun:
         limits = LIMITS.model_copy(update=changes.pop("limits", {}))
@@ -119,7 +113,7 @@ def bench(services: Services, guest: GuestSettings, tmp_path: Path) -> Iterator[
     (tmp_path / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
     found = Bench(services, guest, tmp_path, f"task-{uuid.uuid4()}")
     yield found
-    remove_container(services.engine, found.name)
+    services.engine.remove_container(found.name)
 
 
 # --- used again
@@ -210,7 +204,7 @@ def report_folder_of_its_own(bench: Bench) -> None:
 def foreign_container(bench: Bench) -> None:
     """One that has the name, and even our labels, and is not what we would make."""
     inspected = bench.api.inspect_container(bench.name)
-    remove_container(bench.services.engine, bench.name)
+    bench.services.engine.remove_container(bench.name)
     body = {
         "Image": inspected["Image"],
         "Entrypoint": ["sleep", "600"],
@@ -275,7 +269,7 @@ def test_a_guest_that_ends_its_first_process_is_lost_and_never_passed(bench: Ben
 
 def test_a_container_that_somebody_removes_under_a_check_is_killed_and_never_an_error(bench: Bench) -> None:
     def remove_it(_: bytes) -> None:
-        remove_container(bench.services.engine, bench.name)
+        bench.services.engine.remove_container(bench.name)
 
     executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
@@ -331,7 +325,7 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
         stop_condition=never_stop,
     )
     with pytest.raises(SandboxError, match=fault) as caught:
-        run_supervised(bench.services.engine, bench.name, options, work, keep=keep)
+        bench.services.engine.run_supervised(bench.name, options, work, keep=keep)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
     assert (said, (bench.folder / "workspace" / "ran").exists()) == ([], False)
     assert bench.container() == ""
@@ -393,7 +387,7 @@ def test_a_supervisor_of_another_version_is_told_from_a_broken_one(bench: Bench)
           bench.services.policy, created),
                 Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
     with pytest.raises(SandboxError, match="another version") as caught:
-        run_supervised(bench.services.engine, bench.name, options, work, keep=False)
+        bench.services.engine.run_supervised(bench.name, options, work, keep=False)
     assert caught.value.code is ErrorCode.IMAGE_MISSING
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.engine.connection import DockerEngine
+from sandbox.engine.protocol import EngineInformation
+from sandbox.engine.unhardened import UnhardenedContainers
 
 
 class AttackHost(Protocol):
@@ -16,7 +17,10 @@ class AttackHost(Protocol):
     images: list[str]
 
     @property
-    def engine(self) -> DockerEngine: ...
+    def engine(self) -> EngineInformation: ...
+
+    @property
+    def soft_containers(self) -> UnhardenedContainers: ...
 
     @property
     def runtime(self) -> str: ...

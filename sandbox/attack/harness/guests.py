@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.listeners import Listeners
 from sandbox.attack.harness.scene import Scene
-from sandbox.engine.container import INSTANCE_LABEL
-from sandbox.engine.unhardened import Bind, UnhardenedContainers, UnhardenedExit
+from sandbox.engine.unhardened import Bind, UnhardenedExit
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
@@ -159,10 +158,8 @@ class Guests:
 
     def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> UnhardenedExit:
         """Run a command in a soft container; without `binds` it sees the scene's `outside` as /scratch."""
-        labels = {INSTANCE_LABEL: self.host.instance}
-        containers = UnhardenedContainers(self.host.engine, self.host.runtime, labels)
         seen = (Bind(self.scene.outside, "/scratch"),) if binds is None else binds
-        return containers.run(image or self.host.image("base"), argv or None, binds=seen)
+        return self.host.soft_containers.run(image or self.host.image("base"), argv or None, binds=seen)
 
     def close(self) -> None:
         """Close the listeners."""

@@ -20,8 +20,8 @@ from sandbox.attack.harness.scene import SECRET, Scene
 from sandbox.attack.harness.scratch import ScratchDirectory, find_abandoned, instances_of, unmount_and_delete
 from sandbox.config import Settings
 from sandbox.engine.connection import DockerEngine, connect
-from sandbox.engine.container import INSTANCE_LABEL, remove_containers
-from sandbox.engine.unhardened import delete_image
+from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.unhardened import UnhardenedContainers, delete_image
 from sandbox.errors import SandboxError
 from sandbox.git.process import SAFE_PATH, git_version
 from sandbox.images import ImageBuildContext as ImageSite
@@ -85,14 +85,14 @@ class AttackRun:
         if "engine" in self.__dict__:
             instances.append(self.instance)
         for instance in instances:
-            remove_containers(self.engine, {INSTANCE_LABEL: instance})
+            self.engine.remove_containers({INSTANCE_LABEL: instance})
 
     def remove_abandoned(self) -> None:
         """Remove what killed runs left. What needs the engine is kept if no engine answers."""
         for root in find_abandoned():
             with suppress(SandboxError):
                 for instance in instances_of(root):
-                    remove_containers(self.engine, {INSTANCE_LABEL: instance})
+                    self.engine.remove_containers({INSTANCE_LABEL: instance})
                 unmount_and_delete(root)
 
     @cached_property
@@ -100,6 +100,11 @@ class AttackRun:
         """The user's engine, for soft containers and the clean-up. Raises: `engine_unavailable`."""
         self.scratch.record_instance(self.instance)
         return connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
+
+    @property
+    def soft_containers(self) -> UnhardenedContainers:
+        """Runs soft containers of this run. Raises: `engine_unavailable`."""
+        return UnhardenedContainers(self.engine, self.runtime, {INSTANCE_LABEL: self.instance})
 
     @property
     def runtime(self) -> str:
@@ -161,7 +166,7 @@ class AttackRun:
         """Delete a victim: its guests first, then its files."""
         marked = scene.home / "instance"
         if marked.exists():
-            remove_containers(self.engine, {INSTANCE_LABEL: marked.read_text()})
+            self.engine.remove_containers({INSTANCE_LABEL: marked.read_text()})
         scene.close()
         unmount_and_delete(scene.root)
         self._open.remove(scene)

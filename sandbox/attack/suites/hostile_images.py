@@ -6,8 +6,7 @@ from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.guests import PROFILE, small_limits
 from sandbox.attack.harness.outcomes import NotSupported
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit, require_refusal
-from sandbox.engine.container import INSTANCE_LABEL
-from sandbox.engine.unhardened import UnhardenedContainers
+from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 
@@ -31,11 +30,6 @@ limits = {{ memory_bytes = {memory}, cpus = 1.0, pids = {pids} }}
 """
 
 
-def _containers(scene: Scene) -> UnhardenedContainers:
-    site = scene.host
-    return UnhardenedContainers(site.engine, site.runtime, {INSTANCE_LABEL: site.instance})
-
-
 def _tag(scene: Scene, name: str) -> str:
     return f"sandbox-attack/{scene.host.instance}:{name}"
 
@@ -44,7 +38,7 @@ def _build(scene: Scene, name: str, text: str) -> str:
     base = scene.host.image("base")
     tag = _tag(scene, name)
     try:
-        _containers(scene).build(tag, text.format(base=base, label=INSTANCE_LABEL))
+        scene.host.soft_containers.build(tag, text.format(base=base, label=INSTANCE_LABEL))
     except SandboxError as error:
         raise NotSupported(f"the engine cannot build an image here: {error.details or error.brief}") from error
     scene.host.images.append(tag)
@@ -52,7 +46,7 @@ def _build(scene: Scene, name: str, text: str) -> str:
 
 
 def _engine_applies(scene: Scene) -> str:
-    said = _containers(scene).run(_build(scene, "hostile", HOSTILE), None).stdout
+    said = scene.host.soft_containers.run(_build(scene, "hostile", HOSTILE), None).stdout
     require_hit(b"ENTRYPOINT-RAN 0 /tmp /evil" in said, f"the engine did not apply it: {said[-200:]!r}")
     return "by default an engine applies its entrypoint, user, directory and environment"
 
@@ -77,7 +71,7 @@ def _overridden(scene: Scene) -> str:
 
 def _makes_volume(scene: Scene) -> str:
     tag = _build(scene, "volume", "FROM {base}\nVOLUME /data\n")
-    said = _containers(scene).run(tag, ["cat", "/proc/self/mountinfo"]).stdout
+    said = scene.host.soft_containers.run(tag, ["cat", "/proc/self/mountinfo"]).stdout
     require_hit(b" /data " in said, "the engine created no volume")
     return "by default an engine gives it a volume without any limit"
 

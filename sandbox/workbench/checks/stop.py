@@ -11,22 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN, Check, CheckRun, StoppedCheck, StopResult, Verdict
 from sandbox.store.liveness import list_live_nonces, owner_of
 from sandbox.store.records import find_task
 from sandbox.store.stop_requests import ObservedRequest, open_requests, register_request
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.guest_cleanup import remove_orphans
-
-if TYPE_CHECKING:
-    from sandbox.engine import container
-else:  # loaded when a process died while it ran checks (docs/adr/0003)
-    container = LazyModule("sandbox.engine.container")
 
 STOP_WAIT_S = 60.0
 """How long the running process may take to stop; it looks for a stop request four times a second, a kill is quick."""
@@ -104,9 +98,9 @@ def _end_guests(services: Services, task_id: str) -> None:
     """Remove the guests that a dead process left, in the task and in its clean rooms."""
     with services.home.locked(task_id, _EDIT_WAIT_S):
         remove_orphans(services, task_id)
-    labels = {container.INSTANCE_LABEL: services.instance_id, container.TASK_LABEL: task_id}
-    listed = container.list_containers(services.engine, labels)
+    labels = {INSTANCE_LABEL: services.instance_id, TASK_LABEL: task_id}
+    listed = services.engine.list_containers(labels)
     living = list_live_nonces(services.home.liveness)  # after the list: a process that started since has no guest in it
     for guest in listed:
         if (owner := owner_of(guest.name)) is not None and owner not in living:
-            container.remove_container(services.engine, guest.id)
+            services.engine.remove_container(guest.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox import capabilities, images
-from sandbox.engine.connection import DockerEngine
+from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
 from sandbox.git import process, user_config
 from sandbox.models import ImageInfo, Probe, ProbeLevel
@@ -62,7 +62,7 @@ def _policy_problem_probes(services: Services) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def _connect_and_list_images(services: Services) -> tuple[DockerEngine | SandboxError, tuple[ImageInfo, ...]]:
+def _connect_and_list_images(services: Services) -> tuple[ContainerEngine | SandboxError, tuple[ImageInfo, ...]]:
     try:
         return services.engine, list_images(services)
     except SandboxError as error:

@@ -6,22 +6,21 @@ import tempfile
 from pathlib import Path
 
 from sandbox import capabilities
-from sandbox.engine import images
-from sandbox.engine.connection import DockerEngine
-from sandbox.engine.container import INSTANCE_LABEL
-from sandbox.engine.visibility import ProbeContainer, can_mount
+from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_types import ProbeContainer
+from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
 from sandbox.files.overlay import PROBE_PREFIX, find_overlay_obstacle, probe_mount
 from sandbox.models import Probe
 from sandbox.workbench.controller.services import Services
 
 
-def visibility_probes(services: Services, engine: DockerEngine | SandboxError) -> tuple[Probe, ...]:
+def visibility_probes(services: Services, engine: ContainerEngine | SandboxError) -> tuple[Probe, ...]:
     """One line with the answer; no line without an engine on a socket of this host, or without an image."""
     if isinstance(engine, SandboxError) or not engine.is_local:
         return ()
     try:
-        image = images.find_any_digest(engine)
+        image = engine.find_any_image_digest()
         return (_probe_visibility(services, engine, image),) if image else ()
     except SandboxError as error:
         return (capabilities.visibility_probe(error.brief),)
@@ -29,13 +28,13 @@ def visibility_probes(services: Services, engine: DockerEngine | SandboxError) -
         return (capabilities.visibility_probe(error.strerror or str(error)),)
 
 
-def _probe_visibility(services: Services, engine: DockerEngine, image: str) -> Probe:
+def _probe_visibility(services: Services, engine: ContainerEngine, image: str) -> Probe:
     folder = services.home.repositories
 
     def is_seen(path: Path) -> bool:
         name = f"sandbox-sight-{services.presence.new_id()}"
         labels = {INSTANCE_LABEL: services.instance_id, "space.sandbox.run": name}
-        return can_mount(engine, path, ProbeContainer(name, image, labels))
+        return engine.can_mount(path, ProbeContainer(name, image, labels))
 
     with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as made:
         files = is_seen(Path(made))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sandbox.engine.runtimes import require_runtime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench.controller.services import Services
 
@@ -20,5 +19,5 @@ def choose_runtime(services: Services, profile: str = "") -> str:
             f"The policy does not allow the runtime {name!r}",
             hint=f"It allows {', '.join(allowed)}; see policies/container.toml.",
         )
-    require_runtime(services.engine, name)
+    services.engine.require_runtime(name)
     return name

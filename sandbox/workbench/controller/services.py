@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from sandbox import config, credentials, images, profiles, remotes
     from sandbox.config import Settings
     from sandbox.credentials import Credential
-    from sandbox.engine import connection, create_options, ownership
+    from sandbox.engine import connection, create_options
+    from sandbox.engine.protocol import ContainerEngine
     from sandbox.git import credential_helper, object_cache, transport, user_config
     from sandbox.git.object_cache import ObjectCache
     from sandbox.models import Caller, Permission
@@ -47,7 +48,6 @@ else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
     remotes = LazyModule("sandbox.remotes")
     connection = LazyModule("sandbox.engine.connection")
     create_options = LazyModule("sandbox.engine.create_options")
-    ownership = LazyModule("sandbox.engine.ownership")
     credential_helper = LazyModule("sandbox.git.credential_helper")
     object_cache = LazyModule("sandbox.git.object_cache")
     transport = LazyModule("sandbox.git.transport")
@@ -101,7 +101,7 @@ class Services:
     once_lock: threading.RLock = field(default_factory=threading.RLock)  # see `Once`
     shutdown: Shutdown = field(default_factory=Shutdown)
     background_threads: BackgroundThreads = field(default_factory=BackgroundThreads)
-    _engines: list[connection.DockerEngine] = field(default_factory=list)
+    _engines: list[ContainerEngine] = field(default_factory=list)
     supervisor_paths: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime
     _object_caches: dict[Path, tuple[tuple[int, ...], ObjectCache]] = field(default_factory=dict)
 
@@ -167,18 +167,19 @@ class Services:
         return credentials.load_credentials(self.home.root, self.environ)
 
     @Once
-    def engine(self) -> connection.DockerEngine:
+    def engine(self) -> ContainerEngine:
         """The connected engine. Raises: `engine_unavailable`."""
-        engine = connection.connect(self.settings.engine.host, self.environ, self.settings.engine.timeout_s)
-        engine = replace(engine, quarantine=quarantine.QuarantineNotes(self.home.quarantine))
+        ours = self.settings.engine
+        held = quarantine.QuarantineNotes(self.home.quarantine)
+        engine = connection.connect(ours.host, self.environ, ours.timeout_s, held)
         self._engines.append(engine)
         self.presence.note_engine()
         return engine
 
     @Once
-    def guest_engine(self) -> connection.DockerEngine:
+    def guest_engine(self) -> ContainerEngine:
         """The engine, for code that starts guests. Raises: `engine_unavailable`, also if the engine maps users."""
-        ownership.require_same_users(self.engine)
+        self.engine.require_same_users()
         return self.engine
 
     @Once

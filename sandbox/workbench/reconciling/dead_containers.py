@@ -6,20 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TaskStatus
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, find_matching, is_task_id, list_folder
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 
 if TYPE_CHECKING:
-    from sandbox.engine import container
-else:  # loaded when a home has had guests (docs/adr/0003)
-    container = LazyModule("sandbox.engine.container")
+    from sandbox.engine.container_types import ContainerSummary
 
 _RUN_LABEL = "space.sandbox.run"
 
@@ -33,7 +31,7 @@ def find_dead_guests(survey: Survey) -> Iterator[Finding]:
     if not (services.home.root / "instance").exists():
         return
     try:
-        listed = container.list_containers(services.engine, {container.INSTANCE_LABEL: services.instance_id})
+        listed = services.engine.list_containers({INSTANCE_LABEL: services.instance_id})
     except SandboxError as error:
         survey.guests_unknown = f"{error.brief}: {error.details}"
         yield Finding("container", "", _build_failing_remedy(error))
@@ -52,9 +50,9 @@ def _build_failing_remedy(error: SandboxError) -> Remedy:
     return fail
 
 
-def _judge(survey: Survey, guest: container.ContainerSummary) -> Finding | None:
+def _judge(survey: Survey, guest: ContainerSummary) -> Finding | None:
     """A guest with a run belongs to the controller that waits for the run; a guest without a run to its task."""
-    task_id = guest.labels.get(container.TASK_LABEL, "")
+    task_id = guest.labels.get(TASK_LABEL, "")
     run_id = guest.labels.get(_RUN_LABEL, "")
     remove = partial(_remove, survey.services, guest)
     if not any(source.startswith(f"{survey.services.home.root}/") for source in guest.mount_sources):
@@ -80,8 +78,8 @@ def _is_open(services: Services, task_id: str) -> bool:
         return error.code is not ErrorCode.NOT_FOUND
 
 
-def _remove(services: Services, guest: container.ContainerSummary) -> str:
-    container.remove_container(services.engine, guest.id)
+def _remove(services: Services, guest: ContainerSummary) -> str:
+    services.engine.remove_container(guest.id)
     if guest.name in QuarantineNotes(services.home.quarantine).names():
         raise SandboxError(ErrorCode.CONFLICT, "The engine cannot end the container")
     return ""

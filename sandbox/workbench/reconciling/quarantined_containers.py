@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from sandbox.store.quarantine import QuarantineNotes
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.survey import Finding, Survey
-
-if TYPE_CHECKING:
-    from sandbox.engine import quarantine
-else:  # loaded when there is one (docs/adr/0003)
-    quarantine = LazyModule("sandbox.engine.quarantine")
 
 
 def find_quarantined(survey: Survey) -> Iterator[Finding]:
@@ -26,5 +19,5 @@ def find_quarantined(survey: Survey) -> Iterator[Finding]:
 
 
 def _reap(services: Services, name: str) -> str:
-    quarantine.retry_removal(services.engine, name)
+    services.engine.retry_removal(name)
     return ""

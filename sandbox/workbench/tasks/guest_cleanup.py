@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL, task_container_name
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
-    from sandbox.engine import container
     from sandbox.files import checkout
 else:  # loaded when there is a guest (docs/adr/0003)
-    container = LazyModule("sandbox.engine.container")
     checkout = LazyModule("sandbox.files.checkout")
 
 
@@ -54,13 +53,13 @@ def remove_guest(services: Services, task_id: str, *, task_ends: bool = True) ->
 
 def _remove_containers(services: Services, task_id: str) -> bool:
     """Remove the task's containers; False when one is quarantined, as its engine may still start it for a moment."""
-    name = container.task_container_name(services.instance_id, task_id)
-    container.remove_container(services.engine, name)
+    name = task_container_name(services.instance_id, task_id)
+    services.engine.remove_container(name)
     ward = QuarantineNotes(services.home.quarantine)
     if not ward.folder.exists():
         return True
-    labels = {container.INSTANCE_LABEL: services.instance_id, container.TASK_LABEL: task_id}
-    for guest in container.list_containers(services.engine, labels):
+    labels = {INSTANCE_LABEL: services.instance_id, TASK_LABEL: task_id}
+    for guest in services.engine.list_containers(labels):
         if guest.name.startswith(f"{name}-"):  # created while the container of that name was quarantined
-            container.remove_container(services.engine, guest.id)
+            services.engine.remove_container(guest.id)
     return not any(held == name or held.startswith(f"{name}-") for held in ward.names())

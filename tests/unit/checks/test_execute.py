@@ -26,7 +26,7 @@ from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.container import ContainerExit, StopCondition, Streams
+from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.models import Check, Limits, Report, TestFailure, Verdict
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from sandbox.engine import pid1_session as session
-from sandbox.engine.container import Streams, never_stop
+from sandbox.engine.container_types import Streams, never_stop
 from sandbox.engine.pid1_messages import Command
 from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.models import Verdict

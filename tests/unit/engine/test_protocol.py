@@ -1,16 +1,22 @@
-"""The Docker engine has every member of the protocol, with the protocol's parameters."""
+"""The Docker engine has every member of the protocol, and the protocol knows no Docker."""
 
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import docker
+import grimp
 import pytest
 
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.protocol import ContainerEngine, EngineInformation, GuestRunner, ImageStore
 
+ROOT = Path(__file__).parents[3]
 PARTS = (EngineInformation, ImageStore, GuestRunner)
 
 
@@ -45,3 +51,23 @@ def test_a_missing_method_would_be_seen() -> None:
     """Control: the connection alone, which `Engine` extends, is not an engine."""
     lacking = [name for part in PARTS for name in methods(part) if not hasattr(DockerEngine.__mro__[1], name)]
     assert {"inspect_image", "run_to_end", "remove_container"} <= set(lacking)
+
+
+def loads_docker(module: str) -> bool:
+    """Whether a new interpreter that imports the module has docker."""
+    code = f"import sys, {module}; print('docker' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_the_protocol_does_not_load_docker() -> None:
+    assert not loads_docker("sandbox.engine.protocol")
+    assert loads_docker("sandbox.engine.connection"), "void"
+
+
+def test_the_import_contracts_protect_every_module_that_needs_docker() -> None:
+    """A module outside of the package that imports one of them would be bound to Docker."""
+    graph = grimp.build_graph("sandbox", include_external_packages=True, cache_dir=None)
+    needs = {name for name in graph.find_downstream_modules("docker") if name.startswith("sandbox.engine.")}
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    protected = {name for contract in contracts for name in contract.get("protected_modules", ())}
+    assert {name for name in protected if name.startswith("sandbox.engine.")} == needs

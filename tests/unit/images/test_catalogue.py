@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.config import find_resources
-from sandbox.engine.images import build_error, parse_image, plain_lines, write_build_context
+from sandbox.engine.build_context import write_build_context
+from sandbox.engine.build_output import build_error, plain_lines
+from sandbox.engine.images import parse_image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import build_args
 from sandbox.images.catalogue import (

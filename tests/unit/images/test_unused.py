@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from sandbox.engine.images import Image
+from sandbox.engine.image_types import Image
 from sandbox.images.lookup import find_last_use, format_use_tag
 from sandbox.images.unused import select_unused
 

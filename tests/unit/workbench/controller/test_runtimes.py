@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import docker
 import pytest
 
-from sandbox.engine.connection import DockerEngine
-from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.protocol import ContainerEngine
 from sandbox.engine.runtimes import require_runtime
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services, build_services
+from tests.unit.memory_engine import MemoryEngine
 
 
-class FakeApi(docker.APIClient):
-    """Answers `info` only."""
-
-    def __init__(self, *runtimes: str) -> None:
-        self._runtimes = runtimes
-
-    def info(self) -> dict[str, Any]:
-        return {"Runtimes": {name: {"path": name} for name in self._runtimes}}
-
-
-def engine(*runtimes: str) -> DockerEngine:
-    return DockerEngine(FakeApi(*runtimes), Endpoint("unix:///run/docker.sock", "DOCKER_HOST"), "20.10.24")
+def engine(*runtimes: str) -> ContainerEngine:
+    facts = {"Runtimes": {name: {"path": name} for name in runtimes}}
+    return MemoryEngine(QuarantineNotes(Path("/nonexistent")), facts)
 
 
 @pytest.fixture

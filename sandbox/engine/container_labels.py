@@ -1,0 +1,11 @@
+"""The labels and names of our containers, by which any controller of a home finds them again."""
+
+from __future__ import annotations
+
+INSTANCE_LABEL = "space.sandbox.instance"
+TASK_LABEL = "space.sandbox.task"
+
+
+def task_container_name(instance: str, task_id: str) -> str:
+    """Return the name of a task's container: the same in every process that uses this home."""
+    return f"sandbox-{instance}-{task_id.removeprefix('task-')}"

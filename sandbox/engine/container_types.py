@@ -1,0 +1,88 @@
+"""What the protocol of an engine takes and returns about containers. Plain types: no engine, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandbox.engine.cgroups import Counters
+from sandbox.engine.pid1_messages import Command
+from sandbox.models import Verdict
+
+OutputSink = Callable[[bytes], None]
+
+STOP_CHECK_INTERVAL_S = 0.25
+"""Longest time between two calls of a `StopCondition`."""
+
+StopCondition = Callable[[], Verdict | None]
+"""Called while a guest runs, from the thread that waits for it. Returns the verdict to stop it with now, or None."""
+
+CommandBuilder = Callable[[list[str]], Command]
+"""Builds a check's command once the container's own environment is known."""
+
+
+def never_stop() -> Verdict | None:
+    """A `StopCondition` that is never met: only the deadline ends the guest."""
+    return None
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Receivers of the guest's output, called for each chunk from a separate thread."""
+
+    stdout: OutputSink
+    stderr: OutputSink
+
+
+@dataclass(frozen=True)
+class ContainerExit:
+    """How a guest ended, according to the engine and the kernel. `oom_killed`: the kernel killed any of its processes.
+
+    `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
+    `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
+    after the command had ended.
+    """
+
+    exit_code: int | None
+    oom_killed: bool
+    timed_out: bool
+    started_at: datetime
+    wall_time_s: float
+    counters: Counters
+    signal: int | None = None
+    stop_verdict: Verdict | None = None
+    report_missing: bool = False
+    leftover_processes: int | None = None
+
+
+@dataclass(frozen=True)
+class SupervisedCheck:
+    """One check in a guest: its command, the receivers of its output, its deadline and stop condition."""
+
+    build_command: CommandBuilder
+    streams: Streams
+    deadline_s: float
+    stop_condition: StopCondition
+
+
+@dataclass(frozen=True)
+class ContainerSummary:
+    """A container as the engine lists it. `mount_sources`: the host paths that are mounted in it."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    running: bool
+    mount_sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProbeContainer:
+    """A container that only tests a mount: its name, any local image, and labels for the cleanup if this process is
+    killed.
+    """
+
+    name: str
+    image: str
+    labels: dict[str, str]
