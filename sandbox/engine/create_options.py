@@ -99,8 +99,10 @@ MASKED_PATHS = (
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 FIRST_PORT_SYSCTL = "net.ipv4.ip_unprivileged_port_start"
-SYSCTLS = {FIRST_PORT_SYSCTL: "1024"}
-"""As on an ordinary host. Engines since 20.10 open all ports to a container with its own network namespace."""
+SYSCTLS = {FIRST_PORT_SYSCTL: "1024", "kernel.shm_rmid_forced": "1"}
+"""Ports as on an ordinary host: engines since 20.10 open all of them to a container with its own network namespace.
+System V shared memory goes with the last process that uses it: it would stay, and count, while its container is kept.
+"""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")

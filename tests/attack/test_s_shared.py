@@ -97,3 +97,34 @@ def test_s02_a_guest_that_holds_all_of_its_users_share_takes_nothing_from_anothe
         holder.join()
     assert opened(found[0].stdout_tail) == most(), "void"
     assert opened(neighbour.stdout_tail) == most()
+
+
+KEEP = """
+my $id = shmget(77, 64 << 20, 01666) // die "shmget: $!";
+shmwrite($id, "x" x (64 << 20), 0, 64 << 20) or die "shmwrite: $!";
+print "stored\\n";
+"""
+COUNT = "sed 1d /proc/sysvipc/shm | wc -l"
+
+
+def test_s04_shared_memory_goes_with_its_last_process(guests: Callable[..., Arena], engine: DockerEngine) -> None:
+    """Control: in a container with the engine's defaults it stays."""
+    body = {"Image": "space-sandbox/base", "Entrypoint": ["sh", "-c", f"perl -e '{KEEP}'; {COUNT}"]}
+    assert run_careless(engine, body).split() == ["stored", "1"], "void"
+    arena = guests(
+        "sh", "-c", f'{COUNT}; perl -e "$STORE"; {COUNT}', extra=f"{ROOM}\n[check.env]\nSTORE = '''{KEEP}'''"
+    )
+    arena.new_task()
+    for _ in range(2):
+        (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
+        assert run.stdout_tail.split() == ["0", "stored", "0"], run.stderr_tail
+
+
+def run_careless(engine: DockerEngine, body: dict[str, object]) -> str:
+    made = engine.api.create_container_from_config({**body, "HostConfig": {"NetworkMode": "none"}})["Id"]
+    try:
+        engine.api.start(made)
+        engine.api.wait(made, timeout=60)
+        return str(engine.api.logs(made).decode())
+    finally:
+        engine.api.remove_container(made, force=True, v=True)

@@ -247,14 +247,14 @@ def test_guest_has_a_name(lab: Lab, tmp_path: Path) -> None:
     argv = (
         "sh",
         "-c",
-        "id -un && id -gn && cd /tmp && git init -q . && git -c user.email=a@b commit -q --allow-empty -m x",
+        "id -un && id -gn && cd /tmp && git init -q r && cd r && git -c user.email=a@b commit -q --allow-empty -m x",
     )
     assert lab.hardened(*argv, user=(uid, uid)).exit_code != 0
     files = AccountFiles(tmp_path / "passwd", tmp_path / "group")
     files.passwd.write_bytes(build_passwd((uid, uid), "/home/sandbox"))
     files.group.write_bytes(build_group((uid, uid)))
     found = lab.hardened(*argv, user=(uid, uid), account_files=files)
-    assert (found.lines()[:2], found.exit_code) == (["sandbox", "sandbox"], 0)
+    assert (found.lines()[:2], found.exit_code) == (["sandbox", "sandbox"], 0), found.out
 
 
 def test_localhost_resolves_through_our_hosts_file(lab: Lab) -> None:

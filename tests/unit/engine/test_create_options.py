@@ -95,7 +95,7 @@ HOST_CONFIG: dict[str, Any] = {
     "CgroupnsMode": "private",
     "CgroupParent": "",
     "Cgroup": "",
-    "Sysctls": {"net.ipv4.ip_unprivileged_port_start": "1024"},
+    "Sysctls": {"net.ipv4.ip_unprivileged_port_start": "1024", "kernel.shm_rmid_forced": "1"},
     "AutoRemove": False,
     "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
     "LogConfig": {"Type": "none", "Config": {}},
