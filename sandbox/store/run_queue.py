@@ -157,10 +157,10 @@ class RunQueue:
         return positions[ticket.nonce]
 
     def _is_fresh(self, ticket: Ticket) -> bool:
-        """Whether a ticket was refreshed recently, by its file's mtime. Refreshes the waiting tickets of this process; a
-        running one is refreshed by its own heartbeat only.
+        """Whether a ticket was refreshed recently, by its file's mtime. Refreshes the waiting tickets of this process.
 
-        A stopped process would otherwise block all tickets behind it. A wrong clock only changes the order for a while.
+        A running ticket is refreshed by its own heartbeat only. A stopped process would otherwise block all tickets
+        behind it. A wrong clock only changes the order for a while.
         """
         path = self.folder / ticket.name
         try:
