@@ -89,8 +89,7 @@ def _send_with_credentials(services: Services, remote: Remote, git: Git, task: T
     try:
         return services.run_with_access(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
-        error.hint = error.hint.replace("TASK", task.id)
-        raise
+        raise error.with_hint(error.hint.replace("TASK", task.id)) from error
 
 
 def _save_pushed(services: Services, task: Task) -> None:
