@@ -7,19 +7,20 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from sandbox import remotes
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
-from sandbox.forges.forge import Proposal, PullWithText
+from sandbox.forges.forge import Project, Proposal, PullWithText
 from sandbox.forges.table import ForgeRow
 from sandbox.models import Host, PullRequest, PullState, Task
-from sandbox.remotes import Remote
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import gate
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery import pull_requests, push
 from tests.unit.conftest import Upstream, refused
 from tests.unit.store.test_verdicts import made as run_made
 
@@ -59,9 +60,10 @@ class CountedForge:
         assert self.pull is not None
         self.pull = replace(self.pull, pull=self.pull.pull.model_copy(update={"draft": False}))
 
-    def find_credential(self, *_: object) -> Credential:
+    def find_project(self, *_: object) -> Project:
         self.counts["token"] += 1
-        return Credential(host="github.com", secret=SecretStr("ghp_Zk3mQ9xW7vB1nR5tY8uE2pL6"))
+        credential = Credential(host="github.com", secret=SecretStr("ghp_Zk3mQ9xW7vB1nR5tY8uE2pL6"))
+        return Project("github.com", "o/r", "https://api.github.com", "https://github.com", credential)
 
     def find_verdicts(self, *_: object) -> gate.TreeVerdicts:
         self.counts["gate"] += 1
@@ -91,13 +93,14 @@ ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.devnull}
 
 @pytest.fixture
 def bench(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    forge, parse = CountedForge(), Services.parse_remote
+    forge, parse = CountedForge(), remotes.parse_remote
 
-    def parse_remote(services: Services, url: str) -> Remote:
-        return replace(parse(services, url), host=Host.GITHUB)
+    def parse_remote(text: str, **rules: Any) -> remotes.Remote:
+        return replace(parse(text, **rules), host=Host.GITHUB)
 
-    monkeypatch.setattr(Services, "parse_remote", parse_remote)
-    monkeypatch.setattr(Services, "find_forge_credential", forge.find_credential)
+    monkeypatch.setattr(remotes, "parse_remote", parse_remote)
+    for module in (push, pull_requests):
+        monkeypatch.setattr(module, "find_project", forge.find_project)
     monkeypatch.setattr(ForgeRow, "connect", forge.connect)
     monkeypatch.setattr(gate, "find_tree_verdicts", forge.find_verdicts)
     upstream.write("f", b"one\n")
