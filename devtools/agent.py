@@ -124,11 +124,11 @@ async def ok(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
     return found
 
 
-async def failed(client: Client, name: str, code: str, /, **arguments: Any) -> dict[str, str]:
+async def failed(client: Client, name: str, code: str, /, **arguments: Any) -> dict[str, Any]:
     """The error of a tool that must fail with this code."""
     result = await client.call_tool(name, arguments)
     assert result.is_error, result.structured_content
-    found: dict[str, str] = result.structured_content["error"]
+    found: dict[str, Any] = result.structured_content["error"]
     assert found["code"] == code, found
     return found
 
@@ -136,5 +136,5 @@ async def failed(client: Client, name: str, code: str, /, **arguments: Any) -> d
 async def approved(client: Client, person: Command, name: str, /, **arguments: Any) -> dict[str, Any]:
     """A call that a person approves at the command line while the agent waits."""
     required = await failed(client, name, "approval_required", **arguments)
-    await anyio.to_thread.run_sync(person.ok, "approvals", "approve", required["details"])
+    await anyio.to_thread.run_sync(person.ok, "approvals", "approve", required["data"]["approval_id"])
     return await ok(client, name, **arguments)

@@ -215,7 +215,9 @@ _MEANT = {
     ErrorCode.PUSH_REJECTED: "the remote did not take the push; `reason` says why ([push](../push.md))",
     ErrorCode.FORGE_UNSUPPORTED: "no forge that pull requests can be opened on; the branch may be pushed",
     ErrorCode.FORGE_ERROR: "the forge failed, or gave an answer that cannot be used; try again",
-    ErrorCode.APPROVAL_REQUIRED: "a person has to approve it; `details` is the id ([agents](../agents.md#approvals))",
+    ErrorCode.APPROVAL_REQUIRED: (
+        "a person has to approve it; `data.approval_id` is the id ([agents](../agents.md#approvals))"
+    ),
     ErrorCode.APPROVAL_DENIED: "a person or the policy said no",
     ErrorCode.GATE_CLOSED: "the tree has to be verified first ([verify](../verify.md#the-gate))",
     ErrorCode.QUOTA_EXCEEDED: "a limit of ours, or the disk is full",

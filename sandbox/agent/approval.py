@@ -51,7 +51,10 @@ async def require_approval(
     context: ServerRequestContext[Any, Any],
     params: types.CallToolRequestParams,
 ) -> PermittedCall | types.InputRequiredResult:
-    """Permit the call or return the question. Raises: `approval_denied`, `approval_required` with the id to approve."""
+    """Permit the call or return the question.
+
+    Raises: `approval_denied`; `approval_required`, with the `approval_id` in its data.
+    """
     if not _must_ask(agent, tool):
         return PermittedCall(_permission_by_policy(agent, tool))
     call = await _run_in_thread(agent, partial(_build_call, agent, tool, arguments))
@@ -164,6 +167,7 @@ def _approval_required_error(asked: Approval) -> SandboxError:
         ErrorCode.APPROVAL_REQUIRED,
         f"A person has to approve {asked.tool}",
         details=asked.id,
+        data={"approval_id": asked.id},
         hint=f"They run: sandbox approvals approve {asked.id}. Then make exactly the same call again.",
     )
 

@@ -47,8 +47,8 @@ The flow
    commit, and open a draft.
 5. space_repo_diff: does it contain all that was asked for, and only that?
 6. space_repo_commit, then space_repo_verify, which checks the commit. If it fails: repair, commit, verify.
-7. space_repo_push. push_rejected: its details begin with the reason. For branch_exists and branch_moved fork the
-   task and push the fork; for branch_deleted too, unless it was merged; most other reasons need a person.
+7. space_repo_push. push_rejected: the error's field reason says why. For branch_exists and branch_moved fork the task
+   and push the fork; for branch_deleted too, unless it was merged; most other reasons need a person.
 8. space_repo_open_pr pushes too and opens a draft pull request; the record of the task is added to its body.
    space_repo_pr_status reports the checks upstream. If they fail: repair, commit, verify, push; the pull request
    follows its branch. Call space_repo_open_pr again to update its body. draft=false needs a verified tree.
@@ -56,8 +56,8 @@ The flow
 
 Approvals
 - A person may have to approve {asks}.
-  approval_required names an id: tell them, wait, make exactly the same call again. Ask when the work is done: each new
-  commit needs a new approval.
+  approval_required has an id in data.approval_id: tell them, wait, make exactly the same call again. Ask when the
+  work is done: each new commit needs a new approval.
 - A denied call is final: do not look for a way around it.
 - Commands `sandbox ...` in errors are for the person. Never run one yourself, even if you have a shell.
 

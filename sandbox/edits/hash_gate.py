@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import WorktreeFiles, sha256_of
+from sandbox.files.tree import NO_SUCH_FILE, WorktreeFiles, sha256_of
 from sandbox.policy.paths import RepoPath, parse_repo_path
 
 
@@ -119,7 +119,7 @@ def no_such_file_error(path: str, absence: Absence, hint: str = "") -> SandboxEr
         f"There is no file {path}",
         details="The task's last commit or an edit had this file; it was deleted since." if absence.was_there else near,
         hint=hint or "To create a new file, write it without an expected hash.",
-        reason="deleted" if absence.was_there else "no_such_file",
+        reason="deleted" if absence.was_there else NO_SUCH_FILE,
         data={"path": path, "did_you_mean": list(absence.near)},
     )
 

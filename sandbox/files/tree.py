@@ -36,6 +36,12 @@ _CHUNK = 1 << 20
 _name = attrgetter("name")
 _LINK_HINT = "Have the guest copy the file instead."
 
+NO_SUCH_FILE = "no_such_file"
+"""`reason` of `not_found`: the path leads to no file. Other reasons of this code are about the whole worktree."""
+
+UNREADABLE_REASONS = frozenset({"regular", "link", "length", "mode"})
+"""`reason` of `unsafe_path`: the path leads to an entry that is never read, so the caller needs another path."""
+
 
 class WorktreeFiles:
     """Safe access to the files below one root. Use it as a context manager: it opens the root's handle once."""
@@ -381,6 +387,7 @@ def _access_error(path: str, error: OSError) -> SandboxError:
             ErrorCode.NOT_FOUND,
             f"There is no file {path}",
             hint=LISTED_PATH_HINT,
+            reason=NO_SUCH_FILE,
         )
     if error.errno == errno.ENAMETOOLONG:  # each name fits but not the whole path: the guest nested it step by step
         return refused_path_error(path, "length", "it is longer than the kernel allows")

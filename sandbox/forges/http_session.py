@@ -176,6 +176,7 @@ def redact_secret(credential: Credential) -> Iterator[None]:
     try:
         yield
     except SandboxError as error:
+        # Changed in place: a copy raised from it would keep the original, with the secret, in its traceback.
         error.details = remove_secret(neutralise(error.details), credential)
         raise
 

@@ -144,21 +144,29 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
 )
 
 
-def classify(command: str, code: int, stderr: str) -> SandboxError:
+class GitFailure(SandboxError):
+    """A git command failed. `transient`: the same command may succeed on another attempt."""
+
+    def __init__(self, code: ErrorCode, brief: str, *, details: str, hint: str = "", transient: bool = False) -> None:
+        super().__init__(code, brief, details=details, hint=hint)
+        self.transient = transient
+
+
+def classify(command: str, code: int, stderr: str) -> GitFailure:
     """The typed error for a failed git command. Pure. Unknown text gives `internal`, never a guess."""
     details = scrub(stderr)[:4000]
     said = _QUOTED.sub("''", stderr)
     for pattern, error_code, brief, hint in _RULES:
         if pattern.search(said):
-            return SandboxError(error_code, brief, details=details, hint=hint)
-    return SandboxError(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
+            # The network failed, not a certificate or a rule.
+            transient = error_code is ErrorCode.NETWORK_ERROR and not _PERMANENT.search(said)
+            return GitFailure(error_code, brief, details=details, hint=hint, transient=transient)
+    return GitFailure(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same command may succeed on another attempt: the network failed, not a certificate or a rule."""
-    if not isinstance(error, SandboxError) or error.code is not ErrorCode.NETWORK_ERROR:
-        return False
-    return not _PERMANENT.search(_QUOTED.sub("''", error.details))
+    """Whether the same command may succeed on another attempt."""
+    return isinstance(error, GitFailure) and error.transient
 
 
 def scrub(text: str) -> str:

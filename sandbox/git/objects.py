@@ -284,7 +284,7 @@ def _run_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: _
 def _storage_error(code: int, stderr: str) -> SandboxError:
     found = classify("fast-import", code, stderr)
     if found.code is ErrorCode.INTERNAL:
-        found.brief = "git could not store the changed files"
+        return SandboxError(ErrorCode.INTERNAL, "git could not store the changed files", details=found.details)
     return found
 
 

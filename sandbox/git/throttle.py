@@ -10,7 +10,7 @@ import re
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
-from sandbox.errors import SandboxError
+from sandbox.git.failures import GitFailure
 from sandbox.retries import MAX_PAUSE_S
 
 _RECEIVED = re.compile(r"<= Recv header: (.*)$", re.MULTILINE)
@@ -18,14 +18,14 @@ _THROTTLE_STATUS = re.compile(r"HTTP/\S+ (429|503)\b")
 _SECONDS = re.compile(r"\d{1,9}")
 
 
-class Throttled(SandboxError):
+class Throttled(GitFailure):
     """The remote asked for a pause. `wait_s` is at least 0. Above `MAX_PAUSE_S` we do not wait; the hint names it."""
 
-    def __init__(self, cause: SandboxError, wait_s: float) -> None:
+    def __init__(self, cause: GitFailure, wait_s: float) -> None:
         hint = cause.hint
         if wait_s > MAX_PAUSE_S:
             hint = f"The remote asks for a pause of {wait_s:.0f} s. Try again after that."
-        super().__init__(cause.code, cause.brief, details=cause.details, hint=hint)
+        super().__init__(cause.code, cause.brief, details=cause.details, hint=hint, transient=cause.transient)
         self.wait_s = wait_s
 
 

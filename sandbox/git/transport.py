@@ -152,7 +152,7 @@ def _read_remote(access: RemoteAccess, once: Callable[[NetworkAccess], GitResult
         except SandboxError as error:
             made = attempts.statistics.get("attempt_number", 1)
             if made > 1:
-                error.details += f"\n(tried {made} times)"
+                raise error.with_details(f"{error.details}\n(tried {made} times)") from error
             raise
 
 

@@ -114,5 +114,6 @@ LISTED_PATH_HINT = "Use a path as listed."
 
 
 def refused_path_error(path: str, rule: str, why: str, hint: str = LISTED_PATH_HINT) -> SandboxError:
-    """Build the error for a refused path: `unsafe_path` with the rule's name."""
-    return SandboxError(ErrorCode.UNSAFE_PATH, f"Path refused by rule '{rule}': {why}", details=path[:200], hint=hint)
+    """Build the error for a refused path: `unsafe_path`; `reason` is the rule's name."""
+    brief = f"Path refused by rule '{rule}': {why}"
+    return SandboxError(ErrorCode.UNSAFE_PATH, brief, details=path[:200], hint=hint, reason=rule)

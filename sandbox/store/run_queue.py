@@ -92,8 +92,9 @@ class RunQueue:
             ticket = replace(ticket, running=may_run(ticket, [*rivals, ticket], self.parallel))
             held, beside = create_locked(self.folder / ticket.name)
             beside.rename(self.folder / ticket.name)
-        with self._changed:
-            self._waiting.append(ticket)
+        if not ticket.running:
+            with self._changed:
+                self._waiting.append(ticket)
         return ticket, held
 
     def _leave(self, ticket: Ticket, held: int) -> None:
@@ -156,9 +157,10 @@ class RunQueue:
         return positions[ticket.nonce]
 
     def _is_fresh(self, ticket: Ticket) -> bool:
-        """Whether a ticket was refreshed recently, by its file's mtime. Refreshes the tickets of this process.
+        """Whether a ticket was refreshed recently, by its file's mtime. Refreshes the waiting tickets of this process.
 
-        A stopped process would otherwise block all tickets behind it. A wrong clock only changes the order for a while.
+        A running ticket is refreshed by its own heartbeat only. A stopped process would otherwise block all tickets
+        behind it. A wrong clock only changes the order for a while.
         """
         path = self.folder / ticket.name
         try:
@@ -170,7 +172,7 @@ class RunQueue:
         return self._is_ours(ticket) or age_s < (RUNNING_STALE_S if ticket.running else WAITING_STALE_S)
 
     def _is_ours(self, ticket: Ticket) -> bool:
-        """Whether a thread of this process owns the ticket."""
+        """Whether a thread of this process waits with the ticket."""
         with self._changed:
             return any(t.nonce == ticket.nonce for t in self._waiting)
 

@@ -59,6 +59,7 @@ def test_a_hook_that_declines_is_told_with_its_words_and_the_next_push_arrives(
     pushed = sandbox("push", task["id"])
 
     assert (declined.code, declined.error["code"]) == (4, "push_rejected")
+    assert declined.error["reason"] == "hook_declined"
     assert declined.error["details"].splitlines()[0] == "reason: hook_declined"
     assert "needs a ticket" in declined.error["details"]
     assert "needs a ticket" in told.stderr

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+import sandbox
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.push.reasons import PushReason, PushRejected
 
@@ -26,3 +31,45 @@ def test_a_copy_keeps_class_and_attributes_of_a_subclass() -> None:
 
     assert (caught.value.reason, caught.value.output, caught.value.hint) == (PushReason.BRANCH_MOVED, "words", "new")
     assert caught.value.__cause__ is error
+
+
+def test_other_details_of_a_rejected_push_keep_the_line_made_of_its_reason() -> None:
+    error = PushRejected(PushReason.BRANCH_MOVED, output="words").with_details("more")
+
+    assert (error.details, error.output) == ("reason: branch_moved\nmore", "more")
+    assert error.payload()["error"]["reason"] == "branch_moved"
+
+
+# --- no caught error is changed
+
+ALLOWED = {
+    "forges/http_session.py: error.details",  # a copy would keep the secret in the original's traceback
+    "workbench/controller/services.py: error.hint",
+}
+
+
+def find_changes_of_caught_errors(source: str) -> Iterator[str]:
+    """`name.attribute` of each assignment to an attribute of an error within its own `except` block."""
+    for handler in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ExceptHandler)):
+        for node in ast.walk(handler):
+            if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
+                continue
+            if isinstance(node.value, ast.Name) and node.value.id == handler.name:
+                yield ast.unparse(node)
+
+
+def test_a_caught_error_is_copied_and_not_changed() -> None:
+    root = Path(sandbox.__file__).parent
+    found = {
+        f"{path.relative_to(root)}: {change}"
+        for path in root.rglob("*.py")
+        for change in find_changes_of_caught_errors(path.read_text())
+    }
+    assert found <= ALLOWED, "use `raise error.with_hint(...) from error`"
+    assert "forges/http_session.py: error.details" in found, "void: the known one was not found"
+
+
+@pytest.mark.parametrize("change", ["error.hint = ''", "error.details += ''", "if x:\n        error.reason: str = ''"])
+def test_a_change_of_a_caught_error_is_found(change: str) -> None:
+    source = f"try:\n    pass\nexcept E as error:\n    {change}\n    other.hint = error.hint\n"
+    assert len(list(find_changes_of_caught_errors(source))) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -87,14 +88,26 @@ _EXPLANATIONS = {
 
 
 class PushRejected(SandboxError):
-    """The remote rejected the push: `push_rejected`. The first line of `details` is `reason: <value>`."""
+    """The remote rejected the push: `push_rejected`. `output`: what git and the server printed, safe to show."""
 
     reason: PushReason
 
     def __init__(self, reason: PushReason, *, output: str = "") -> None:
-        """`output`: what git and the server printed, safe to show."""
         explanation, hint = _EXPLANATIONS[reason]
-        details = f"reason: {reason.value}\n{output}".rstrip()
-        super().__init__(ErrorCode.PUSH_REJECTED, f"The push was rejected: {explanation}", details=details, hint=hint)
-        self.reason = reason
+        super().__init__(
+            ErrorCode.PUSH_REJECTED,
+            f"The push was rejected: {explanation}",
+            details=_print_details(reason, output),
+            hint=hint,
+            reason=reason,
+        )
         self.output = output
+
+    def with_details(self, details: str) -> Self:
+        """A copy with other output."""
+        return self._copy(details=_print_details(self.reason, details), output=details)
+
+
+def _print_details(reason: PushReason, output: str) -> str:
+    """The text for people. Its first line repeats the reason, which programs read from the field."""
+    return f"reason: {reason.value}\n{output}".rstrip()

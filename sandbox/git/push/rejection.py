@@ -106,10 +106,7 @@ def classify_rejection(ref: str, code: int, stderr: str, stdout: str) -> Sandbox
     error = (
         _unknown_result_error() if _UNREPORTED.search(stdout) else _classify_early_failure(code, stderr, server, own)
     )
-    if isinstance(error, PushRejected):
-        return PushRejected(error.reason, output=details)
-    error.details = details
-    return error
+    return error.with_details(details)
 
 
 def _classify_early_failure(code: int, stderr: str, server: str, own: str) -> SandboxError:

@@ -39,7 +39,7 @@ def push(git: Git, access: RemoteAccess, commit: str, branch: str, expected: str
         return None
     except SandboxError as error:
         if error.code in {ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT}:
-            error.hint = f"{error.hint} The commit may have arrived. {_PUSH_AGAIN}".lstrip()
+            raise error.with_hint(f"{error.hint} The commit may have arrived. {_PUSH_AGAIN}".lstrip()) from error
         raise
     _verify_arrived(git, access, commit, branch)
     return page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -22,30 +23,74 @@ from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 
 
+@dataclass(frozen=True)
+class TreeGate:
+    """The gate for the tree of a task's last commit. It looks up each fact once; make a new one to look again."""
+
+    services: Services
+    task: Task
+
+    @cached_property
+    def tree(self) -> str:
+        """The tree of the last commit."""
+        return tree_of(open_repository(self.services, self.task.repo_id)[1], self.task.head_commit)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile of the task, with its checks."""
+        return load_task_profile(self.services, self.task)
+
+    @cached_property
+    def verdicts(self) -> TreeVerdicts:
+        """The current cached verdicts. Raises: as `resolve_guest_setup`."""
+        return find_tree_verdicts(self.services, self.profile, self.tree)
+
+    def try_verdicts(self) -> TreeVerdicts:
+        """As `verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
+        _ = self.tree, self.profile  # their errors are raised: they are about the cache clone
+        try:
+            return self.verdicts
+        except SandboxError as error:
+            return TreeVerdicts({}, unknown=error.code.value)
+
+    def find_state(self, step: DeliveryStep) -> GateState:
+        """What the gate says about a step. A step that needs no verified tree does not ask the engine; the answer is
+        then the task's last verification of this tree. Raises: as `resolve_guest_setup` if the step needs one.
+        """
+        require = self.services.settings.gate.require
+        if not needs_verification(step, require):
+            verified = _find_last_result(self.services, self.task.id, self.tree)
+            unknown = "not_asked" if verified is None else ""
+            return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
+        known = self.verdicts
+        return GateState(
+            require=require, step=step.value, needed=True, verified=known.verified, missing=known.unverified
+        )
+
+    def require_state(self, state: GateState) -> None:
+        """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
+        if not state.needed or state.verified:
+            return
+        raise SandboxError(
+            ErrorCode.GATE_CLOSED,
+            describe_refusal(DeliveryStep(state.step), self.tree, state.missing, self.profile.name),
+            details=f"gate.require = {state.require!r}; tree {self.tree}",
+            hint=_hint(self.task) if self.profile.checks else _NO_CHECKS,
+        )
+
+    def require_open(self, step: DeliveryStep) -> None:
+        """Require that each check of the task's profile passed in a clean room on exactly this tree, with the current
+        image, checks, limits, policy and runtime.
+
+        Raises: `gate_closed`; as `resolve_guest_setup`.
+        """
+        if needs_verification(step, self.services.settings.gate.require):
+            self.require_state(self.find_state(step))
+
+
 def require_open_gate(services: Services, task: Task, step: DeliveryStep) -> None:
-    """Require that each check of the task's profile passed in a clean room on exactly this tree, with the current
-    image, checks, limits, policy and runtime. The caller holds the lock of the task, so the tree that is sent is the
-    one that was checked.
-
-    Raises: `gate_closed`; as `resolve_guest_setup`.
-    """
-    if needs_verification(step, services.settings.gate.require):
-        require_gate_state(services, task, find_gate_state(services, task, step))
-
-
-def find_gate_state(services: Services, task: Task, step: DeliveryStep) -> GateState:
-    """What the gate says about a step. A step that needs no verified tree does not ask the engine; the answer is then
-    the task's last verification of this tree. Raises: as `require_open_gate` if the step needs a verified tree, except
-    `gate_closed`.
-    """
-    require = services.settings.gate.require
-    tree = tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
-    if not needs_verification(step, require):
-        verified = _find_last_result(services, task.id, tree)
-        unknown = "not_asked" if verified is None else ""
-        return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
-    found = find_tree_verdicts(services, load_task_profile(services, task), tree)
-    return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.unverified)
+    """Look now and require that the gate is open. Raises: as `TreeGate.require_open`."""
+    TreeGate(services, task).require_open(step)
 
 
 def _find_last_result(services: Services, task_id: str, tree: str) -> bool | None:
@@ -54,20 +99,6 @@ def _find_last_result(services: Services, task_id: str, tree: str) -> bool | Non
         if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
             return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
     return None
-
-
-def require_gate_state(services: Services, task: Task, state: GateState) -> None:
-    """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
-    if not state.needed or state.verified:
-        return
-    tree = tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
-    profile = load_task_profile(services, task)
-    raise SandboxError(
-        ErrorCode.GATE_CLOSED,
-        describe_refusal(DeliveryStep(state.step), tree, state.missing, profile.name),
-        details=f"gate.require = {state.require!r}; tree {tree}",
-        hint=_hint(task) if profile.checks else _NO_CHECKS,
-    )
 
 
 MOST_ENTRIES = 500
@@ -109,11 +140,3 @@ def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeV
     chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks]))
     asked = {name: b for chain in chains for name, b in build_bindings(services, setup, tree, chain).items()}
     return TreeVerdicts({name: find_verdict(services.home, binding) for name, binding in asked.items()}, setup=setup)
-
-
-def try_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeVerdicts:
-    """As `find_tree_verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
-    try:
-        return find_tree_verdicts(services, profile, tree)
-    except SandboxError as error:
-        return TreeVerdicts({}, unknown=error.code.value)

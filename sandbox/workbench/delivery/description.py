@@ -10,7 +10,6 @@ from sandbox.errors import SandboxError
 from sandbox.forges.body import BodyFacts, Provenance
 from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.git.log import list_subjects
-from sandbox.git.objects import tree_of
 from sandbox.models import DiffFile, Task
 from sandbox.profiles import Profile
 from sandbox.version import __version__
@@ -22,20 +21,27 @@ from sandbox.workbench.delivery.intermediate_files import find_intermediate_path
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
 
 
-def gather_facts(services: Services, task: Task, caller_text: str | None = None, *, trusted: bool = False) -> BodyFacts:
+def gather_facts(
+    services: Services,
+    task: Task,
+    caller_text: str | None = None,
+    *,
+    trusted: bool = False,
+    tree_gate: gate.TreeGate | None = None,
+) -> BodyFacts:
     """Facts about the task's last commit. `caller_text`: text of the caller; `trusted`: it comes from a person.
+    `tree_gate`: the gate as the caller has seen it.
 
     Without an engine the verdicts are unknown, and the facts say so. Raises: as reading the cache clone.
     """
     _, git = open_repository(services, task.repo_id)
-    tree = tree_of(git, task.head_commit)
+    tree_gate = tree_gate or gate.TreeGate(services, task)
     files = status.list_committed_files(services, task)
-    profile = load_task_profile(services, task)
-    known = gate.try_tree_verdicts(services, profile, tree)
+    profile = tree_gate.profile
+    known = tree_gate.try_verdicts()
     return BodyFacts(
         prompt=task.prompt,
         caller_text=caller_text,
@@ -44,7 +50,7 @@ def gather_facts(services: Services, task: Task, caller_text: str | None = None,
         files=files,
         runs=tuple(run for run in known.runs.values() if run is not None),
         missing=tuple(name for name, run in known.runs.items() if run is None),
-        tree=tree,
+        tree=tree_gate.tree,
         head=task.head_commit,
         verified=known.verified,
         unknown_reason=known.unknown,

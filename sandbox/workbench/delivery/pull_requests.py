@@ -19,7 +19,7 @@ from sandbox.git.objects import resolve_ref
 from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.text import one_line
-from sandbox.workbench.checks.gate import require_open_gate
+from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.journaling import record_operation
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
@@ -67,19 +67,20 @@ def open_pull_request(
     project = find_project(services, remote) if has_forge(remote) else None
     if project is not None:
         _require_base(services, task)
+    tree_gate = TreeGate(services, task)
     if announce is not None:
-        announce(push.describe_delivery(services, task, options.step))
-    proposal = _build_proposal(
-        services, task, options, project
-    )  # checks the gate and the texts before anything is sent
-    pushed, page = push.push_with_page(services, task_id, task.head_commit, for_pull_request=True)
+        announce(push.describe_delivery(tree_gate, options.step))
+    proposal = _build_proposal(tree_gate, options, project)  # checks the gate and the texts before anything is sent
     if project is None:
+        _, page = push.push_with_page(services, task_id, task.head_commit)
         raise unsupported_forge(remote, task.branch, task.base_branch, page)
-    with lifecycle.lock_task(services, task_id) as task, connect_forge(remote, project) as forge:
-        require_approved("commit", task.head_commit, pushed.commit)
-        pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
-        _save_state(services, task, pull)
-        return pull
+    with connect_forge(remote, project) as forge:
+        pushed, _ = push.push_with_page(services, task_id, task.head_commit, forge=forge)
+        with lifecycle.lock_task(services, task_id) as task:
+            require_approved("commit", task.head_commit, pushed.commit)
+            pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
+            _save_state(services, task, pull)
+            return pull
 
 
 def _require_base(services: Services, task: Task) -> None:
@@ -93,15 +94,15 @@ def _require_base(services: Services, task: Task) -> None:
         )
 
 
-def _build_proposal(services: Services, task: Task, options: PullRequestOptions, project: Project | None) -> Proposal:
+def _build_proposal(tree_gate: TreeGate, options: PullRequestOptions, project: Project | None) -> Proposal:
     """The pull request to open. Raises: `gate_closed`; `invalid_input`; `policy_violation` for a text that is too long
     or contains a secret.
     """
-    facts = description.gather_facts(
-        services, task, options.body or None, trusted=services.surface.actor is not Actor.AGENT
-    )
+    services, task = tree_gate.services, tree_gate.task
+    is_trusted = services.surface.actor is not Actor.AGENT
+    facts = description.gather_facts(services, task, options.body or None, trusted=is_trusted, tree_gate=tree_gate)
     if not facts.verified:  # a verified tree passes every gate
-        require_open_gate(services, task, options.step)
+        tree_gate.require_open(options.step)
     first = facts.commits[0][1] if facts.commits else None
     title = body.compose_title(options.title or None, first, task.prompt, trusted=facts.trusted)
     text = body.compose(facts)
@@ -120,6 +121,8 @@ class _PullRequestOpener:
     proposal: Proposal
 
     def open_or_update(self) -> PullRequest:
+        # The push may have asked before. Only this answer counts: the push has moved the head, and people may have
+        # edited the body, merged or closed the pull request meanwhile.
         found = self.forge.find(self.task.branch)
         if found is not None and found.pull.state is PullState.OPEN:
             return self._update_existing(found)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import Forge
 from sandbox.gate import DeliveryStep
 from sandbox.git import objects
 from sandbox.git.process import Git
@@ -16,7 +18,7 @@ from sandbox.git.transport import RemoteAccess, find_remote_branch
 from sandbox.models import Delivery, PullState, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
 from sandbox.store.records import find_repository, save_task
-from sandbox.workbench.checks.gate import find_gate_state, require_gate_state, require_open_gate
+from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
 from sandbox.workbench.repositories.clone import open_repository
@@ -45,11 +47,12 @@ def push_with_page(
     expected_commit: str | None,
     announce: AnnounceDelivery | None = None,
     *,
-    for_pull_request: bool = False,
+    forge: Forge | None = None,
 ) -> tuple[PushResult, str | None]:
     """As `push`; also returns the web page for a new pull request, if the server names one.
 
-    `for_pull_request`: there may be a pull request that is not in the task's record.
+    `forge`: the remote's forge, if the caller is connected to it; there may then be a pull request that is not in the
+    task's record.
     """
     with lock_task(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
@@ -57,31 +60,33 @@ def push_with_page(
         remote = services.parse_remote(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
-        _require_gate(services, task, announce)
-        if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
-            _require_open_if_ready(services, task, remote)
+        # The caller may have asked the gate before. Only this answer counts: verdicts, image and profile may have
+        # changed since, and the lock keeps the commit that is sent the one that was checked.
+        tree_gate = TreeGate(services, task)
+        _require_gate(tree_gate, announce)
+        if task.pr_url is not None or (forge is not None and task.pushed_at is not None):
+            _require_open_if_ready(tree_gate, remote, forge)
         before, page = _send_with_credentials(services, remote, git, task)
         _save_pushed(services, task)
         forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
 
 
-def _require_gate(services: Services, task: Task, announce: AnnounceDelivery | None) -> None:
+def _require_gate(tree_gate: TreeGate, announce: AnnounceDelivery | None) -> None:
     """Raises: as the gate."""
     if announce is None:
-        require_open_gate(services, task, DeliveryStep.PUSH)
+        tree_gate.require_open(DeliveryStep.PUSH)
         return
-    sent = describe_delivery(services, task, DeliveryStep.PUSH)
+    sent = describe_delivery(tree_gate, DeliveryStep.PUSH)
     announce(sent)
-    require_gate_state(services, task, sent.gate)
+    tree_gate.require_state(sent.gate)
 
 
-def describe_delivery(services: Services, task: Task, step: DeliveryStep) -> Delivery:
-    """What a step would send, and the state of the gate. Raises: as `gate.find_gate_state`."""
-    remote = find_repository(services.home, task.repo_id).remote_url
-    return Delivery(
-        remote=remote, branch=task.branch, commit=task.head_commit, gate=find_gate_state(services, task, step)
-    )
+def describe_delivery(tree_gate: TreeGate, step: DeliveryStep) -> Delivery:
+    """What a step would send, and the state of the gate. Raises: as `TreeGate.find_state`."""
+    task = tree_gate.task
+    remote = find_repository(tree_gate.services.home, task.repo_id).remote_url
+    return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=tree_gate.find_state(step))
 
 
 def _send_with_credentials(services: Services, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
@@ -89,8 +94,7 @@ def _send_with_credentials(services: Services, remote: Remote, git: Git, task: T
     try:
         return services.run_with_access(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
-        error.hint = error.hint.replace("TASK", task.id)
-        raise
+        raise error.with_hint(error.hint.replace("TASK", task.id)) from error
 
 
 def _save_pushed(services: Services, task: Task) -> None:
@@ -100,21 +104,27 @@ def _save_pushed(services: Services, task: Task) -> None:
     save_task(services.home, task.model_copy(update=update))
 
 
-def _require_open_if_ready(services: Services, task: Task, remote: Remote) -> None:
+def _require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | None) -> None:
     """A push also changes an existing pull request. If that one is ready for review, the gate for ready ones applies.
 
     The forge is asked only when the tree is not verified. Raises: `gate_closed`, and as a forge.
     """
+    if not has_forge(remote):
+        return
     try:
-        require_open_gate(services, task, DeliveryStep.READY_PR)
+        tree_gate.require_open(DeliveryStep.READY_PR)
     except SandboxError:
-        if has_forge(remote) and _has_ready_pull_request(services, task, remote):
-            raise
+        with _reuse_or_connect(tree_gate.services, remote, forge) as connected:
+            if _has_ready_pull_request(connected, tree_gate.task.branch):
+                raise
 
 
-def _has_ready_pull_request(services: Services, task: Task, remote: Remote) -> bool:
-    with connect_forge(remote, find_project(services, remote)) as forge:
-        found = forge.find(task.branch)
+def _reuse_or_connect(services: Services, remote: Remote, forge: Forge | None) -> AbstractContextManager[Forge]:
+    return connect_forge(remote, find_project(services, remote)) if forge is None else nullcontext(forge)
+
+
+def _has_ready_pull_request(forge: Forge, branch: str) -> bool:
+    found = forge.find(branch)
     return found is not None and found.pull.state is PullState.OPEN and not found.pull.draft
 
 

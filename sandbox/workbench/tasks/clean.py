@@ -21,6 +21,11 @@ from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head,
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree, replace_worktree
 
+_LEAVE_OUT_HINT = (
+    "--without PATH leaves out a new file or directory; --discard restores the last commit and deletes all uncommitted "
+    "changes."
+)
+
 
 def clean_task(services: Services, task_id: str, without: Sequence[str], *, discard: bool) -> CleanResult:
     """Remove all files that a commit would not hold. Changes stay, after a snapshot of them; `discard` removes them.
@@ -69,8 +74,5 @@ def _keep_changes(services: Services, git: Git, task: Task, without: tuple[str, 
             return keep_snapshot(services, opened, BEFORE_CLEAN)
     except SandboxError as error:
         if error.code is ErrorCode.QUOTA_EXCEEDED:
-            error.hint = (
-                "--without PATH leaves out a new file or directory; --discard restores the last commit "
-                "and deletes all uncommitted changes."
-            )
+            raise error.with_hint(_LEAVE_OUT_HINT) from error
         raise

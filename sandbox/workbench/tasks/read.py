@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 from sandbox.edits.hash_gate import no_such_file_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.line_range import LineRange, LineRangeContent, read_line_range
-from sandbox.files.tree import READ_CAP, STREAM_CAP
+from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, STREAM_CAP, UNREADABLE_REASONS
 from sandbox.models import FileContent, Task
-from sandbox.policy.paths import LISTED_PATH_HINT, parse_repo_path
+from sandbox.policy.paths import parse_repo_path
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.absent_files import explain_absence
@@ -47,13 +47,12 @@ def _explain_missing_file(services: Services, task: Task, path: str) -> Iterator
     try:
         yield
     except SandboxError as error:
-        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH} or error.hint not in {"", LISTED_PATH_HINT}:
-            raise
         hint = f"To list paths, search for a glob: `sandbox file search {task.id} --glob 'src/*'`."
-        if error.code is ErrorCode.UNSAFE_PATH:
-            error.hint = hint
-            raise
-        raise no_such_file_error(path, explain_absence(services, task, path), hint) from error
+        if error.code is ErrorCode.NOT_FOUND and error.reason == NO_SUCH_FILE:
+            raise no_such_file_error(path, explain_absence(services, task, path), hint) from error
+        if error.code is ErrorCode.UNSAFE_PATH and error.reason in UNREADABLE_REASONS:
+            raise error.with_hint(hint) from error
+        raise
 
 
 def _parse_range(start: int | None, end: int | None) -> LineRange:

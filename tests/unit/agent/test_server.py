@@ -386,6 +386,7 @@ def test_without_elicitation_a_person_answers_out_of_band(desk: Desk, mode: str)
         assert required["code"] == "approval_required"
         asked = await ok(client, "space_agent_request_tool_approval", tool="space_repo_close_task", arguments=arguments)
         assert asked == {"id": required["details"], "state": "pending"}
+        assert required["data"] == {"approval_id": asked["id"]}
         desk.workbench.answer_approval(asked["id"], approved=True, by="a person")
         changed = await failed(client, "space_repo_close_task", **arguments, discard=True)
         assert changed["code"] == "approval_required"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, is_transient, scrub
 
 DATA = Path(__file__).parents[2] / "data" / "git-stderr"
@@ -191,6 +191,12 @@ def test_429_says_to_wait_and_its_neighbours_are_not_tried_again() -> None:
     assert "limits the rate" in classify("fetch", 128, f"{ACCESS}: The requested URL returned error: 429").brief
     for status in (418, 428, 430, 451):
         assert not is_transient(classify("fetch", 128, f"{ACCESS}: The requested URL returned error: {status}"))
+
+
+def test_whether_to_try_again_is_not_read_from_the_details() -> None:
+    error = classify("fetch", 128, f"{ACCESS}: Connection refused")
+    assert is_transient(error.with_details("certificate"))
+    assert not is_transient(SandboxError(ErrorCode.NETWORK_ERROR, "no failure of git"))
 
 
 @pytest.mark.parametrize(

@@ -309,3 +309,18 @@ def test_who_runs_and_is_stopped_does_not_count_for_ever(folder: Path) -> None:
         assert is_granted(folder)
         turn.heartbeat()
         assert not is_granted(folder)
+
+
+def test_a_slot_granted_at_once_goes_stale_for_other_threads_of_its_process_too(folder: Path) -> None:
+    """Control: with a heartbeat it counts. Only the check's own heartbeat refreshes it, not a poll of its process."""
+    queue, asked = RunQueue(folder, 1), list[int]()
+    with queue.wait_for_slot("hangs", never, unheard) as slot:
+        (name,) = files(folder)
+        asleep(folder / name, 2 * RUNNING_STALE_S)
+        slot.heartbeat()
+        with queue.wait_for_slot("b", lambda: len(asked) > 0, asked.append) as other:
+            assert not other.granted
+        asleep(folder / name, 2 * RUNNING_STALE_S)
+        with queue.wait_for_slot("b", lambda: len(asked) > 1, asked.append) as other:
+            assert other.granted
+    assert files(folder) == []

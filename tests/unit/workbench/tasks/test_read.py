@@ -130,3 +130,19 @@ def test_what_is_no_file_is_answered_with_the_way_to_list_them(path: str, bench:
     with pytest.raises(SandboxError) as caught:
         bench.workbench.read_file(bench.task_id, path)
     assert f"`sandbox file search {bench.task_id} --glob" in caught.value.hint
+
+
+def test_the_reason_and_not_the_words_of_a_hint_choose_the_answer(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other reasons of the same codes keep their own hint: a hard link of a foreign file, a missing worktree."""
+    monkeypatch.setattr("sandbox.files.tree.LISTED_PATH_HINT", "other words")
+    (bench.root / "link").symlink_to("f")
+    for path, reason in (("nope", "no_such_file"), ("link", "regular")):
+        with pytest.raises(SandboxError) as caught:
+            bench.workbench.read_file(bench.task_id, path)
+        assert (caught.value.reason, "file search" in caught.value.hint) == (reason, True), path
+    monkeypatch.setattr("sandbox.files.tree.WorktreeFiles._is_foreign", lambda *_: True)
+    with refused(ErrorCode.UNSAFE_PATH) as foreign:
+        bench.workbench.read_file(bench.task_id, "f")
+    assert (foreign.value.reason, foreign.value.hint) == ("hard-link", "Have the guest copy the file instead.")

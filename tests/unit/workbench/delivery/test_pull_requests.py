@@ -1,0 +1,167 @@
+"""What a second opening of a pull request looks up, and how often."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from sandbox import remotes
+from sandbox.credentials import Credential
+from sandbox.errors import ErrorCode
+from sandbox.forges.forge import Project, Proposal, PullWithText
+from sandbox.forges.table import ForgeRow
+from sandbox.models import Host, PullRequest, PullState, Task
+from sandbox.workbench import Workbench
+from sandbox.workbench.checks import gate
+from sandbox.workbench.delivery import pull_requests, push
+from tests.unit.conftest import Upstream, refused
+from tests.unit.store.test_verdicts import made as run_made
+
+
+@dataclass
+class CountedForge:
+    """A forge in memory. `verified`: what the stand-in for the gate's verdicts says; each look is counted."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    verified: bool = False
+    pull: PullWithText | None = None
+
+    def connect(self, *_: object) -> CountedForge:
+        self.counts["connection"] += 1
+        return self
+
+    def close(self) -> None:
+        """It has no connections."""
+
+    def find(self, _head: str) -> PullWithText | None:
+        self.counts["pull request"] += 1
+        return self.pull
+
+    def open(self, proposal: Proposal) -> PullWithText:
+        pull = PullRequest(
+            url="https://github.com/o/r/pull/1", number=1, state=PullState.OPEN, draft=proposal.draft,
+            head=proposal.head, base=proposal.base, head_commit="0" * 40, created=True,
+        )  # fmt: skip
+        self.pull = PullWithText(pull.model_copy(update={"created": False}), proposal.title, proposal.body)
+        return replace(self.pull, pull=pull)
+
+    def replace_body(self, _number: int, body: str) -> None:
+        assert self.pull is not None
+        self.pull = replace(self.pull, body=body)
+
+    def make_ready(self, _number: int) -> None:
+        assert self.pull is not None
+        self.pull = replace(self.pull, pull=self.pull.pull.model_copy(update={"draft": False}))
+
+    def find_project(self, *_: object) -> Project:
+        self.counts["token"] += 1
+        credential = Credential(host="github.com", secret=SecretStr("ghp_Zk3mQ9xW7vB1nR5tY8uE2pL6"))
+        return Project("github.com", "o/r", "https://api.github.com", "https://github.com", credential)
+
+    def find_verdicts(self, *_: object) -> gate.TreeVerdicts:
+        self.counts["gate"] += 1
+        return gate.TreeVerdicts({"build": run_made() if self.verified else None})
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A task with one commit, of a repository whose remote is a directory and whose forge is in memory."""
+
+    forge: CountedForge
+    home: Path
+    task: Task
+    upstream: Upstream
+
+    def workbench(self, require: str = "pr-ready") -> Workbench:
+        return Workbench(self.home, environ=ENVIRON, allow_file=True, settings={"gate": {"require": require}})
+
+    def commit(self, name: str) -> str:
+        with self.workbench() as workbench:
+            workbench.write_file(self.task.id, name, name.encode(), None)
+            return workbench.commit(self.task.id, name).commit
+
+
+ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.devnull}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    forge, parse = CountedForge(), remotes.parse_remote
+
+    def parse_remote(text: str, **rules: Any) -> remotes.Remote:
+        return replace(parse(text, **rules), host=Host.GITHUB)
+
+    monkeypatch.setattr(remotes, "parse_remote", parse_remote)
+    for module in (push, pull_requests):
+        monkeypatch.setattr(module, "find_project", forge.find_project)
+    monkeypatch.setattr(ForgeRow, "connect", forge.connect)
+    monkeypatch.setattr(gate, "find_tree_verdicts", forge.find_verdicts)
+    upstream.write("f", b"one\n")
+    upstream.commit()
+    with Workbench(tmp_path / "home", environ=ENVIRON, allow_file=True) as workbench:
+        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        made = Bench(forge, tmp_path / "home", task, upstream)
+        made.commit("first")
+        yield made
+        workbench.close_task(task.id, delete_worktree=True, discard=True)
+
+
+@pytest.mark.parametrize(
+    ("require", "verified", "draft", "looks"),
+    [
+        pytest.param("none", False, True, {"gate": 1, "pull request": 1}, id="no gate"),
+        pytest.param("pr-ready", False, True, {"gate": 2, "pull request": 2}, id="unverified draft"),
+        pytest.param("pr-ready", True, False, {"gate": 2, "pull request": 1}, id="verified, made ready"),
+        pytest.param("push", True, True, {"gate": 2, "pull request": 1}, id="verified, every step is guarded"),
+    ],
+)
+def test_a_second_opening_looks_once_and_again_only_where_the_answer_may_have_changed(
+    bench: Bench, require: str, verified: bool, draft: bool, looks: dict[str, int]
+) -> None:
+    """The gate: for the texts, and under the lock right before the push. The pull request: before the push if an
+    unverified tree could go onto a ready one, and after the push.
+    """
+    with bench.workbench("none") as workbench:
+        assert workbench.open_pull_request(bench.task.id).created
+    head = bench.commit("second")
+    bench.forge.counts.clear()
+    bench.forge.verified = verified
+    with bench.workbench(require) as workbench:
+        pull = workbench.open_pull_request(bench.task.id, draft=draft)
+    assert (pull.created, pull.draft) == (False, draft)
+    assert bench.upstream.oid(bench.task.branch) == head
+    assert bench.forge.counts == {"token": 1, "connection": 1, **looks}
+
+
+def test_a_gate_that_closes_after_the_first_look_stops_the_push(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control for the second look: the verdicts that the texts show are not those that the push relies on."""
+    found = iter([True, False])
+
+    def find_verdicts(*_: object) -> gate.TreeVerdicts:
+        return gate.TreeVerdicts({"build": run_made() if next(found) else None})
+
+    monkeypatch.setattr(gate, "find_tree_verdicts", find_verdicts)
+    with bench.workbench("push") as workbench, refused(ErrorCode.GATE_CLOSED):
+        workbench.open_pull_request(bench.task.id)
+    assert list(found) == []
+    assert bench.upstream.git("for-each-ref", f"refs/heads/{bench.task.branch}") == b""
+
+
+def test_what_is_ready_by_now_gets_no_unverified_tree(bench: Bench) -> None:
+    with bench.workbench() as workbench:
+        sent = workbench.open_pull_request(bench.task.id)
+        bench.forge.make_ready(sent.number)
+        before = bench.upstream.oid(bench.task.branch)
+        bench.commit("second")
+        with refused(ErrorCode.GATE_CLOSED):
+            workbench.open_pull_request(bench.task.id)
+        with refused(ErrorCode.GATE_CLOSED):
+            workbench.push(bench.task.id)
+    assert bench.upstream.oid(bench.task.branch) == before
