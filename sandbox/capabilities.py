@@ -20,7 +20,7 @@ from sandbox.engine.container import INVISIBLE_FILES_HINT
 from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
 from sandbox.errors import SandboxError
 from sandbox.files.openat2 import require_openat2
-from sandbox.files.overlay import find_overlay_obstacle
+from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.profiles import Profile

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import unmount_overlay
+from sandbox.files.overlay_mounts import unmount_overlay
 from sandbox.store.lockfile import create_locked, try_lock
 
 PREFIX = "sandbox-attack-"

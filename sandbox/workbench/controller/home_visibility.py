@@ -11,7 +11,7 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container import INSTANCE_LABEL
 from sandbox.engine.visibility import ProbeContainer, can_mount
 from sandbox.errors import SandboxError
-from sandbox.files.overlay import PROBE_PREFIX, find_overlay_obstacle, probe_mount
+from sandbox.files.overlay_mounts import PROBE_PREFIX, find_overlay_obstacle, probe_mount
 from sandbox.models import Probe
 from sandbox.workbench.controller.services import Services
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from sandbox.errors import SandboxError
-from sandbox.files.overlay import read_upper
+from sandbox.files.overlay_mounts import read_upper
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Task, TaskStatus
 from sandbox.policy.paths import show_path
@@ -16,7 +16,7 @@ from sandbox.policy.writes import RESERVED_PREFIX
 from sandbox.store.records import list_tasks
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.survey import Finding, Survey
-from sandbox.workbench.tasks.worktrees import ensure_mounted, has_worktree, locate_worktree
+from sandbox.workbench.tasks.worktrees import ensure_task_mounted, has_worktree, locate_worktree
 
 _log = logging.getLogger(__name__)
 
@@ -58,5 +58,5 @@ def _is_ours(path: bytes) -> bool:
 
 
 def _drop(services: Services, task: Task, paths: Iterable[bytes]) -> str | None:
-    with WorktreeFiles(ensure_mounted(services, task)) as files:
+    with WorktreeFiles(ensure_task_mounted(services, task)) as files:
         return "" if sum([files.remove_temporary(path) for path in paths]) else None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.overlay import is_mounted
+from sandbox.files.overlay_mounts import is_mount_point
 from sandbox.models import LeftoverAction, Task, TaskStatus
 from sandbox.store.records import find_task, list_tasks
 from sandbox.workbench.controller.services import Services
@@ -43,7 +43,7 @@ def _judge(services: Services, repo_id: str, task_id: str) -> Iterator[Finding]:
         else:
             yield from _unreadable(services, repo_id, task_id)
         return
-    if task.status is TaskStatus.CLOSED and is_mounted(services.home.worktree(repo_id, task_id)):
+    if task.status is TaskStatus.CLOSED and is_mount_point(services.home.worktree(repo_id, task_id)):
         yield Finding(
             "mount", task_id, partial(_unmount_closed, services, task), locks=(task_id,), note="its task is closed"
         )
@@ -125,7 +125,7 @@ def _rescue_changes(services: Services, repo_id: str, task_id: str) -> str | Non
 
 def _unmount_closed(services: Services, task: Task) -> str | None:
     site = locate_worktree(services, task.repo_id, task.id)
-    if not is_mounted(site.root):
+    if not is_mount_point(site.root):
         return None
     with lock_mount(services, task.id):
         unmount_worktree(site)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import PROBE_PREFIX, unmount_overlay
+from sandbox.files.overlay_mounts import PROBE_PREFIX, unmount_overlay
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.reconciling.survey import Finding, Survey, find_matching, list_folder

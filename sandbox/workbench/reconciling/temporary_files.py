@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import unmount_overlay
+from sandbox.files.overlay_mounts import unmount_overlay
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
 from sandbox.store.lockfile import is_abandoned, remove_abandoned

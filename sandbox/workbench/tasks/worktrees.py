@@ -19,7 +19,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
-from sandbox.workspaces.overlay import base_of
+from sandbox.workspaces.overlay_layout import base_of
 from sandbox.workspaces.pristine import remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -166,7 +166,7 @@ def has_worktree(site: WorktreePaths) -> bool:
     return site.root.is_dir() or site.layers.is_dir()
 
 
-def ensure_mounted(services: Services, task: Task) -> Path:
+def ensure_task_mounted(services: Services, task: Task) -> Path:
     """Root of a task's worktree, mounted again if a reboot removed the mount. Raises: `not_found`.
 
     A closed task's worktree stays unmounted: its changes can be read without the mount.
@@ -205,5 +205,5 @@ def lock_mount(services: Services, task_id: str) -> AbstractContextManager[None]
 @contextmanager
 def open_files(services: Services, task: Task) -> Iterator[WorktreeFiles]:
     """Safe access to the files of a task."""
-    with WorktreeFiles(ensure_mounted(services, task)) as files:
+    with WorktreeFiles(ensure_task_mounted(services, task)) as files:
         yield files

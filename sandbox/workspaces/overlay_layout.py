@@ -14,7 +14,14 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.git_mask import write_mask
-from sandbox.files.overlay import OverlayLayers, UpperContents, is_mounted, mount_overlay, read_upper, unmount_overlay
+from sandbox.files.overlay_mounts import (
+    OverlayLayers,
+    UpperContents,
+    is_mount_point,
+    mount_overlay,
+    read_upper,
+    unmount_overlay,
+)
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import GITLINK, RawChange, TreeEntry
@@ -49,7 +56,7 @@ class OverlayLayout:
 
     def ensure_mounted(self, site: WorktreePaths) -> None:
         """See `Layout`."""
-        if is_mounted(site.root):
+        if is_mount_point(site.root):
             return
         layers = _layers(site)
         if not layers.lower.is_dir():
@@ -76,7 +83,7 @@ class OverlayLayout:
 
     def is_mounted(self, site: WorktreePaths) -> bool:
         """See `Layout`."""
-        return is_mounted(site.root)
+        return is_mount_point(site.root)
 
     def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
         """See `Layout`."""
