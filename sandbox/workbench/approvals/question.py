@@ -114,7 +114,7 @@ def _verification_line(services: Services, task: Task) -> str:
     )
     if known.unknown:
         return f"verified: unknown ({known.unknown})"
-    missing = ", ".join(known.unverified)
+    missing = ", ".join(known.missing)
     return f"verified: NO, not passed: {missing}" if missing else "verified: yes, every check passed"
 
 

@@ -45,7 +45,7 @@ def find_gate_state(services: Services, task: Task, step: DeliveryStep) -> GateS
         unknown = "not_asked" if verified is None else ""
         return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
     found = find_tree_verdicts(services, load_task_profile(services, task), tree)
-    return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.unverified)
+    return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.missing)
 
 
 def _find_last_result(services: Services, task_id: str, tree: str) -> bool | None:
@@ -91,14 +91,14 @@ class TreeVerdicts:
     setup: GuestSetup | None = None
 
     @property
-    def unverified(self) -> tuple[str, ...]:
+    def missing(self) -> tuple[str, ...]:
         """Checks that did not pass in a clean room."""
         return tuple(name for name, run in self.runs.items() if run is None or run.verdict is not Verdict.PASSED)
 
     @property
     def verified(self) -> bool | None:
         """Whether every check has passed, and there is at least one check. None: unknown."""
-        return None if self.unknown else bool(self.runs) and not self.unverified
+        return None if self.unknown else bool(self.runs) and not self.missing
 
 
 def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeVerdicts:

@@ -13,7 +13,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.disagreement import explain_disagreements
-from sandbox.workbench.checks.local_changes import find_unverified_changes
+from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
@@ -69,7 +69,7 @@ def run_url(
     )
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
     source = TreeSource(repository.id, git, tree, tree)
-    uncommitted = find_unverified_changes(services, found, commit)
+    uncommitted = find_uncommitted_changes(services, found, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,

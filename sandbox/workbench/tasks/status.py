@@ -98,7 +98,7 @@ def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) ->
         moves = git.cache.differences.get((objects.tree_of(git, before), objects.tree_of(git, head)))
         longer = None if moves is None else DiffOutline(combine_differences(moves, outline.changes), outline.sizes)
         return compare_trees(git, before, after, outline=longer)
-    after = objects.build_unverified_tree(git, head, changes.tree)
+    after = objects.build_uncompared_tree(git, head, changes.tree)
     found = compare_trees(git, head, after, outline=outline)
     objects.require_intended_changes(split_renames(found.changes), changes.tree, len(head))
     return found
