@@ -51,16 +51,16 @@ def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site:
 
 
 @contextmanager
-def clean_room(services: Services, repo_id: str, git: Git, tree: str, near: str) -> Iterator[Path]:
+def clean_room(services: Services, repo_id: str, git: Git, tree: str, similar_tree: str) -> Iterator[Path]:
     """A fresh worktree that holds `tree` and is removed afterwards, also after an error.
 
-    If the pristine checkout of tree `near` exists, it is shared. No pristine checkout is created: `tree` may not be
+    If the pristine checkout of `similar_tree` exists, it is shared. No pristine checkout is created: `tree` may not be
     needed again.
     """
     site = _locate_room(services, repo_id)
     try:
-        if (site.pristines / near).is_dir():
-            _create_worktree_over(services, repo_id, git, (near, tree), site)
+        if (site.pristines / similar_tree).is_dir():
+            _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
             PlainLayout().create(git, tree, site)
         yield site.root
