@@ -212,10 +212,10 @@ def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str
     fast-import builds only the trees along the changed paths. git's path checks differ between versions, so the
     result is compared with the request afterwards. Raises: `internal` if they differ.
     """
-    wanted = list(changes)
-    tree = build_uncompared_tree(git, base_commit, wanted)
-    if wanted:
-        require_intended_changes(diff_trees(git, base_commit, tree), wanted, len(tree))
+    intended = list(changes)
+    tree = build_uncompared_tree(git, base_commit, intended)
+    if intended:
+        require_intended_changes(diff_trees(git, base_commit, tree), intended, len(tree))
     return tree
 
 

@@ -197,8 +197,8 @@ class _DirectoryComparison:
                 self._found[entry.path] = kind
 
     def _kind_of_change(self, entry: WalkEntry, leaf: TreeEntry) -> ChangeKind | None:
-        wanted = EntryKind.SYMLINK if leaf.mode == SYMLINK else EntryKind.FILE
-        if entry.kind is not wanted:
+        expected_kind = EntryKind.SYMLINK if leaf.mode == SYMLINK else EntryKind.FILE
+        if entry.kind is not expected_kind:
             return ChangeKind.TYPE_CHANGED
         if self._mode_differs(entry, leaf) or not self._same_content(entry, leaf):
             return ChangeKind.MODIFIED

@@ -44,8 +44,10 @@ def find_gate_state(services: Services, task: Task, step: DeliveryStep) -> GateS
         verified = _find_last_result(services, task.id, tree)
         unknown = "not_asked" if verified is None else ""
         return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
-    found = find_tree_verdicts(services, load_task_profile(services, task), tree)
-    return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.missing)
+    verdicts = find_tree_verdicts(services, load_task_profile(services, task), tree)
+    return GateState(
+        require=require, step=step.value, needed=True, verified=verdicts.verified, missing=verdicts.missing
+    )
 
 
 def _find_last_result(services: Services, task_id: str, tree: str) -> bool | None:

@@ -58,18 +58,18 @@ def run_url(
     """
     url, ref = url_and_ref
     chosen = find_profile(services, profile_name) if profile_name else None
-    found = update_cache(services, url)
-    repository, git = found.repository, found.git
-    commit = found.find_commit(ref)
-    tree = whole_tree_of(services, found, commit)
+    updated = update_cache(services, url)
+    repository, git = updated.repository, updated.git
+    commit = updated.find_commit(ref)
+    tree = whole_tree_of(services, updated, commit)
     profile = (
         apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
-        else _detect_profile(services, found, commit)
+        else _detect_profile(services, updated, commit)
     )
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
     source = TreeSource(repository.id, git, tree, tree)
-    uncommitted = find_uncommitted_changes(services, found, commit)
+    uncommitted = find_uncommitted_changes(services, updated, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
@@ -83,11 +83,11 @@ def run_url(
     )
 
 
-def _detect_profile(services: Services, found: UpdatedRepository, commit: str) -> Profile:
+def _detect_profile(services: Services, updated: UpdatedRepository, commit: str) -> Profile:
     """The profile of a commit; for the head, from the facts that `update_cache` has read."""
-    if commit == found.default_head.commit:
-        return profile_from_facts(services, found.repository.id, found.facts)
-    return load_profile(services, found.repository.id, found.git, commit)
+    if commit == updated.default_head.commit:
+        return profile_from_facts(services, updated.repository.id, updated.facts)
+    return load_profile(services, updated.repository.id, updated.git, commit)
 
 
 def _is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:

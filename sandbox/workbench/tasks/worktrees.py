@@ -78,10 +78,10 @@ def _create_worktree_over(
     services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
     """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
-    below, wanted = trees
+    below, tree = trees
     create_worktree(services, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
-        restore_tree(git, files, below, wanted, services.file_owner)
+        restore_tree(git, files, below, tree, services.file_owner)
 
 
 def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str, str]) -> None:
@@ -154,11 +154,11 @@ def _list_trees_below_rooms(services: Services) -> set[str]:
     """Trees below the clean rooms of all repositories. A room that is just created or removed may have no record; rooms
     of our repository are created under the lock that the caller holds.
     """
-    found = set()
+    trees = set()
     for layers in services.home.clean_room("any").parent.glob("*.layers/"):
         with suppress(SandboxError):
-            found.add(base_of(layers))
-    return found
+            trees.add(base_of(layers))
+    return trees
 
 
 def has_worktree(site: WorktreePaths) -> bool:
