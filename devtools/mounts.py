@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from sandbox.engine.mounts import parse_mount_devices
-from sandbox.files.overlay import unmount_overlay
+from sandbox.files.overlay_mounts import unmount_overlay
 
 
 def unmount_below(folder: Path) -> None:

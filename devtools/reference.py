@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -78,9 +79,12 @@ def _schema_table(model: type[BaseModel]) -> str:
     required, properties = schema.get("required", []), schema.get("properties", {})
     rows = []
     for name, shape in properties.items():
-        default = "required" if name in required else f"default `{_plain(shape.get('default'))}`"
+        default = "required" if name in required else f"`{_plain(shape.get('default'))}`"
         rows.append((f"`{name}`", _shape(shape, schema), default, shape.get("description", "")))
-    return table(("argument", "type", "", "meaning"), rows)
+    columns = ("argument", "type", "default", "meaning")
+    if not any(meaning for *_, meaning in rows):
+        return table(columns[:3], [row[:3] for row in rows])
+    return table(columns, rows)
 
 
 def _shape(shape: dict[str, Any], schema: dict[str, Any]) -> str:
@@ -90,7 +94,7 @@ def _shape(shape: dict[str, Any], schema: dict[str, Any]) -> str:
     if "anyOf" in shape:
         return " or ".join(_shape(one, schema) for one in shape["anyOf"])
     if "enum" in shape:
-        return ", ".join(f"`{value}`" for value in shape["enum"])
+        return ", ".join(f"`{_plain(value)}`" for value in shape["enum"])
     if "const" in shape:
         return f"`{shape['const']}`"
     if shape.get("type") == "array":
@@ -99,11 +103,12 @@ def _shape(shape: dict[str, Any], schema: dict[str, Any]) -> str:
 
 
 def _plain(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    """A value as JSON has it, but for quotes; an empty text has them, since empty code shows its backquotes."""
+    return json.dumps(value) if value is None or value == "" or isinstance(value, bool) else str(value)
 
 
 def _python() -> str:
-    parts = [f"# Python\n\n`from sandbox import Workbench`\n\n{inspect.getdoc(Workbench)}\n"]
+    parts = [f"# Python\n\n`from sandbox import Workbench`\n\n{_class_text()}\n"]
     methods = [(n, m) for n, m in vars(Workbench).items() if not n.startswith("_") or n == "__init__"]
     for name, member in methods:
         if isinstance(member, property):
@@ -116,6 +121,11 @@ def _python() -> str:
         shown = "Workbench" if name == "__init__" else name
         parts.append(f"\n## `{shown}`\n\n```python\n{shown}{_signature(function)}\n```\n\n{inspect.getdoc(function)}\n")
     return "".join(parts)
+
+
+def _class_text() -> str:
+    """The docstring of the class; the mark of an example is of another markup."""
+    return (inspect.getdoc(Workbench) or "").replace("::\n", ":\n")
 
 
 def _signature(function: Callable[..., object]) -> str:

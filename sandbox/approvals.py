@@ -80,6 +80,6 @@ def covers(approval: Approval, call: AgentCall, now: datetime) -> bool:
 
 def find_answered_request(approvals: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:
     """Find the open request for exactly this call, or its denial that still holds, so that no question is repeated."""
-    wanted, holding = fingerprint(call), {ApprovalState.PENDING, ApprovalState.DENIED}
-    same = (with_current_state(a, now) for a in approvals if a.fingerprint == wanted and now < a.expires_at)
+    digest, holding = fingerprint(call), {ApprovalState.PENDING, ApprovalState.DENIED}
+    same = (with_current_state(a, now) for a in approvals if a.fingerprint == digest and now < a.expires_at)
     return next((a for a in same if a.state in holding), None)

@@ -21,7 +21,7 @@ from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import SandboxError
 from sandbox.files.idmap import IdMapping
 from sandbox.files.openat2 import require_openat2
-from sandbox.files.overlay import find_overlay_obstacle
+from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.profiles import Profile

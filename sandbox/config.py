@@ -264,11 +264,11 @@ def load_settings_with_sources(
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
     """Flatten nested tables: keys with dots."""
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for key, value in data.items():
         name = f"{prefix}{key}"
-        found.update(_flatten(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
-    return found
+        flat.update(_flatten(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
+    return flat
 
 
 def _validation_error(error: ErrorDetails, source: str) -> SandboxError:
@@ -294,7 +294,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _find_variables(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     """Map keys to the variables that set them, even if there is no such key."""
-    found: dict[tuple[str, ...], str] = {}
+    variables: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
         if not name.upper().startswith(_PREFIX) or name in _OTHER_VARIABLES:
             continue
@@ -302,8 +302,8 @@ def _find_variables(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
         if key is None:
             _reject_typo(name)
         else:
-            found[key] = name
-    return found
+            variables[key] = name
+    return variables
 
 
 def is_setting(variable: str) -> bool:
@@ -325,9 +325,9 @@ def _find_key(name: str) -> tuple[str, ...] | None:
 
 def _reject_typo(name: str) -> None:
     """Other programs have variables with our prefix; one that is similar to ours is a typo. Raises: `invalid_input`."""
-    said = name.upper().removeprefix(_PREFIX)
-    why = next((text for start, text in _HINTS_BY_PREFIX.items() if said.startswith(start)), "")
-    near = difflib.get_close_matches(said, _list_variables(), n=3, cutoff=_SIMILARITY)
+    name_after_prefix = name.upper().removeprefix(_PREFIX)
+    why = next((text for start, text in _HINTS_BY_PREFIX.items() if name_after_prefix.startswith(start)), "")
+    near = difflib.get_close_matches(name_after_prefix, _list_variables(), n=3, cutoff=_SIMILARITY)
     if why or near:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

@@ -96,11 +96,12 @@ async def get_prompt(
 
 def _describe_checks(workbench: Workbench, owner: str) -> str:
     try:
-        found = workbench.checks(owner)
+        checks = workbench.checks(owner)
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, error.brief) from error
     lines = [
-        f"- {c.id}: {neutralise(c.label)}{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s" for c in found
+        f"- {c.id}: {neutralise(c.label)}{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s"
+        for c in checks
     ]
     return f"\nChecks of {owner}\n" + ("\n".join(lines) or "- none: its profile has no checks") + "\n"
 

@@ -34,17 +34,17 @@ def result_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def _strip_keys(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove keys that an agent does not need. Nullable stays an `anyOf` branch: clients warn about a list of types."""
-    found = {key: value for key, value in schema.items() if key not in _NEEDLESS | {"description", "anyOf"}}
+    rest = {key: value for key, value in schema.items() if key not in _NEEDLESS | {"description", "anyOf"}}
     options = [_strip_keys(option) for option in schema.get("anyOf", ()) if option != _NULL]
     if options:
-        found["anyOf"] = [*options, *([_NULL] if _NULL in schema["anyOf"] else [])]
-    if "default" in found and found["default"] is None:
-        del found["default"]
-    if isinstance(more := found.get("additionalProperties"), dict):
-        found["additionalProperties"] = _strip_keys(more)
-    if isinstance(items := found.get("items"), dict):
-        found["items"] = _strip_keys(items)
-    return found | ({"description": schema["description"]} if "description" in schema else {})
+        rest["anyOf"] = [*options, *([_NULL] if _NULL in schema["anyOf"] else [])]
+    if "default" in rest and rest["default"] is None:
+        del rest["default"]
+    if isinstance(more := rest.get("additionalProperties"), dict):
+        rest["additionalProperties"] = _strip_keys(more)
+    if isinstance(items := rest.get("items"), dict):
+        rest["items"] = _strip_keys(items)
+    return rest | ({"description": schema["description"]} if "description" in schema else {})
 
 
 def _outline(schema: dict[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _outline(schema: dict[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any
         return _outline(shapes[schema["$ref"].rpartition("/")[2]], shapes)
     if options := [_outline(option, shapes) for option in schema.get("anyOf", ())]:
         return {"anyOf": options} if all("type" in option for option in options) else {}
-    found = {key: schema[key] for key in _OUTLINE if key in schema}
+    outline = {key: schema[key] for key in _OUTLINE if key in schema}
     if "items" in schema:
-        found["items"] = {key: value for key, value in _outline(schema["items"], shapes).items() if key == "type"}
-    return found
+        outline["items"] = {key: value for key, value in _outline(schema["items"], shapes).items() if key == "type"}
+    return outline

@@ -164,14 +164,14 @@ async def _call_tool(
         allowed = await approval.require_approval(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
-        found = await _run(agent.with_permission(context, allowed.permission), tool, arguments, context, allowed.state)
+        result = await _run(agent.with_permission(context, allowed.permission), tool, arguments, context, allowed.state)
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.notify_change(context, agent.offers(Preset.DISCOVER))
-        if isinstance(found, BackgroundRun):
-            if found.state == "running" and tool.starts_run and mcp_tasks.accepts_tasks(context):
-                return mcp_tasks.make_handle(found)
-            found = build_answer(found, tool.result_model)
-        return success(tool, found, agent.budget_bytes)
+        if isinstance(result, BackgroundRun):
+            if result.state == "running" and tool.starts_run and mcp_tasks.accepts_tasks(context):
+                return mcp_tasks.make_handle(result)
+            result = build_answer(result, tool.result_model)
+        return success(tool, result, agent.budget_bytes)
     except SandboxError as error:
         return failure(error, agent.home)
     except Exception:  # noqa: BLE001 - the outermost edge: an agent gets a code, our log the trace

@@ -40,11 +40,11 @@ def attack(
     entry needs a container and none can be made. Interrupts pass through after the clean-up.
     """
     require_openat2()
-    found = os.environ if environ is None else environ
-    root = resolve_home(home or default_home(found))
+    environment = os.environ if environ is None else environ
+    root = resolve_home(home or default_home(environment))
     entries = select(only)
     started = time.monotonic()
-    with AttackRun(load_settings(root, found), found, root / "policies") as site:
+    with AttackRun(load_settings(root, environment), environment, root / "policies") as site:
         site.remove_abandoned()
         if needs_engine(entries):
             site.image("base")  # one error now instead of one for each entry

@@ -51,16 +51,16 @@ def select(only: Sequence[str] = ()) -> tuple[AttackEntry, ...]:
 
 def choose(ids: Collection[str], only: Sequence[str]) -> set[str]:
     """The selected ids; all if no name is given. Pure. Raises: `invalid_input` for an unknown name."""
-    wanted = {name.strip().upper() for words in only for name in words.split(",")}
+    names = {name.strip().upper() for words in only for name in words.split(",")}
     sections = {name[0] for name in ids}
-    if unknown := sorted(wanted - sections - set(ids)):
+    if unknown := sorted(names - sections - set(ids)):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"There is no attack '{unknown[0]}'",
             details=f"Sections: {', '.join(sorted(sections))}",
             hint="`sandbox doctor --attack --explain` lists all; a section is one letter, as in `--only K`.",
         )
-    return {name for name in ids if not wanted or name[0] in wanted or name in wanted}
+    return {name for name in ids if not names or name[0] in names or name in names}
 
 
 def needs_engine(entries: Iterable[AttackEntry]) -> bool:

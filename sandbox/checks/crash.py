@@ -36,8 +36,8 @@ def find_crash(run: CheckRun) -> Crash | None:
     if (name := _signal_name((run.exit_code or 0) - _SHELL)) is not None:
         return Crash(name, "a program that it ran")
     lines = (*run.stderr_tail.splitlines(), *run.stdout_tail.splitlines())
-    said = next((name for line in lines if (name := _signal_of_step(line))), None)
-    return Crash(said, "a program that it ran") if said else None
+    signal_name = next((name for line in lines if (name := _signal_of_step(line))), None)
+    return Crash(signal_name, "a program that it ran") if signal_name else None
 
 
 def _signal_of_step(line: str) -> str | None:

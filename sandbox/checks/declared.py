@@ -85,8 +85,8 @@ def _packages_in_pyproject(files: WorktreeFiles) -> Iterator[str]:
     groups = _get_nested(poetry, "group")
     for table in (poetry, *(groups.values() if isinstance(groups, dict) else ())):
         for key in ("dependencies", "dev-dependencies"):
-            found = _get_nested(table, key)
-            yield from found if isinstance(found, dict) else ()
+            names = _get_nested(table, key)
+            yield from names if isinstance(names, dict) else ()
 
 
 def _packages_in_requirements(files: WorktreeFiles) -> Iterator[str]:
@@ -111,8 +111,8 @@ def _packages_in_node(files: WorktreeFiles) -> Iterator[str]:
     except (ValueError, RecursionError):
         return
     for key in ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies"):
-        found = _get_nested(document, key)
-        yield from found if isinstance(found, dict) else ()
+        names = _get_nested(document, key)
+        yield from names if isinstance(names, dict) else ()
 
 
 def _get_nested(document: Any, *keys: str) -> Any:

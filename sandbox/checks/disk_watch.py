@@ -101,7 +101,7 @@ class FileCount:
 
 
 class DiskWatch:
-    """A `StopCondition`: DISK_LIMIT once a check's files exceed the limits, or the host's floor is reached.
+    """Measures the files of one check while it runs, and decides DISK_LIMIT.
 
     `used`: the result of the last completed count; None before the first.
     """
@@ -128,8 +128,11 @@ class DiskWatch:
         self._rested_at = clock()
         self._due_at = clock() + _FIRST_S
 
-    def __call__(self) -> Verdict | None:
-        """Takes about `SLICE_S` at most, or `URGENT_SLICE_S`. Never raises for the guest's changes to its files."""
+    def check_disk_limit(self) -> Verdict | None:
+        """The `StopCondition`: DISK_LIMIT once the check's files exceed the limits, or the host's floor is reached.
+
+        Takes about `SLICE_S` at most, or `URGENT_SLICE_S`. Never raises for the guest's changes to its files.
+        """
         if self._verdict is None:
             with suppress(OSError):  # the folder was removed
                 room = self._room_of(self._additions.folders[0])

@@ -64,10 +64,14 @@ class Executor(Protocol):
 
 
 def judge(ending: ContainerExit) -> Verdict:
-    """Decide the verdict from facts that the guest cannot forge. Pure."""
+    """Decide the verdict from facts that the guest cannot forge. Pure.
+
+    `stop_verdict` is set by the stop condition that ended the guest: DISK_LIMIT by `DiskWatch.check_disk_limit`,
+    OUTPUT_LIMIT by `output_limit_condition`, KILLED by `stop_when_cancelled`.
+    """
     if ending.timed_out:
         return Verdict.TIMED_OUT
-    if ending.stop_verdict is not None:
+    if ending.stop_verdict is not None:  # DISK_LIMIT, OUTPUT_LIMIT or KILLED
         return ending.stop_verdict
     if ending.oom_killed:
         return Verdict.OOM_KILLED

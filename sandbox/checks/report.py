@@ -34,11 +34,11 @@ def read_report(folder: Path) -> Report | None:
     usable = False
     with WorktreeFiles(folder) as files:
         for entry in _xml_files(files):
-            found = _parse(files, entry)
-            if found is not None and found.suites:
+            parsed = _parse(files, entry)
+            if parsed is not None and parsed.suites:
                 usable = True
-                counts += found.counts
-                failed += found.failed
+                counts += parsed.counts
+                failed += parsed.failed
     return Report(**{name: counts[name] for name in _COUNTS}, failed=tuple(failed[:_FAILURES])) if usable else None
 
 
@@ -47,11 +47,11 @@ _COUNTS = ("tests", "failures", "errors", "skipped")
 
 def _xml_files(files: WorktreeFiles) -> list[WalkEntry]:
     try:
-        found = [e for e in files.walk(lambda _: True) if e.kind is EntryKind.FILE and e.path.endswith(b".xml")]
+        reports = [e for e in files.walk(lambda _: True) if e.kind is EntryKind.FILE and e.path.endswith(b".xml")]
     except SandboxError:
         return []
     chosen, left = [], _TOTAL_BYTES
-    for entry in found[:_FILES]:
+    for entry in reports[:_FILES]:
         if entry.size <= min(left, _FILE_BYTES):
             chosen.append(entry)
             left -= entry.size
@@ -59,14 +59,14 @@ def _xml_files(files: WorktreeFiles) -> list[WalkEntry]:
 
 
 def _parse(files: WorktreeFiles, entry: WalkEntry) -> _JUnitCollector | None:
-    found = _JUnitCollector()
+    collector = _JUnitCollector()
     try:
-        parser = XMLParser(target=found, forbid_dtd=True)
+        parser = XMLParser(target=collector, forbid_dtd=True)
         parser.feed(files.read(RepoPath(show_path(entry.path)), _FILE_BYTES))
         parser.close()
     except (SandboxError, ParseError, DefusedXmlException, LookupError, ValueError):  # LookupError: encoding
         return None
-    return found
+    return collector
 
 
 class _JUnitCollector:

@@ -108,18 +108,18 @@ _END_OF_CAPTURED = re.compile(r"^(?:=+ .* =+|_+ .* _+|-+ Captured \w+ \w+ -+)$")
 def find_symptom(lines: Iterable[str], is_declared: IsDeclared) -> Cause | None:
     """Return the cause of the first symptom in the output: later ones are usually its consequences."""
     for line in mark_headers(skip_captured(lines)):
-        found = _match_symptom(line) or _match_import(line, is_declared)
-        if found is not None:
-            return found
+        symptom = _match_symptom(line) or _match_import(line, is_declared)
+        if symptom is not None:
+            return symptom
     return None
 
 
 def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
     """Find a missing command, if the exit status of the shell or of a make step confirms it."""
-    said = list(skip_captured(lines))
-    if exit_code != 127 and not any(_MAKE_127.match(line) for line in said):
+    printed = list(skip_captured(lines))
+    if exit_code != 127 and not any(_MAKE_127.match(line) for line in printed):
         return None
-    names = [match[1] for line in said for pattern in _NOT_THERE if (match := pattern.match(line))]
+    names = [match[1] for line in printed for pattern in _NOT_THERE if (match := pattern.match(line))]
     if not names:
         return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {_IMAGE}")
     if "/" in names[-1]:

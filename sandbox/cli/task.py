@@ -69,7 +69,7 @@ def show(invocation: Invocation, task_id: str) -> None:
 @global_options
 @click.pass_obj
 def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> None:
-    """Close TASK. Its branch on the remote is kept."""
+    """Close TASK and unmount its worktree. Its branch on the remote is kept."""
     with invocation.workbench() as workbench:
         closed = workbench.close_task(task_id, delete_worktree=delete, discard=discard)
     invocation.emit({"task": closed}, lambda: show_task(closed))

@@ -212,15 +212,15 @@ def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str
     fast-import builds only the trees along the changed paths. git's path checks differ between versions, so the
     result is compared with the request afterwards. Raises: `internal` if they differ.
     """
-    wanted = list(changes)
-    tree = build_unverified_tree(git, base_commit, wanted)
-    if wanted:
-        require_intended_changes(diff_trees(git, base_commit, tree), wanted, len(tree))
+    intended = list(changes)
+    tree = build_uncompared_tree(git, base_commit, intended)
+    if intended:
+        require_intended_changes(diff_trees(git, base_commit, tree), intended, len(tree))
     return tree
 
 
-def build_unverified_tree(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str:
-    """Like `build_tree`, for a caller that itself compares the tree with `base_commit` (`require_intended_changes`)."""
+def build_uncompared_tree(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str:
+    """As `build_tree`, for a caller that itself compares the tree with `base_commit` (`require_intended_changes`)."""
     if not changes:
         return tree_of(git, base_commit)
     return _run_fast_import(git, base_commit, changes, _PLACEHOLDER_TEXT).tree

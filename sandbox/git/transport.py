@@ -92,8 +92,8 @@ def network_access(access: RemoteAccess) -> Iterator[NetworkAccess]:
     elif protocol == "ssh":
         yield NetworkAccess("ssh", env=_ssh_environment(access), shutdown=access.shutdown)
     else:
-        with _askpass(access) as grant:
-            yield replace(grant, redact=lambda text: remove_secret(text, access.credential), shutdown=access.shutdown)
+        with _askpass(access) as network:
+            yield replace(network, redact=lambda text: remove_secret(text, access.credential), shutdown=access.shutdown)
 
 
 def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
@@ -146,9 +146,9 @@ def _askpass(access: RemoteAccess) -> Iterator[NetworkAccess]:
 def _read_remote(access: RemoteAccess, once: Callable[[NetworkAccess], GitResult]) -> GitResult:
     """Run a command that only reads. While the network fails, repeat it with growing and jittered pauses."""
     attempts = build_retrying(is_transient, _retry_after_s, _log_retry)
-    with network_access(access) as plain:
+    with network_access(access) as network:
         try:
-            return attempts(once, replace(plain, progress=access.progress))
+            return attempts(once, replace(network, progress=access.progress))
         except SandboxError as error:
             made = attempts.statistics.get("attempt_number", 1)
             if made > 1:
@@ -196,12 +196,12 @@ def _list_refs(git: Git, access: RemoteAccess, *question: str) -> list[tuple[str
     ceiling = ResourceLimits(_TRACE_BYTES, MAX_MEMORY_BYTES)
     deadline_s = min(120.0, access.timeout_s)
 
-    def once(plain: NetworkAccess) -> GitResult:
+    def once(network: NetworkAccess) -> GitResult:
         with _trace_headers() as trace:
-            env = {**plain.env, **trace.env}
-            grant = replace(plain, limits=ceiling, fds=(*plain.fds, trace.fd), env=env)
+            env = {**network.env, **trace.env}
+            traced = replace(network, limits=ceiling, fds=(*network.fds, trace.fd), env=env)
             result = git.attempt(
-                "ls-remote", *question, network=grant, deadline_s=deadline_s, output_limit=_ANSWER_BYTES
+                "ls-remote", *question, network=traced, deadline_s=deadline_s, output_limit=_ANSWER_BYTES
             )
             wait_s = retry_after(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
         if result.code != 0 and wait_s is not None:
@@ -263,13 +263,13 @@ def _fetch(
         source, options = PROMISOR_REMOTE, (*options, "--filter=blob:none")
         config = {**config, **PROMISOR_CONFIG, f"remote.{PROMISOR_REMOTE}.url": access.remote.url}
 
-    def once(plain: NetworkAccess) -> GitResult:
+    def once(network: NetworkAccess) -> GitResult:
         ceiling = ResourceLimits(access.max_fetch_bytes, MAX_MEMORY_BYTES)
-        grant = replace(plain, limits=ceiling, config=(*plain.config, *(f"{k}={v}" for k, v in config.items())))
+        limited = replace(network, limits=ceiling, config=(*network.config, *(f"{k}={v}" for k, v in config.items())))
         with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
             return git.attempt(
                 "fetch", talk, *_QUIET, *options, "--", source, *refspecs,
-                stdin=stdin, network=grant, deadline_s=access.timeout_s,
+                stdin=stdin, network=limited, deadline_s=access.timeout_s,
             ).raise_for_status("fetch")  # fmt: skip
 
     return _read_remote(access, once).stderr

@@ -160,7 +160,7 @@ def _build_if_outdated(
         if not order.is_variant:
             site.engine.tag_image(current.digest, tag_of(order.name))
         return current
-    wanted = ImageBuild(
+    build = ImageBuild(
         folder=order.recipe.folder,
         tag=order.tag,
         args=build_args(order.recipe, parent.digest, site.environ),
@@ -176,7 +176,7 @@ def _build_if_outdated(
         no_cache=no_cache,
     )
     progress(f"building {order.tag}")
-    image = site.engine.build_image(wanted, progress)
+    image = site.engine.build_image(build, progress)
     _move_tags(site, order, image)
     return image
 

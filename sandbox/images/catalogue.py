@@ -65,12 +65,12 @@ def read_catalogue(home: Home) -> dict[str, Recipe]:
 
     The operator's folder replaces a shipped one of the same name. A damaged recipe is listed with its problem.
     """
-    found = {}
+    recipes = {}
     for root in _roots(home):
         for dockerfile in sorted(root.glob("*/Dockerfile")):
             recipe = _read_or_explain(dockerfile.parent)
-            found[recipe.name] = recipe
-    return found
+            recipes[recipe.name] = recipe
+    return recipes
 
 
 def read_lineage(home: Home, name: str) -> tuple[Recipe, ...]:
@@ -172,10 +172,10 @@ def recipe_digests(line: Sequence[Recipe], debian: str) -> tuple[str, ...]:
     `debian`: the configured Debian image, empty for the default. Images with one digest were built from the same
     recipes. A rebuilt parent makes an image stale, but does not change its digest.
     """
-    found: list[str] = []
+    digests: list[str] = []
     for recipe in line:
-        found.append(fingerprint_recipe(recipe, found[-1] if found else debian))
-    return tuple(found)
+        digests.append(fingerprint_recipe(recipe, digests[-1] if digests else debian))
+    return tuple(digests)
 
 
 def fingerprint_recipe(recipe: Recipe, parent: str, wheelhouse_sha256: str = "") -> str:

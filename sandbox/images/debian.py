@@ -101,8 +101,8 @@ def ensure_base(engine: ImageStore, settings: ImageSettings, environ: Mapping[st
 
 
 def _list_present(engine: ImageStore, settings: ImageSettings) -> list[str]:
-    wanted = [settings.base] if settings.base else [BOOTSTRAPPED, PUBLISHED]
-    return [reference for reference in wanted if engine.inspect_image(reference) is not None]
+    references = [settings.base] if settings.base else [BOOTSTRAPPED, PUBLISHED]
+    return [reference for reference in references if engine.inspect_image(reference) is not None]
 
 
 def _obtain(

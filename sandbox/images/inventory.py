@@ -59,7 +59,7 @@ def _list_variants(
     site: ImageBuildContext, recipes: Mapping[str, Recipe], base: Image | None, in_use: Collection[str]
 ) -> list[ImageInfo]:
     """List the images built with `name_as`. Labels are inherited, so the tag must match the label."""
-    found = []
+    variants = []
     for tag in site.engine.list_image_tags(label=WHEELHOUSE_LABEL):
         name = tag.removeprefix(TAG_PREFIX).removesuffix(f":{LATEST_TAG}")
         image = site.engine.inspect_image(tag) if tag == tag_of(name) and name not in recipes else None
@@ -68,8 +68,8 @@ def _list_variants(
         stale = _is_stale_variant(site, recipes, image, base)
         if not stale or name in in_use:
             folder = image.labels.get(FOLDER_LABEL, "")
-            found.append(describe_image(name, tag, image, stale=stale, variant_of=folder))
-    return found
+            variants.append(describe_image(name, tag, image, stale=stale, variant_of=folder))
+    return variants
 
 
 def _is_stale_variant(site: ImageBuildContext, recipes: Mapping[str, Recipe], image: Image, base: Image | None) -> bool:

@@ -111,8 +111,8 @@ def variant_digest(site: ImageBuildContext, line: tuple[Recipe, ...], wheelhouse
 def is_of_recipe(site: ImageBuildContext, line: tuple[Recipe, ...], variant: Image) -> bool:
     """Whether a variant was built from this recipe, with any wheels."""
     wheels, built_on = variant.labels.get(WHEELHOUSE_LABEL, ""), variant.labels.get(PARENT_LABEL, "")
-    said = variant.labels.get(RECIPE_LABEL)
-    return said in {variant_digest(site, line, wheels), fingerprint_recipe(line[-1], built_on, wheels)}
+    recorded = variant.labels.get(RECIPE_LABEL)
+    return recorded in {variant_digest(site, line, wheels), fingerprint_recipe(line[-1], built_on, wheels)}
 
 
 def is_outdated(image: Image, parent: Image | None) -> bool:

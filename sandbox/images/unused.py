@@ -52,17 +52,17 @@ def find_unused_images(site: ImageBuildContext, references: Collection[str], kee
 def _find_required(site: ImageBuildContext, references: Collection[str]) -> set[str]:
     """Return the digests that this home's recipes and profiles resolve to. A damaged recipe has none."""
     recipes = read_catalogue(site.home)
-    found: list[Image | None] = []
+    images: list[Image | None] = []
     for name in recipes:
         try:
-            found += [step.image for step in find_lineage_images(site, lineage(recipes, name))]
+            images += [step.image for step in find_lineage_images(site, lineage(recipes, name))]
         except SandboxError as error:
             if error.code is not ErrorCode.INVALID_INPUT:
                 raise
     for reference in references:
         if not has_recipe(site.home, reference):
-            found.append(site.engine.inspect_image(reference))
-    return {image.digest for image in found if image is not None}
+            images.append(site.engine.inspect_image(reference))
+    return {image.digest for image in images if image is not None}
 
 
 def select_unused(images: Sequence[Image], keep: Collection[str], before: date) -> list[UnusedImage]:

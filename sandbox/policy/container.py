@@ -180,11 +180,11 @@ def read_operator_container_policy(path: Path) -> dict[str, Any]:
 
 def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge by key; tables are merged one level deep."""
-    found = dict(below)
+    merged = dict(below)
     for key, value in above.items():
-        before = found.get(key)
-        found[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
-    return found
+        before = merged.get(key)
+        merged[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _remove_denied_calls(profile: dict[str, Any], denied: tuple[str, ...], path: Path) -> dict[str, Any]:

@@ -122,17 +122,20 @@ class Home:
 
     @property
     def liveness(self) -> Path:
-        """A file for each running controller."""
+        """A file for each running controller; `presence` on disk."""
         return self.repositories / "presence"
 
     @property
     def run_queue(self) -> Path:
-        """A file for each check that runs or waits in the queue."""
+        """A file for each check that runs or waits in the queue, and the queue's lock, `line.lock`.
+
+        The names on disk are older than the word queue. They stay: controllers of several versions may share a home.
+        """
         return self.repositories / "turns"
 
     @property
     def stop_requests(self) -> Path:
-        """A file for each request that runs checks of a task, and for each stop request."""
+        """A file for each request that runs checks of a task, and for each stop request; `stops` on disk."""
         return self.repositories / "stops"
 
     @property

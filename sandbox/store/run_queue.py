@@ -3,7 +3,8 @@
 Theory. Each check that wants to run has a ticket: an empty file. Its name contains all its data, and its owner holds
 its lock, so the kernel invalidates the ticket of a dead process. All reads and changes happen under one lock and take
 about a millisecond. There is no other state, so a kill cannot leave wrong state. In each process only the first of its
-waiting threads polls the queue; it polls at intervals, and at once when a slot of the same process ends.
+waiting threads polls the queue; it polls at intervals, and at once when a slot of the same process ends. On disk the
+queue is the directory `turns`, and its lock is `line.lock` (`Home.run_queue`).
 """
 
 from __future__ import annotations

@@ -118,10 +118,10 @@ class Workbench:
         transfers, which contain text of the remote. `actor`: who the journal names as the caller. Raises:
         `invalid_input` for an unusable home; `policy_violation` on a kernel without openat2.
         """
-        found = os.environ if environ is None else environ
+        environment = os.environ if environ is None else environ
         self._services = build_services(
             home,
-            found,
+            environment,
             settings,
             allow_file=allow_file,
             surface=Surface(
@@ -625,10 +625,10 @@ class Workbench:
         """
         arguments = {"title": title, "body": body, "draft": draft}
         with use.journaling.record_operation(self._services, task_id, "pr-open", arguments) as done:
-            wanted = use.pull_requests.PullRequestOptions(title, body, draft)
+            options = use.pull_requests.PullRequestOptions(title, body, draft)
             return done(
                 use.pull_requests.open_pull_request(
-                    self._services, task_id, wanted, expected_commit, done.note_delivery
+                    self._services, task_id, options, expected_commit, done.note_delivery
                 )
             )
 
@@ -705,10 +705,10 @@ class Workbench:
         Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input` for a scope that the call does not
         have.
         """
-        found = use.requests.find(self._services, approval_id)
+        approval = use.requests.find(self._services, approval_id)
         operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
         with use.journaling.record_operation(
-            self._services, found.task_id, operation, arguments, names=[found.tool, by]
+            self._services, approval.task_id, operation, arguments, names=[approval.tool, by]
         ) as done:
             return done(use.requests.answer(self._services, approval_id, approved=approved, by=by, scope=scope))
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.idmap import IdMapping
-from sandbox.files.overlay import find_overlay_obstacle
+from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import Layout, WorktreePaths
-from sandbox.workspaces.overlay import OverlayLayout
+from sandbox.workspaces.overlay_layout import OverlayLayout
 
 
 def choose_layout(setting: Literal["auto", "overlay", "plain"], folder: Path, ids: IdMapping | None) -> Layout:

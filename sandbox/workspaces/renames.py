@@ -41,9 +41,9 @@ def pair_up(
     renamed: dict[str, str] = {}
     for change in new:
         if (path := show_path(change.path)) in added and change.content is not None:
-            found = origins.get((change.mode == SYMLINK, blob_id(change.content, oid_length)))
-            if found:
-                renamed[path] = found.pop()
+            paths = origins.get((change.mode == SYMLINK, blob_id(change.content, oid_length)))
+            if paths:
+                renamed[path] = paths.pop()
     return tuple(_as_rename(c, renamed) for c in shown if c.path not in set(renamed.values()))
 
 

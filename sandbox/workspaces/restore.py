@@ -58,8 +58,8 @@ def restore_tree(
         contents = read_blobs(git, [s.after.oid for s in steps if s.after.oid])
         for step in steps:
             done += _clear_links(files, step)
-            found = _require_expected(files, step, links)
-            done.append(_RestoreStep(step.path, found, step.after))
+            current = _require_expected(files, step, links)
+            done.append(_RestoreStep(step.path, current, step.after))
             _write_state(files, step.path, step.after, next(contents) if step.after.oid else None, owner)
     except BaseException:
         _revert(git, files, done, owner)
@@ -98,9 +98,9 @@ def _clear_links(files: WorktreeFiles, step: _RestoreStep) -> Iterator[_RestoreS
         folder = RepoPath("/".join(parents[:depth]))
         kind = files.kind(folder)
         if kind is EntryKind.SYMLINK:
-            found = _read_current(files, folder, step)
+            current = _read_current(files, folder, step)
             files.remove(folder, link=True)
-            yield _RestoreStep(folder, found, _PathState())
+            yield _RestoreStep(folder, current, _PathState())
         elif kind is None:
             return
 
@@ -121,10 +121,10 @@ def _steps_under_links(git: Git, after: str, links: Iterable[str]) -> list[_Rest
 
 
 def _require_expected(files: WorktreeFiles, step: _RestoreStep, links: Set[str]) -> _PathState:
-    found = _read_current(files, step.path, step)
-    same = (found.mode, found.oid) == (step.before.mode, step.before.oid)
-    already = (found.mode, found.oid) == (step.after.mode, step.after.oid)
-    left_out = found.link is not None and (not step.before.oid or step.path in links)
+    current = _read_current(files, step.path, step)
+    same = (current.mode, current.oid) == (step.before.mode, step.before.oid)
+    already = (current.mode, current.oid) == (step.after.mode, step.after.oid)
+    left_out = current.link is not None and (not step.before.oid or step.path in links)
     if not same and not already and not left_out:
         raise SandboxError(
             ErrorCode.CONFLICT,
@@ -132,7 +132,7 @@ def _require_expected(files: WorktreeFiles, step: _RestoreStep, links: Set[str])
             details="It was changed meanwhile, or an ignored file is in its place.",
             hint="Move it away and try again. The task was not changed.",
         )
-    return found
+    return current
 
 
 def _read_current(files: WorktreeFiles, path: RepoPath, step: _RestoreStep) -> _PathState:

@@ -82,12 +82,12 @@ class StatIndex:
     @classmethod
     def of(cls, git: Git, tree: str) -> StatIndex:
         """Build the index of a tree from git's listing, without stamps."""
-        found: dict[bytes, dict[str, Leaf]] = defaultdict(dict)
+        folders: dict[bytes, dict[str, Leaf]] = defaultdict(dict)
         entries = list_tree(git, tree, sizes=False)
         for entry in entries:
             folder, name = posixpath.split(entry.path)
-            found[folder][os.fsdecode(name)] = (_leaf(entry.mode, entry.oid), NO_STAMP)
-        return cls(tree, {folder: _folder(leaves) for folder, leaves in found.items()}, len(entries))
+            folders[folder][os.fsdecode(name)] = (_leaf(entry.mode, entry.oid), NO_STAMP)
+        return cls(tree, {folder: _folder(leaves) for folder, leaves in folders.items()}, len(entries))
 
     def count(self) -> int:
         """The number of leaves."""
@@ -203,10 +203,10 @@ def save_if_worth(index: StatIndex, root: Path, memory: StatCacheFiles | None) -
 def save(index: StatIndex, path: Path) -> None:
     """Write an index to a file, atomically."""
     body = bytearray(index.tree.encode())
-    for folder, found in index.folders.items():
-        known = found.known
-        body += _FOLDER.pack(len(folder), len(known.names), len(found.oids) * 2 // (len(index.tree) + 2))
-        body += folder + known.names + found.oids + known.stamps
+    for folder, leaves in index.folders.items():
+        known = leaves.known
+        body += _FOLDER.pack(len(folder), len(known.names), len(leaves.oids) * 2 // (len(index.tree) + 2))
+        body += folder + known.names + leaves.oids + known.stamps
     head = _HEAD.pack(_boot(), zlib.crc32(body), len(index.tree), len(index.folders))
     write_atomically(path, _MAGIC + head + body)
 
@@ -225,7 +225,7 @@ def load(path: Path) -> StatIndex | None:
 
 
 def _read_folders(body: memoryview, length: int, folders: int) -> dict[bytes, FolderLeaves]:
-    found: dict[bytes, FolderLeaves] = {}
+    leaves: dict[bytes, FolderLeaves] = {}
     at = length
     for _ in range(folders):
         sizes = _FOLDER.unpack_from(body, at)
@@ -234,8 +234,8 @@ def _read_folders(body: memoryview, length: int, folders: int) -> dict[bytes, Fo
         for size in (sizes[0], sizes[1], sizes[2] * (1 + length // 2), sizes[2] * len(NO_STAMP)):
             pieces.append(bytes(body[at : at + size]))
             at += size
-        found[pieces[0]] = FolderLeaves(KnownDirectory(pieces[1], pieces[3]), pieces[2])
-    return found
+        leaves[pieces[0]] = FolderLeaves(KnownDirectory(pieces[1], pieces[3]), pieces[2])
+    return leaves
 
 
 def _boot() -> bytes:

@@ -16,9 +16,9 @@ from devtools import newergit
 from devtools.requirement import unavailable
 from sandbox.attack.harness.scene import FILES, SECRET, hash_of
 from sandbox.models import UncommittedChanges
-from sandbox.workbench.checks.local_changes import find_unverified_changes
+from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.repositories.clone import update_cache
-from sandbox.workspaces.operator_directory import BUDGET_S
+from sandbox.workspaces.working_directory import BUDGET_S
 from tests.attack.arena import Arena, outcome
 
 pytestmark = pytest.mark.must
@@ -235,6 +235,6 @@ def compared(arena: Arena, place: Path) -> UncommittedChanges:
     """As `run` does, without an engine."""
     services = arena.workbench._services
     registered = update_cache(services, str(place))
-    found = find_unverified_changes(services, registered, registered.default_head.commit)
+    found = find_uncommitted_changes(services, registered, registered.default_head.commit)
     assert found is not None
     return found

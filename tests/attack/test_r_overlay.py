@@ -26,7 +26,7 @@ from sandbox.attack.harness.plumbing import Plumbing
 from sandbox.attack.harness.scene import FILES, SECRET
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files import checkout
-from sandbox.files.overlay import OverlayLayers, is_mounted, mount_overlay, unmount_overlay
+from sandbox.files.overlay_mounts import OverlayLayers, is_mount_point, mount_overlay, unmount_overlay
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import list_tree, read_blobs
 from sandbox.git.process import Git
@@ -219,7 +219,7 @@ def test_r_options_of_a_mount_are_never_cut(tmp_path: Path) -> None:
     unmount_overlay(layers.merged)
     with pytest.raises(OSError, match="too long"):
         mount_overlay(layers)
-    assert not is_mounted(layers.merged)
+    assert not is_mount_point(layers.merged)
 
 
 # --- rooms
@@ -296,7 +296,7 @@ def test_r_a_room_holds_the_committed_tree_to_the_byte(layout: str, make_arena: 
     for from_what in (near, "0" * 40):
         with clean_room(services, arena.repo_id, git, committed, from_what) as room:
             found = laid_out(room.root)
-            assert is_mounted(room.root) == (layout == "overlay" and from_what == near)
+            assert is_mount_point(room.root) == (layout == "overlay" and from_what == near)
         assert found.pop(".git")[1].startswith(b"gitdir: /nonexistent/")
         assert found == wanted
         assert found != stored(git, near), "void"

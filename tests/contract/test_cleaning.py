@@ -14,7 +14,7 @@ from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import find_overlay_obstacle
+from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from sandbox.workbench.tasks import worktrees

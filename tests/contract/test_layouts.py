@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import find_overlay_obstacle, is_mounted, unmount_overlay
+from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point, unmount_overlay
 from sandbox.files.stamps import KnownDirectory, keeps_times, stamp_of
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
@@ -27,7 +27,7 @@ from sandbox.workspaces.base_facts import gather_facts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import BaseTree, Layout, WorktreePaths
-from sandbox.workspaces.overlay import OverlayLayout
+from sandbox.workspaces.overlay_layout import OverlayLayout
 from sandbox.workspaces.statcache import StatCacheFiles, load_or_build
 from tests.unit.conftest import Upstream, initialised, refused
 
@@ -114,7 +114,7 @@ def lay(layout: Layout, tmp_path: Path) -> Iterator[Lay]:
     yield act
     for bench in made:
         layout.remove(bench.site)
-        assert not is_mounted(bench.root)
+        assert not is_mount_point(bench.root)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import pytest
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import find_overlay_obstacle, is_mounted, unmount_overlay
+from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point, unmount_overlay
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.repositories.clone import open_repository
-from sandbox.workbench.tasks.worktrees import clean_room, collect_unused_checkouts, ensure_mounted, locate_worktree
+from sandbox.workbench.tasks.worktrees import clean_room, collect_unused_checkouts, ensure_task_mounted, locate_worktree
 from tests.unit.conftest import Upstream, refused
 
 
@@ -79,7 +79,7 @@ def test_a_task_whose_mount_is_gone_is_mounted_again_when_it_is_used(
     assert workbench.read_file(task.id, "f").content == "changed\n"
     unmount_overlay(task.worktree_path)
     assert [c.path for c in workbench.status(task.id).changes] == ["f"]
-    assert is_mounted(task.worktree_path)
+    assert is_mount_point(task.worktree_path)
 
 
 def test_closing_unmounts_and_keeps_what_changed(workbench: Workbench, repo_id: str) -> None:
@@ -87,10 +87,10 @@ def test_closing_unmounts_and_keeps_what_changed(workbench: Workbench, repo_id: 
     assert task.worktree_path is not None
     (task.worktree_path / "f").write_bytes(b"changed\n")
     workbench.close_task(task.id)
-    assert not is_mounted(task.worktree_path)
+    assert not is_mount_point(task.worktree_path)
     assert [c.path for c in workbench.status(task.id).changes] == ["f"]
     assert "+changed" in workbench.diff(task.id).text
-    assert not is_mounted(task.worktree_path)
+    assert not is_mount_point(task.worktree_path)
     with refused(ErrorCode.DIRTY_WORKSPACE):
         workbench.close_task(task.id, delete_worktree=True)
 
@@ -155,13 +155,13 @@ def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
     services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
     site = locate_worktree(services, repo_id, task.id)
     unmount_overlay(site.root)
-    assert is_mounted(ensure_mounted(services, task)), "void"
+    assert is_mount_point(ensure_task_mounted(services, task)), "void"
     workbench.close_task(task.id)
-    ensure_mounted(services, task)
-    assert not is_mounted(site.root)
+    ensure_task_mounted(services, task)
+    assert not is_mount_point(site.root)
     workbench.close_task(task.id, delete_worktree=True)
     with refused(ErrorCode.NOT_FOUND):
-        ensure_mounted(services, task)
+        ensure_task_mounted(services, task)
     assert not site.root.exists()
 
 

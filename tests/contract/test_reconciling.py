@@ -21,7 +21,7 @@ from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.cli.app import main
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.overlay import find_overlay_obstacle, is_mounted
+from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point
 from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.store.home import Home
 from sandbox.store.liveness import LiveController
@@ -264,10 +264,10 @@ def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
     services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
     site = locate_worktree(services, desk.repo_id, desk.task.id)
     layout_of(site).ensure_mounted(site)
-    mounted = is_mounted(site.root)
+    mounted = is_mount_point(site.root)
     assert mounted == site.layers.is_dir()
     assert kinds(collected(desk)) == ([("mount", REMOVED)] if mounted else [])
-    assert not is_mounted(site.root)
+    assert not is_mount_point(site.root)
     assert [c.path for c in again(desk).status(desk.task.id).changes] == ["f"]
 
 

@@ -113,7 +113,7 @@ def test_a_clean_room_is_watched_too(home: Path, layout: str) -> None:
 
 def test_control_nobody_else_stops_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same limits, nobody who watches, and more time than the watch needs."""
-    monkeypatch.setattr(DiskWatch, "__call__", lambda _self: None)
+    monkeypatch.setattr(DiskWatch, "check_disk_limit", lambda _self: None)
     run = checked(home, SCRIPTS["l04-one-after-the-other"].format(wait="sleep 1"), SMALL, "plain")
     assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "written\n")
 

@@ -30,7 +30,7 @@ from sandbox.images.catalogue import fingerprint_recipe, read_recipe
 from sandbox.images.lookup import find_recipe_image, format_use_tag
 from sandbox.store.home import Home
 from sandbox.workbench.reconciling.old_images import find_old_images
-from sandbox.workbench.reconciling.survey import Survey
+from sandbox.workbench.reconciling.reconciler import Reconciler
 from tests.docker.conftest import docker_api, remove_tags
 
 KEEP_DAYS = 5
@@ -254,7 +254,7 @@ def test_gc_names_and_removes_the_images_of_a_home_that_is_gone(
         assert [(left.kind, left.note) for left in named] == [("image", f"no home has used it since {LONG_AGO}")]
         assert engine_images.inspect(engine, digest) is not None
         # Not by `collect`: the engine may hold other images that are as old, and they are not the test's.
-        (finding,) = [found for found in find_old_images(Survey(services)) if found.name == tag]
+        (finding,) = [found for found in find_old_images(Reconciler(services)) if found.name == tag]
         assert finding.remedy is not None
         assert finding.remedy() == ""
         assert engine_images.inspect(engine, digest) is None

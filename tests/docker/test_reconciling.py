@@ -15,8 +15,8 @@ from sandbox.models import LeftoverAction
 from sandbox.store.liveness import LiveController
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench import Workbench
+from sandbox.workbench.reconciling.reconciler import Reconciler
 from sandbox.workbench.reconciling.room_leftovers import find_dead_rooms
-from sandbox.workbench.reconciling.survey import Survey
 from tests.unit.conftest import initialised
 from tests.unit.desk import Desk
 
@@ -119,12 +119,12 @@ def test_a_guest_that_the_engine_could_not_end_keeps_its_room(desk: Desk) -> Non
     room.mkdir()
     ward = QuarantineNotes(desk.home / "quarantine")
     ward.add(f"sandbox-{run_id}", guest, "a test")
-    survey = Survey(desk.workbench._services)
-    survey.run_finder(find_dead_rooms)
-    assert [x.action for x in survey.done] == [LeftoverAction.KEPT]
+    reconciler = Reconciler(desk.workbench._services)
+    reconciler.run_finder(find_dead_rooms)
+    assert [x.action for x in reconciler.done] == [LeftoverAction.KEPT]
     ward.remove(f"sandbox-{run_id}")
-    survey.run_finder(find_dead_rooms)
-    assert [x.action for x in survey.done] == [LeftoverAction.KEPT, LeftoverAction.REMOVED]
+    reconciler.run_finder(find_dead_rooms)
+    assert [x.action for x in reconciler.done] == [LeftoverAction.KEPT, LeftoverAction.REMOVED]
     assert not room.exists()
 
 

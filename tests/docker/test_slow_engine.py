@@ -25,7 +25,7 @@ from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
-from sandbox.workbench.reconciling.survey import find_matching
+from sandbox.workbench.reconciling.reconciler import find_matching
 
 STILL_S = 5.0
 

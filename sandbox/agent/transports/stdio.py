@@ -100,12 +100,12 @@ async def _receive(
     async with into, answers:
         with suppress(OSError):  # the client died with answers unread: no request is pending
             async for line in wire.lines():
-                found = _parse_line(line) if line.strip() else None
-                if isinstance(found, types.ErrorData):
-                    await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=found)))
-                elif found is not None:
-                    pending.note_incoming(found)
-                    await into.send(SessionMessage(found))
+                message = _parse_line(line) if line.strip() else None
+                if isinstance(message, types.ErrorData):
+                    await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=message)))
+                elif message is not None:
+                    pending.note_incoming(message)
+                    await into.send(SessionMessage(message))
             with anyio.move_on_after(ANSWERS_S) as waited:
                 await pending.wait_until_done()
             if waited.cancelled_caught:

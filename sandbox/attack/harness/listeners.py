@@ -34,17 +34,17 @@ class Listeners:
 
     def pop_reached(self) -> list[str]:
         """The listeners that were reached since the last call."""
-        found = []
+        reached = []
         for name, listener in (("TCP", self._tcp), ("abstract socket", self._unix)):
             with contextlib.suppress(BlockingIOError):
                 while True:
                     listener.accept()[0].close()
-                    found.append(name)
+                    reached.append(name)
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._udp.recv(100)
-                found.append("UDP")
-        return found
+                reached.append("UDP")
+        return reached
 
     def reach_all(self) -> list[str]:
         """Do what the probe does, as a process of this host. Returns the listeners that were reached."""

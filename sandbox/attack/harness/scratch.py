@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import unmount_overlay
+from sandbox.files.overlay_mounts import unmount_overlay
 from sandbox.store.lockfile import create_locked, try_lock
 
 PREFIX = "sandbox-attack-"
@@ -57,11 +57,11 @@ def find_abandoned() -> Iterator[Path]:
 
 def instances_of(root: Path) -> set[str]:
     """Instance labels of containers that the run with this directory may have left: its own and its scenes'."""
-    found = set()
+    labels = set()
     for path in (root / _CLAIM, *root.glob("*/home/instance")):
         with suppress(OSError):
-            found.add(path.read_text(encoding="ascii", errors="replace"))
-    return {text for text in found if _INSTANCE.fullmatch(text)}
+            labels.add(path.read_text(encoding="ascii", errors="replace"))
+    return {text for text in labels if _INSTANCE.fullmatch(text)}
 
 
 def unmount_and_delete(root: Path) -> None:

@@ -66,11 +66,11 @@ REFUSALS = (
 
 def read_state(root: Path) -> dict[str, object]:
     """Every name below `root`, with its content or link target."""
-    found: dict[str, object] = {}
+    state: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        found[str(path.relative_to(root))] = content
-    return found
+        state[str(path.relative_to(root))] = content
+    return state
 
 
 def _applies(trick: Trick) -> Callable[[Scene], str]:

@@ -63,11 +63,11 @@ def _is_on_host(url: str, hostname: str) -> bool:
 
 
 def _send(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str | None) -> str:
-    with network_access(access) as grant:
+    with network_access(access) as network:
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
             *receive_pack_options(git, access.remote), "--", access.remote.url, f"{commit}:{ref}",
-            network=grant, deadline_s=access.timeout_s,
+            network=network, deadline_s=access.timeout_s,
         )  # fmt: skip
     if result.code != 0:
         said = (remove_secret(t, access.credential) for t in (result.stderr, result.stdout.decode(errors="replace")))

@@ -110,7 +110,7 @@ def _verification_line(services: Services, task: Task) -> str:
     known = tree_gate.try_verdicts()
     if known.unknown:
         return f"verified: unknown ({known.unknown})"
-    missing = ", ".join(known.unverified)
+    missing = ", ".join(known.missing)
     return f"verified: NO, not passed: {missing}" if missing else "verified: yes, every check passed"
 
 

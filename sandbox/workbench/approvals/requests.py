@@ -49,13 +49,13 @@ def take(services: Services, call: AgentCall) -> Approval | None:
     """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = [a for a in _list_live(services, now) if approvals.covers(a, call, now)]
-        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
-        if found and found[0].scope is ApprovalScope.ONCE:
+        covering = [a for a in _list_live(services, now) if approvals.covers(a, call, now)]
+        covering.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
+        if covering and covering[0].scope is ApprovalScope.ONCE:
             return store.save_approval(
-                services.home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now})
+                services.home, covering[0].model_copy(update={"state": ApprovalState.USED, "used_at": now})
             )
-        return found[0] if found else None
+        return covering[0] if covering else None
 
 
 def ask(services: Services, call: AgentCall) -> Approval:
@@ -101,11 +101,11 @@ def _require_room(known: Iterable[Approval], call: AgentCall) -> None:
         (call.repo_id, [a for a in pending if call.repo_id and a.repo_id == call.repo_id], MOST_PER_REPOSITORY),
         ("all calls", pending, MOST_PENDING),
     )
-    for about, found, most in shares:
-        if len(found) >= most:
+    for about, waiting, most in shares:
+        if len(waiting) >= most:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
-                f"{len(found)} questions about {about} are already waiting for an answer",
+                f"{len(waiting)} questions about {about} are already waiting for an answer",
                 details=f"at most {MOST_PER_SUBJECT} a task, {MOST_PER_REPOSITORY} a repository, {MOST_PENDING} in all",
                 hint="Answer them: `sandbox approvals list`, or `sandbox approvals deny --all [--tool TOOL]`.",
             )
@@ -117,34 +117,34 @@ def answer(
     """Store a person's decision. Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = approvals.with_current_state(_find_stored(services, approval_id), now)
-        if found.state is not ApprovalState.PENDING:
+        approval = approvals.with_current_state(_find_stored(services, approval_id), now)
+        if approval.state is not ApprovalState.PENDING:
             raise SandboxError(
                 ErrorCode.CONFLICT,
-                f"{approval_id} is {found.state.value} already",
+                f"{approval_id} is {approval.state.value} already",
                 hint="The agent asks again if needed; `sandbox approvals list` shows open questions.",
             )
-        _require_scope(found, scope)
+        _require_scope(approval, scope)
         always = services.approval_policy.always_expires_s
-        until = found.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
+        until = approval.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
         state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
         decided = {"state": state, "scope": scope, "expires_at": until, **_decision(services, now, by)}
-        return store.save_approval(services.home, found.model_copy(update=decided))
+        return store.save_approval(services.home, approval.model_copy(update=decided))
 
 
 def revoke(services: Services, approval_id: str, by: str) -> Approval:
     """Revoke an approval or an open question. Raises: `not_found`; `conflict` if it is already over."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        found = approvals.with_current_state(_find_stored(services, approval_id), now)
-        if found.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
+        approval = approvals.with_current_state(_find_stored(services, approval_id), now)
+        if approval.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
             raise SandboxError(
                 ErrorCode.CONFLICT,
-                f"{approval_id} is {found.state.value} already",
+                f"{approval_id} is {approval.state.value} already",
                 hint="`sandbox approvals list` shows approvals that can be revoked.",
             )
         update = {"state": ApprovalState.REVOKED, **_decision(services, now, by)}
-        return store.save_approval(services.home, found.model_copy(update=update))
+        return store.save_approval(services.home, approval.model_copy(update=update))
 
 
 def _decision(services: Services, now: datetime, by: str) -> dict[str, object]:
@@ -157,17 +157,17 @@ def list_all(services: Services, *, everything: bool = False) -> tuple[Approval,
     now, alive = datetime.now(UTC), {ApprovalState.PENDING, ApprovalState.APPROVED}
     if everything:
         return tuple(approvals.with_current_state(a, now) for a in store.list_approvals(services.home))
-    found = (approvals.with_current_state(a, now) for a in store.list_unfiled(services.home))
-    return tuple(a for a in found if a.state in alive)
+    current = (approvals.with_current_state(a, now) for a in store.list_unfiled(services.home))
+    return tuple(a for a in current if a.state in alive)
 
 
 def end_all(
     services: Services, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
 ) -> tuple[Approval, ...]:
     """Call `end` for each approval in one of the states, of one tool if given. Skips those that ended in between."""
-    found = [a for a in list_all(services) if a.state in states and tool in {None, a.tool}]
+    ending = [a for a in list_all(services) if a.state in states and tool in {None, a.tool}]
     ended = []
-    for approval in found:
+    for approval in ending:
         try:
             ended.append(end(approval.id))
         except SandboxError as error:
@@ -193,12 +193,12 @@ def _require_not_denied(approval: Approval) -> Approval:
 
 
 def _find_stored(services: Services, approval_id: str) -> Approval:
-    found = store.find_approval(services.home, approval_id)
-    if found is None:  # suggest no similar ids: knowing an id allows answering
+    approval = store.find_approval(services.home, approval_id)
+    if approval is None:  # suggest no similar ids: knowing an id allows answering
         raise SandboxError(
             ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows open questions."
         )
-    return found
+    return approval
 
 
 def _require_scope(approval: Approval, scope: ApprovalScope) -> None:

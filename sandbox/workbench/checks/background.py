@@ -210,10 +210,10 @@ def wait(
     ends_at = None if wait_s is None else time.monotonic() + wait_s
     thread = services.background_threads.find(run_id)
     while True:
-        found = _find_run(services, run_id)
+        run = _find_run(services, run_id)
         left_s = _LOOK_S if ends_at is None else ends_at - time.monotonic()
-        if found.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
-            return found
+        if run.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
+            return run
         pause_s = min(_LOOK_S, left_s)
         if thread is None:
             time.sleep(pause_s)

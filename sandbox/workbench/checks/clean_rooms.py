@@ -94,23 +94,23 @@ def _run_in_parallel(
     """Run `options.jobs` chains in parallel. A failed check stops the others, unless `options.keep_going`; an error
     of ours always does.
     """
-    over, telling = Cancellation(), threading.Lock()
+    cancellation, announce_lock = Cancellation(), threading.Lock()
 
     def announce(check: Check, run: CheckRun | None) -> None:
-        with telling:
+        with announce_lock:
             watch.announce(check, run)
 
     with defer_interrupts() as interrupted, ThreadPoolExecutor(options.jobs, "clean-room") as pool:
         shared = replace(
-            watch, announce=announce, cancelled=lambda: over.is_set() or interrupted() or watch.cancelled()
+            watch, announce=announce, cancelled=lambda: cancellation.is_set() or interrupted() or watch.cancelled()
         )
         ends = not options.keep_going
-        at_work = [pool.submit(_run_unless_cancelled, chain, run_chain, shared, over, ends) for chain in chains]
-        return tuple(run for chain in at_work for run in chain.result())
+        futures = [pool.submit(_run_unless_cancelled, chain, run_chain, shared, cancellation, ends) for chain in chains]
+        return tuple(run for chain in futures for run in chain.result())
 
 
 def _run_unless_cancelled(
-    chain: Chain, run_chain: RunChain, watch: Watch, over: Cancellation, failure_ends: bool
+    chain: Chain, run_chain: RunChain, watch: Watch, cancellation: Cancellation, failure_ends: bool
 ) -> tuple[CheckRun, ...]:
     """Run a chain; no runs if the request was cancelled before the chain began."""
     if watch.cancelled():
@@ -118,10 +118,10 @@ def _run_unless_cancelled(
     try:
         runs = run_chain(chain, watch)
     except BaseException:
-        over.set()
+        cancellation.set()
         raise
     if failure_ends and not all_passed(runs):
-        over.set()
+        cancellation.set()
     return runs
 
 

@@ -90,13 +90,13 @@ def _find_ignored(opened: TaskComparison) -> list[str]:
     tracked = {entry.path for entry in objects.list_tree(opened.git, opened.task.head_commit, sizes=False)}
     known = tracked | {change.path for change in opened.changes.tree}
     folders = parent_folders(known)
-    found: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     for entry in opened.files.walk(lambda _: False):
         if entry.kind in {EntryKind.FILE, EntryKind.SYMLINK} and entry.path not in known and entry.path != b".git":
-            found[_topmost_own_folder(entry.path, folders)] += 1
+            counts[_topmost_own_folder(entry.path, folders)] += 1
     return [
         f"only in the task: {_one_line(show_path(path))} (ignored{f', {count} files' if path.endswith(b'/') else ''})"
-        for path, count in sorted(found.items())
+        for path, count in sorted(counts.items())
     ]
 
 

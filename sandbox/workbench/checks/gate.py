@@ -63,9 +63,7 @@ class TreeGate:
             unknown = "not_asked" if verified is None else ""
             return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
         known = self.verdicts
-        return GateState(
-            require=require, step=step.value, needed=True, verified=known.verified, missing=known.unverified
-        )
+        return GateState(require=require, step=step.value, needed=True, verified=known.verified, missing=known.missing)
 
     def require_state(self, state: GateState) -> None:
         """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
@@ -122,14 +120,14 @@ class TreeVerdicts:
     setup: GuestSetup | None = None
 
     @property
-    def unverified(self) -> tuple[str, ...]:
+    def missing(self) -> tuple[str, ...]:
         """Checks that did not pass in a clean room."""
         return tuple(name for name, run in self.runs.items() if run is None or run.verdict is not Verdict.PASSED)
 
     @property
     def verified(self) -> bool | None:
         """Whether every check has passed, and there is at least one check. None: unknown."""
-        return None if self.unknown else bool(self.runs) and not self.unverified
+        return None if self.unknown else bool(self.runs) and not self.missing
 
 
 def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeVerdicts:

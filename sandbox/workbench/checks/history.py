@@ -72,12 +72,12 @@ def _make_safe(content: bytes) -> str:
 
 
 def _find_newest_run(services: Services, owner_id: str) -> CheckRun:
-    found = list_runs(services, owner_id, 1)
-    if not found:
+    runs = list_runs(services, owner_id, 1)
+    if not runs:
         raise SandboxError(
             ErrorCode.NOT_FOUND, f"No check of {owner_id} has run yet", hint=f"See: sandbox check list {owner_id}"
         )
-    return found[0]
+    return runs[0]
 
 
 def _find_named_run(services: Services, owner_id: str, run_id: str) -> CheckRun:

@@ -32,12 +32,12 @@ _MOST_COST = 6  # bytes of JSON for one byte of the log: an invalid byte is show
 _NO_REPOSITORY = Path("/nonexistent")
 
 
-def read_lines(services: Services, run_id: str, wanted: LogQuery | None = None) -> LogLines:
+def read_lines(services: Services, run_id: str, query: LogQuery | None = None) -> LogLines:
     """Lines of a run of any task or repository. Reaching a limit is not an error.
 
     Raises: `not_found` for an unknown run, `invalid_input` for a range beyond the log or an unusable pattern.
     """
-    query = wanted or LogQuery()
+    query = query or LogQuery()
     _require_valid_query(query)
     owner = runs.find_owner(services.home, run_id)
     record = runs.find_run_record(
@@ -47,12 +47,14 @@ def read_lines(services: Services, run_id: str, wanted: LogQuery | None = None) 
         log = LogFile(file)
         first, last = _range(query, log.lines)
         kept = _find_gap(log, record, query)
-        found = _build_answer(run_id, query, log, kept)
+        answer = _build_answer(run_id, query, log, kept)
         if query.pattern is None:
-            return _add_content(found, query, log, (first, last), kept)
+            return _add_content(answer, query, log, (first, last), kept)
         path = runs.log_path(services.home, owner, run_id, query.stream)
         searched = _search(services, path, query, range(first, last + 1))
-        return found.model_copy(update=searched | {"truncated": kept.dropped > 0 or searched["stopped_by"] is not None})
+        return answer.model_copy(
+            update=searched | {"truncated": kept.dropped > 0 or searched["stopped_by"] is not None}
+        )
 
 
 def _require_valid_query(query: LogQuery) -> None:
@@ -130,7 +132,7 @@ def _build_answer(run_id: str, query: LogQuery, log: LogFile, gap: _LogGap) -> L
 # --- a range
 
 
-def _add_content(found: LogLines, query: LogQuery, log: LogFile, lines: tuple[int, int], gap: _LogGap) -> LogLines:
+def _add_content(answer: LogLines, query: LogQuery, log: LogFile, lines: tuple[int, int], gap: _LogGap) -> LogLines:
     first, last = lines
     backwards = query.start_line is None
     read = log.read_backward(last, query.max_bytes) if backwards else log.read_forward(first, last, query.max_bytes)
@@ -144,7 +146,7 @@ def _add_content(found: LogLines, query: LogQuery, log: LogFile, lines: tuple[in
         "truncated": spans_gap or not whole,
         "shown_from_byte": gap.in_stream(piece.offset),
     }
-    return found.model_copy(update=given)
+    return answer.model_copy(update=given)
 
 
 def fit_piece(piece: LogPiece, max_bytes: int, *, backwards: bool) -> LogPiece:
@@ -187,8 +189,8 @@ def _search(services: Services, path: Path, query: LogQuery, lines: range) -> di
     stopped_by: StopReason | None = None
     git = Git(_NO_REPOSITORY, services.settings.git.executable)
     try:
-        with closing(grep_log(git, path, Query(query.pattern or "", regex=True), query.timeout_s)) as found:
-            inside = takewhile(lambda m: m.line < lines.stop, filter(lambda m: m.line >= lines.start, found))
+        with closing(grep_log(git, path, Query(query.pattern or "", regex=True), query.timeout_s)) as hits:
+            inside = takewhile(lambda m: m.line < lines.stop, filter(lambda m: m.line >= lines.start, hits))
             matches += map(_match, islice(inside, query.max_results))
             stopped_by = "max_results" if next(inside, None) is not None else None
     except PatternTooCostly:

@@ -42,7 +42,7 @@ def run_one(
         with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
             require_free_space(services)
             disk = watch_disk(services, place, check.limits)
-            why_stop = latch(any_of(wish, disk))
+            why_stop = latch(any_of(wish, disk.check_disk_limit))
             run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
             run = add_disk_usage(run, disk)
         save_run(services.home, owner, run)

@@ -76,9 +76,9 @@ def _list_stopped(
 ) -> Iterator[StoppedCheck]:
     """Checks that were killed by this stop, and those that a dead process had begun."""
     for request, known, died in zip(requests, before, dead, strict=True):
-        over = {name for name, verdict in known if verdict is not None}
+        finished = {name for name, verdict in known if verdict is not None}
         for name, verdict in request.read_checks():
-            if name not in over and (verdict is Verdict.KILLED or (died and verdict is None)):
+            if name not in finished and (verdict is Verdict.KILLED or (died and verdict is None)):
                 yield StoppedCheck(check_id=name, verdict=verdict)
 
 

@@ -13,7 +13,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.disagreement import explain_disagreements
-from sandbox.workbench.checks.local_changes import find_unverified_changes
+from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
@@ -37,8 +37,8 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     _, git = open_repository(services, task.repo_id)
     profile = load_task_profile(services, task)
     checks = run.order_checks(profile, [c.id for c in profile.checks])
-    tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
-    source = TreeSource(task.repo_id, git, tree, near)
+    tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
+    source = TreeSource(task.repo_id, git, tree, base_tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
     differences = explain_disagreements(services, task, runs)
     return Verification(runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences)
@@ -58,18 +58,18 @@ def run_url(
     """
     url, ref = url_and_ref
     chosen = find_profile(services, profile_name) if profile_name else None
-    found = update_cache(services, url)
-    repository, git = found.repository, found.git
-    commit = found.find_commit(ref)
-    tree = whole_tree_of(services, found, commit)
+    updated = update_cache(services, url)
+    repository, git = updated.repository, updated.git
+    commit = updated.find_commit(ref)
+    tree = whole_tree_of(services, updated, commit)
     profile = (
         apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
-        else _detect_profile(services, found, commit)
+        else _detect_profile(services, updated, commit)
     )
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
     source = TreeSource(repository.id, git, tree, tree)
-    uncommitted = find_unverified_changes(services, found, commit)
+    uncommitted = find_uncommitted_changes(services, updated, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
@@ -83,11 +83,11 @@ def run_url(
     )
 
 
-def _detect_profile(services: Services, found: UpdatedRepository, commit: str) -> Profile:
+def _detect_profile(services: Services, updated: UpdatedRepository, commit: str) -> Profile:
     """The profile of a commit; for the head, from the facts that `update_cache` has read."""
-    if commit == found.default_head.commit:
-        return profile_from_facts(services, found.repository.id, found.facts)
-    return load_profile(services, found.repository.id, found.git, commit)
+    if commit == updated.default_head.commit:
+        return profile_from_facts(services, updated.repository.id, updated.facts)
+    return load_profile(services, updated.repository.id, updated.git, commit)
 
 
 def _is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:

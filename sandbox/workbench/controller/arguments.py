@@ -88,9 +88,9 @@ def _is_a(value: Any, kind: str) -> bool:
 
 
 def _type_error(method: str, name: str, annotation: str, value: Any) -> SandboxError:
-    wanted = _PLAIN_TYPE_NAMES.get(annotation, annotation)
+    expected = _PLAIN_TYPE_NAMES.get(annotation, annotation)
     return SandboxError(
         ErrorCode.INVALID_INPUT,
-        f"{method}: '{name}' should be {wanted}, not {type(value).__name__}",
-        hint='Pass one name as a list: ["test"].' if wanted is not annotation and isinstance(value, str) else "",
+        f"{method}: '{name}' should be {expected}, not {type(value).__name__}",
+        hint='Pass one name as a list: ["test"].' if expected is not annotation and isinstance(value, str) else "",
     )

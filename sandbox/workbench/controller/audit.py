@@ -34,13 +34,13 @@ def verify_journals(services: Services) -> AuditReport:
     """Verify all chains. The home's journal is read first, because it holds the anchors of the others."""
     home = _JournalAudit(services.home.journal(journal.HOME_JOURNAL))
     known = home.read_anchors()
-    found = [home.read_state(_read_home_head(services))]
+    states = [home.read_state(_read_home_head(services))]
     names = {path.stem for path in _list_journals(services)} | known.keys()
-    found += [
+    states += [
         _JournalAudit(services.home.journal(name)).read_state(known.get(name, {}))
         for name in sorted(names - {journal.HOME_JOURNAL})
     ]
-    return AuditReport(intact=not any(state.broken for state in found), journals=tuple(found))
+    return AuditReport(intact=not any(state.broken for state in states), journals=tuple(states))
 
 
 def _list_journals(services: Services) -> list[Path]:
@@ -71,13 +71,13 @@ class _JournalAudit:
 
     def read_anchors(self) -> dict[str, dict[int, str]]:
         """The heads of other journals that this journal notes: by journal name, then digest by entry number."""
-        found: dict[str, dict[int, str]] = {}
+        anchors: dict[str, dict[int, str]] = {}
         for link in _read_links(self.path):
             entry = journal.parse_entry(link.content) if link.seq else None
             head = journal_anchors.parse_anchor(entry) if entry is not None else None
             if head is not None:
-                found.setdefault(head[0], {})[head[1].seq] = head[1].sha256
-        return found
+                anchors.setdefault(head[0], {})[head[1].seq] = head[1].sha256
+        return anchors
 
     def read_state(self, anchored: Mapping[int, str]) -> JournalState:
         """`anchored`: entries, by number and digest, that are known to have existed."""

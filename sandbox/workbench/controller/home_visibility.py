@@ -10,7 +10,7 @@ from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.engine.container_types import ProbeContainer
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
-from sandbox.files.overlay import PROBE_PREFIX, find_overlay_obstacle, probe_mount
+from sandbox.files.overlay_mounts import PROBE_PREFIX, find_overlay_obstacle, probe_mount
 from sandbox.models import Probe
 from sandbox.workbench.controller.services import Services
 

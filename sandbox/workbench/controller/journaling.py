@@ -152,17 +152,17 @@ def _result_code(error: BaseException) -> str:
 
 
 def _append_entry(services: Services, operation: Operation, result: str) -> None:
-    found = operation.evidence
+    evidence = operation.evidence
     entry = JournalEntry(
         at=operation.started_at,
         actor=services.surface.actor,
         by=services.caller,
         operation=operation.name,
         arguments=operation.arguments,
-        names=shorten_names((*operation.names, *found.names)),
-        before=found.before,
-        after=found.after,
-        files=found.files[:MAX_FILES],
+        names=shorten_names((*operation.names, *evidence.names)),
+        before=evidence.before,
+        after=evidence.after,
+        files=evidence.files[:MAX_FILES],
         allowed=services.permission,
         sent=operation.delivery,
         facts=operation.facts,

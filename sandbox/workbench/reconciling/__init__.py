@@ -20,9 +20,9 @@ from sandbox.workbench.reconciling.edit_leftovers import find_cut_off_edits
 from sandbox.workbench.reconciling.lost_worktrees import find_lost_worktrees, find_worktrees
 from sandbox.workbench.reconciling.old_images import find_old_images
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
+from sandbox.workbench.reconciling.reconciler import Finder, Reconciler
 from sandbox.workbench.reconciling.refs import find_forgettable, find_refs
 from sandbox.workbench.reconciling.room_leftovers import find_dead_rooms, find_probes
-from sandbox.workbench.reconciling.survey import Finder, Survey
 from sandbox.workbench.reconciling.task_notes import (
     find_controllers,
     find_creation_marks,
@@ -87,8 +87,8 @@ def collect(services: Services, *, dry_run: bool = False) -> Reconciliation:
     Raises: `conflict` when another reconciliation takes longer than a minute.
     """
     with services.home.locked(_LOCK, WAIT_S):
-        survey = _run_finders(Survey(services, dry_run), ALL)
-    return Reconciliation(dry_run=dry_run, leftovers=tuple(survey.done))
+        reconciler = _run_finders(Reconciler(services, dry_run), ALL)
+    return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
 
 
 def forget(services: Services, names: Sequence[str]) -> Reconciliation:
@@ -97,8 +97,8 @@ def forget(services: Services, names: Sequence[str]) -> Reconciliation:
     """
     with services.home.locked(_LOCK, WAIT_S):
         findings = find_forgettable(services, names)
-        survey = _run_finders(Survey(services), [lambda _: iter(findings)])
-    return Reconciliation(dry_run=False, leftovers=tuple(survey.done))
+        reconciler = _run_finders(Reconciler(services), [lambda _: iter(findings)])
+    return Reconciliation(dry_run=False, leftovers=tuple(reconciler.done))
 
 
 def clean_up_after_kill(services: Services) -> None:
@@ -112,19 +112,19 @@ def clean_up_after_kill(services: Services) -> None:
 
 def _tidy_up(services: Services) -> None:
     dead = [d for d in list_dead_controllers(services.home.liveness) if not d.is_marked_failed]
-    survey = Survey(services)
+    reconciler = Reconciler(services)
     finders = [
         f for f in AFTER_A_KILL if f not in {find_dead_guests, find_guest_marks} or any(d.used_engine for d in dead)
     ]
-    for leftover in _run_finders(survey, finders).done:
+    for leftover in _run_finders(reconciler, finders).done:
         _log.info("left by a killed controller: %s %s: %s", leftover.kind, leftover.name, leftover.action.value)
-    if survey.guests_unknown:
+    if reconciler.guests_unknown:
         for each in dead:
             each.mark_failed()
 
 
-def _run_finders(survey: Survey, finders: tuple[Finder, ...] | list[Finder]) -> Survey:
-    survey.services.presence  # noqa: B018 - marks this controller as alive from here on
+def _run_finders(reconciler: Reconciler, finders: tuple[Finder, ...] | list[Finder]) -> Reconciler:
+    reconciler.services.presence  # noqa: B018 - marks this controller as alive from here on
     for finder in finders:
-        survey.run_finder(finder)
-    return survey
+        reconciler.run_finder(finder)
+    return reconciler

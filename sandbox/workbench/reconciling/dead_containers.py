@@ -13,7 +13,7 @@ from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.survey import Finding, Remedy, Survey, find_matching, is_task_id, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, Remedy, find_matching, is_task_id, list_folder
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 
 if TYPE_CHECKING:
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 _RUN_LABEL = "space.sandbox.run"
 
 
-def find_dead_guests(survey: Survey) -> Iterator[Finding]:
+def find_dead_guests(reconciler: Reconciler) -> Iterator[Finding]:
     """Containers of this home that no live controller uses. Those of another home are ignored.
 
     A home that never started a container does not need an engine for this.
     """
-    services = survey.services
+    services = reconciler.services
     if not (services.home.root / "instance").exists():
         return
     try:
         listed = services.engine.list_containers({INSTANCE_LABEL: services.instance_id})
     except SandboxError as error:
-        survey.guests_unknown = f"{error.brief}: {error.details}"
+        reconciler.guests_unknown = f"{error.brief}: {error.details}"
         yield Finding("container", "", _build_failing_remedy(error))
         return
     held = QuarantineNotes(services.home.quarantine).names()  # handled by `find_quarantined`
     for guest in listed:
-        found = None if guest.name in held or guest.id in held.values() else _judge(survey, guest)
+        found = None if guest.name in held or guest.id in held.values() else _judge(reconciler, guest)
         if found is not None:
             yield found
 
@@ -50,20 +50,20 @@ def _build_failing_remedy(error: SandboxError) -> Remedy:
     return fail
 
 
-def _judge(survey: Survey, guest: ContainerSummary) -> Finding | None:
+def _judge(reconciler: Reconciler, guest: ContainerSummary) -> Finding | None:
     """A guest with a run belongs to the controller that waits for the run; a guest without a run to its task."""
     task_id = guest.labels.get(TASK_LABEL, "")
     run_id = guest.labels.get(_RUN_LABEL, "")
-    remove = partial(_remove, survey.services, guest)
-    if not any(source.startswith(f"{survey.services.home.root}/") for source in guest.mount_sources):
+    remove = partial(_remove, reconciler.services, guest)
+    if not any(source.startswith(f"{reconciler.services.home.root}/") for source in guest.mount_sources):
         note = "it has our label, but no directory of this home is mounted: is this home a copy of another one?"
         return Finding("container", guest.name, note=note)
     if run_id:
-        dead = survey.is_dead(owner_of(run_id))
+        dead = reconciler.is_dead(owner_of(run_id))
         return Finding("container", guest.name, remove, note="its controller is dead") if dead else None
     if not is_task_id(task_id):
         return Finding("container", guest.name, note="it has our label, but no task and no run")
-    if not _is_open(survey.services, task_id):
+    if not _is_open(reconciler.services, task_id):
         return Finding("container", guest.name, remove, locks=(task_id,), note="its task is closed or gone")
     if not guest.running:
         return Finding("container", guest.name, remove, locks=(task_id,), note="it has ended")
@@ -85,11 +85,11 @@ def _remove(services: Services, guest: ContainerSummary) -> str:
     return ""
 
 
-def find_guest_marks(survey: Survey) -> Iterator[Finding]:
+def find_guest_marks(reconciler: Reconciler) -> Iterator[Finding]:
     """Tasks in which a guest ran when its controller died. The mark slows down each scan of a plain worktree."""
-    for mark in find_matching(survey.services.home.repositories, "tasks/*.guest"):
+    for mark in find_matching(reconciler.services.home.repositories, "tasks/*.guest"):
         if is_task_id(mark.stem):
-            yield Finding("guest mark", mark.stem, partial(_unmark, survey.services, mark.stem), locks=(mark.stem,))
+            yield Finding("guest mark", mark.stem, partial(_unmark, reconciler.services, mark.stem), locks=(mark.stem,))
 
 
 def _unmark(services: Services, task_id: str) -> str | None:
@@ -99,9 +99,9 @@ def _unmark(services: Services, task_id: str) -> str | None:
     return ""
 
 
-def find_reports(survey: Survey) -> Iterator[Finding]:
+def find_reports(reconciler: Reconciler) -> Iterator[Finding]:
     """Report directories of tasks that are closed or gone: closing was killed. The container is removed first."""
-    services = survey.services
+    services = reconciler.services
     for path in list_folder(services.home.report("any").parent):
         if is_task_id(path.name) and not _is_open(services, path.name):
             yield Finding("report folder", path.name, partial(_end, services, path.name), locks=(path.name,))

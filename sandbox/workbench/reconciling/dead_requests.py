@@ -8,21 +8,21 @@ from pathlib import Path
 
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
 from sandbox.store.queue_tickets import parse_ticket
-from sandbox.workbench.reconciling.survey import Finding, Survey, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, list_folder
 
 _STOP_SUFFIX = ".stop"
 
 
-def find_dead_requests(survey: Survey) -> Iterator[Finding]:
+def find_dead_requests(reconciler: Reconciler) -> Iterator[Finding]:
     """Check requests of dead processes, stop requests without a check request, queue tickets of dead processes."""
-    stops = list_folder(survey.services.home.stop_requests)
+    stops = list_folder(reconciler.services.home.stop_requests)
     for path in stops:
         if path.suffix != _STOP_SUFFIX and is_abandoned(path):
             yield Finding("request", path.name, partial(_remove, path))
     for path in stops:
         if path.suffix == _STOP_SUFFIX and not path.with_suffix("").exists():
             yield Finding("wish to stop", path.name, partial(_unlink, path))
-    for path in list_folder(survey.services.home.run_queue):
+    for path in list_folder(reconciler.services.home.run_queue):
         if parse_ticket(path.name) is not None and is_abandoned(path):
             yield Finding("ticket", path.name, partial(_remove, path))
 

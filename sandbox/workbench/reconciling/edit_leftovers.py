@@ -8,30 +8,34 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from sandbox.errors import SandboxError
-from sandbox.files.overlay import read_upper
+from sandbox.files.overlay_mounts import read_upper
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Task, TaskStatus
 from sandbox.policy.paths import show_path
 from sandbox.policy.writes import RESERVED_PREFIX
 from sandbox.store.records import list_tasks
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.survey import Finding, Survey
-from sandbox.workbench.tasks.worktrees import ensure_mounted, has_worktree, locate_worktree
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
+from sandbox.workbench.tasks.worktrees import ensure_task_mounted, has_worktree, locate_worktree
 
 _log = logging.getLogger(__name__)
 
 
-def find_cut_off_edits(survey: Survey) -> Iterator[Finding]:
+def find_cut_off_edits(reconciler: Reconciler) -> Iterator[Finding]:
     """Leftovers in open tasks. All names of a worktree are read, also build output: an edit may have been there."""
-    for task in list_tasks(survey.services.home):
+    for task in list_tasks(reconciler.services.home):
         if task.status is not TaskStatus.CLOSED and has_worktree(
-            locate_worktree(survey.services, task.repo_id, task.id)
+            locate_worktree(reconciler.services, task.repo_id, task.id)
         ):
-            paths = _find_temporary_paths(survey.services, task)
+            paths = _find_temporary_paths(reconciler.services, task)
             if paths:
                 note = f"{len(paths)} temporary files, {show_path(paths[0])} first"
                 yield Finding(
-                    "cut-off edit", task.id, partial(_drop, survey.services, task, paths), locks=(task.id,), note=note
+                    "cut-off edit",
+                    task.id,
+                    partial(_drop, reconciler.services, task, paths),
+                    locks=(task.id,),
+                    note=note,
                 )
 
 
@@ -58,5 +62,5 @@ def _is_ours(path: bytes) -> bool:
 
 
 def _drop(services: Services, task: Task, paths: Iterable[bytes]) -> str | None:
-    with WorktreeFiles(ensure_mounted(services, task)) as files:
+    with WorktreeFiles(ensure_task_mounted(services, task)) as files:
         return "" if sum([files.remove_temporary(path) for path in paths]) else None

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.overlay import is_mounted
+from sandbox.files.overlay_mounts import is_mount_point
 from sandbox.models import LeftoverAction, Task, TaskStatus
 from sandbox.store.records import find_task, list_tasks
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.reconciling.rescue import RescueResult, forecast_rescue, rescue
-from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id, list_folder
 from sandbox.workbench.tasks.worktrees import (
     delete_worktree,
     has_worktree,
@@ -24,14 +24,14 @@ from sandbox.workbench.tasks.worktrees import (
 _MOST_NAMES = 10
 
 
-def find_worktrees(survey: Survey) -> Iterator[Finding]:
+def find_worktrees(reconciler: Reconciler) -> Iterator[Finding]:
     """Worktrees of tasks without a record or with a damaged one, and mounts of closed tasks."""
-    home = survey.services.home
+    home = reconciler.services.home
     tops = (home.worktree("any", "any").parents[1], home.layers("any", "any").parents[1])
     pairs = {(repo.name, path.name) for top in tops for repo in list_folder(top) for path in list_folder(repo)}
     for repo_id, task_id in sorted(pairs):
         if is_task_id(task_id):
-            yield from _judge(survey.services, repo_id, task_id)
+            yield from _judge(reconciler.services, repo_id, task_id)
 
 
 def _judge(services: Services, repo_id: str, task_id: str) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def _judge(services: Services, repo_id: str, task_id: str) -> Iterator[Finding]:
         else:
             yield from _unreadable(services, repo_id, task_id)
         return
-    if task.status is TaskStatus.CLOSED and is_mounted(services.home.worktree(repo_id, task_id)):
+    if task.status is TaskStatus.CLOSED and is_mount_point(services.home.worktree(repo_id, task_id)):
         yield Finding(
             "mount", task_id, partial(_unmount_closed, services, task), locks=(task_id,), note="its task is closed"
         )
@@ -125,23 +125,23 @@ def _rescue_changes(services: Services, repo_id: str, task_id: str) -> str | Non
 
 def _unmount_closed(services: Services, task: Task) -> str | None:
     site = locate_worktree(services, task.repo_id, task.id)
-    if not is_mounted(site.root):
+    if not is_mount_point(site.root):
         return None
     with lock_mount(services, task.id):
         unmount_worktree(site)
     return ""
 
 
-def find_lost_worktrees(survey: Survey) -> Iterator[Finding]:
+def find_lost_worktrees(reconciler: Reconciler) -> Iterator[Finding]:
     """Open tasks without a worktree: a close was killed, or the worktree was deleted manually."""
-    for task in list_tasks(survey.services.home):
+    for task in list_tasks(reconciler.services.home):
         if task.status is not TaskStatus.CLOSED and not has_worktree(
-            locate_worktree(survey.services, task.repo_id, task.id)
+            locate_worktree(reconciler.services, task.repo_id, task.id)
         ):
             yield Finding(
                 "task",
                 task.id,
-                partial(_confirm_lost, survey.services, task),
+                partial(_confirm_lost, reconciler.services, task),
                 action=LeftoverAction.KEPT,
                 locks=(task.id,),
                 note=f"its worktree is gone; `sandbox task clean {task.id}` creates a new one from its last "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.survey import Finding, Survey
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
 
 if TYPE_CHECKING:
     from sandbox import images
@@ -17,14 +17,14 @@ else:  # loaded when a home has had guests (docs/adr/0003)
     images = LazyModule("sandbox.images")
 
 
-def find_old_images(survey: Survey) -> Iterator[Finding]:
+def find_old_images(reconciler: Reconciler) -> Iterator[Finding]:
     """Built images that are not used; see `sandbox.images.unused` for what is kept.
 
     A home that never started a container does not need an engine for this. If the engine does not answer, an earlier
     finder has reported it.
     """
-    services = survey.services
-    if not (services.home.root / "instance").exists() or survey.guests_unknown:
+    services = reconciler.services
+    if not (services.home.root / "instance").exists() or reconciler.guests_unknown:
         return
     for unused in images.find_unused_images(
         services.image_build_context, list_image_references(services), services.settings.images.keep_days

@@ -7,14 +7,14 @@ from functools import partial
 
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.survey import Finding, Survey
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
 
 
-def find_quarantined(survey: Survey) -> Iterator[Finding]:
+def find_quarantined(reconciler: Reconciler) -> Iterator[Finding]:
     """Try again for a short time; `busy` while the engine still cannot end the container."""
-    for name in QuarantineNotes(survey.services.home.quarantine).names():
+    for name in QuarantineNotes(reconciler.services.home.quarantine).names():
         yield Finding(
-            "container", name, partial(_reap, survey.services, name), note="the engine could not end it before"
+            "container", name, partial(_reap, reconciler.services, name), note="the engine could not end it before"
         )
 
 

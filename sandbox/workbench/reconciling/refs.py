@@ -12,7 +12,7 @@ from sandbox.git.process import Git
 from sandbox.models import LeftoverAction, Task, TaskStatus
 from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 _BRANCHES = "refs/heads/space-agent/"
@@ -21,9 +21,9 @@ _ID_LENGTH = len("task-") + 36
 _FORMAT = "%(objectname) %(refname)"
 
 
-def find_refs(survey: Survey) -> Iterator[Finding]:
+def find_refs(reconciler: Reconciler) -> Iterator[Finding]:
     """Refs of tasks in the cache clones that differ from the task records, and clones without a repository."""
-    services = survey.services
+    services = reconciler.services
     registered = list_repositories(services.home)
     yield from _find_unregistered(services, {repository.id for repository in registered})
     for repository in registered:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.overlay import read_upper
+from sandbox.files.overlay_mounts import read_upper
 from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git

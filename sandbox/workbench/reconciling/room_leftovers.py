@@ -8,27 +8,27 @@ from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
 from sandbox.files.idmap import remove_view
-from sandbox.files.overlay import PROBE_PREFIX, unmount_overlay, view_of
+from sandbox.files.overlay_mounts import PROBE_PREFIX, unmount_overlay, view_of
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
-from sandbox.workbench.reconciling.survey import Finding, Survey, find_matching, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, list_folder
 
 
-def find_dead_rooms(survey: Survey) -> Iterator[Finding]:
+def find_dead_rooms(reconciler: Reconciler) -> Iterator[Finding]:
     """All entries of `rooms/` with a dead owner: checkouts, mounted or not, their layers, report folders.
 
     Guests are removed first: a room is not removed while a guest uses it (THREATS P10), also not while the engine
     cannot end that guest.
     """
-    undead = {owner_of(name) for name in QuarantineNotes(survey.services.home.quarantine).names()}
-    found = list_folder(survey.services.home.clean_room("any").parent)
+    undead = {owner_of(name) for name in QuarantineNotes(reconciler.services.home.quarantine).names()}
+    found = list_folder(reconciler.services.home.clean_room("any").parent)
     for path in found:
-        if not survey.is_dead(owner_of(path.name)):
+        if not reconciler.is_dead(owner_of(path.name)):
             continue
         if owner_of(path.name) in undead - {None}:
             yield Finding("room", path.name, note="the engine could not end its guest")
-        elif survey.guests_unknown:
-            yield Finding("room", path.name, note=f"its guest may still run: {survey.guests_unknown}")
+        elif reconciler.guests_unknown:
+            yield Finding("room", path.name, note=f"its guest may still run: {reconciler.guests_unknown}")
         else:
             yield Finding("room", path.name, partial(_remove, path))
 
@@ -41,10 +41,10 @@ def _remove(path: Path) -> str:
     return ""
 
 
-def find_probes(survey: Survey) -> Iterator[Finding]:
+def find_probes(reconciler: Reconciler) -> Iterator[Finding]:
     """Directories in which overlay support was tested. A test is short and belongs to a live controller."""
-    found = find_matching(survey.services.home.repositories, f"{PROBE_PREFIX}*")
-    if found and survey.is_alone():
+    found = find_matching(reconciler.services.home.repositories, f"{PROBE_PREFIX}*")
+    if found and reconciler.is_alone():
         for path in found:
             yield Finding("probe", path.name, partial(_remove_probe, path))
 

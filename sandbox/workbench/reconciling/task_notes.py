@@ -9,15 +9,15 @@ from pathlib import Path
 from sandbox.store.liveness import DeadController, list_dead_controllers
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.survey import Finding, Survey, find_matching, is_task_id, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
 
 
-def find_stat_indexes(survey: Survey) -> Iterator[Finding]:
+def find_stat_indexes(reconciler: Reconciler) -> Iterator[Finding]:
     """Stat indexes of plain worktrees of tasks without a record."""
-    home = survey.services.home
+    home = reconciler.services.home
     for path in find_matching(home.repositories, "tasks/*.stat"):
-        if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(survey, path.stem):
-            yield Finding("stat index", path.stem, partial(_unlink, survey.services, path), locks=(path.stem,))
+        if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(reconciler, path.stem):
+            yield Finding("stat index", path.stem, partial(_unlink, reconciler.services, path), locks=(path.stem,))
 
 
 def _unlink(services: Services, path: Path) -> str | None:
@@ -27,11 +27,11 @@ def _unlink(services: Services, path: Path) -> str | None:
     return ""
 
 
-def find_creation_marks(survey: Survey) -> Iterator[Finding]:
+def find_creation_marks(reconciler: Reconciler) -> Iterator[Finding]:
     """Marks of tasks that were being created at a kill. Worktrees without a task record were removed before."""
-    for path in find_matching(survey.services.home.repositories, "tasks/*.making"):
+    for path in find_matching(reconciler.services.home.repositories, "tasks/*.making"):
         if is_task_id(path.stem) and not (
-            _is_used(survey, path.stem) and not survey.services.home.task(path.stem).exists()
+            _is_used(reconciler, path.stem) and not reconciler.services.home.task(path.stem).exists()
         ):
             yield Finding("new task", path.stem, partial(_unmark, path), locks=(path.stem,))
 
@@ -43,22 +43,22 @@ def _unmark(path: Path) -> str | None:
     return ""
 
 
-def find_locks(survey: Survey) -> Iterator[Finding]:
+def find_locks(reconciler: Reconciler) -> Iterator[Finding]:
     """Lock files of tasks without a record. A process that waits for an unlinked lock file retries on a new one."""
-    home = survey.services.home
+    home = reconciler.services.home
     for path in list_folder(home.repositories / "locks"):
         task_id = path.stem.removeprefix("mount-")
         if (
             is_task_id(task_id)
             and not home.task(task_id).exists()
-            and not _is_used(survey, task_id)
+            and not _is_used(reconciler, task_id)
             and is_abandoned(path)
         ):
             yield Finding("lock", path.name, partial(_unlock, path))
 
 
-def _is_used(survey: Survey, task_id: str) -> bool:
-    repositories = survey.services.home.repositories
+def _is_used(reconciler: Reconciler, task_id: str) -> bool:
+    repositories = reconciler.services.home.repositories
     return bool(find_matching(repositories, f"worktrees/*/{task_id}", f"layers/*/{task_id}"))
 
 
@@ -66,11 +66,11 @@ def _unlock(path: Path) -> str | None:
     return "" if remove_abandoned(path) else None
 
 
-def find_controllers(survey: Survey) -> Iterator[Finding]:
+def find_controllers(reconciler: Reconciler) -> Iterator[Finding]:
     """Records of killed controllers. They are removed last, when all leftovers of the controller are gone."""
-    if survey.guests_unknown:
+    if reconciler.guests_unknown:
         return
-    for dead in list_dead_controllers(survey.services.home.liveness):
+    for dead in list_dead_controllers(reconciler.services.home.liveness):
         yield Finding("controller", dead.path.name, partial(_forget, dead))
 
 

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay import unmount_overlay
+from sandbox.files.overlay_mounts import unmount_overlay
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
-from sandbox.workbench.reconciling.survey import Finding, Survey, find_matching, is_task_id, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
 _PLACES = (
@@ -41,9 +41,9 @@ _GIT_LOCKS = ("*.lock", "refs/**/*.lock", "objects/**/*.lock")
 _OLD_S = 60.0
 
 
-def find_temporary_files(survey: Survey) -> Iterator[Finding]:
+def find_temporary_files(reconciler: Reconciler) -> Iterator[Finding]:
     """Temporary files of atomic writes. A live writer holds a lock on its file, so the age does not matter."""
-    root = survey.services.home.root
+    root = reconciler.services.home.root
     for path in find_matching(root, *_PLACES):
         if _TEMPORARY.match(path.name) and is_abandoned(path):
             name = str(path.relative_to(root))
@@ -54,24 +54,24 @@ def _remove_temporary(path: Path) -> str | None:
     return "" if remove_abandoned(path) else None
 
 
-def find_half_checkouts(survey: Survey) -> Iterator[Finding]:
+def find_half_checkouts(reconciler: Reconciler) -> Iterator[Finding]:
     """Pristine checkouts that were being created or removed, under the lock that both operations need."""
-    for folder in list_folder(survey.services.home.pristines("any").parent):
+    for folder in list_folder(reconciler.services.home.pristines("any").parent):
         lock = (f"pristine-{folder.name}",)
         for path in list_folder(folder) if folder.is_dir() else ():
             if _HALF_PRISTINE.match(path.name) and path.is_dir():
                 yield Finding("checkout", f"{folder.name}/{path.name}", _build_removal(path), locks=lock)
 
 
-def find_courier_folders(survey: Survey) -> Iterator[Finding]:
+def find_courier_folders(reconciler: Reconciler) -> Iterator[Finding]:
     """Empty directories of the guest that extracts the PID 1 binary. It runs under a lock."""
-    for path in find_matching(survey.services.home.supervisors, "*/.workspace-*"):
+    for path in find_matching(reconciler.services.home.supervisors, "*/.workspace-*"):
         yield Finding("courier folder", path.name, _build_removal(path), locks=("supervisor",))
 
 
-def find_half_clones(survey: Survey) -> Iterator[Finding]:
+def find_half_clones(reconciler: Reconciler) -> Iterator[Finding]:
     """First clones that were not completed, and clones that a repair set aside."""
-    for path in list_folder(survey.services.home.clone("any").parent):
+    for path in list_folder(reconciler.services.home.clone("any").parent):
         made = _HALF_CLONE.match(path.name)
         if made:
             yield Finding("clone", path.name, _build_removal(path), locks=(f"repository-{made[1]}",))
@@ -79,9 +79,9 @@ def find_half_clones(survey: Survey) -> Iterator[Finding]:
             yield Finding("clone", path.name, note="a repair set it aside; delete it when it is no longer needed")
 
 
-def find_half_removals(survey: Survey) -> Iterator[Finding]:
+def find_half_removals(reconciler: Reconciler) -> Iterator[Finding]:
     """Folders that were renamed for removal but not completely deleted."""
-    repositories = survey.services.home.repositories
+    repositories = reconciler.services.home.repositories
     places = [p for name in REPOSITORY_FOLDERS for p in list_folder(repositories / name)]
     places += [
         p for name in ("layers", "worktrees") for repo in list_folder(repositories / name) for p in list_folder(repo)
@@ -106,19 +106,19 @@ def _build_removal(path: Path, *, mounted: bool = False) -> Callable[[], str | N
     return remove
 
 
-def find_unfinished_objects(survey: Survey) -> Iterator[Finding]:
+def find_unfinished_objects(reconciler: Reconciler) -> Iterator[Finding]:
     """Packs and objects that git was writing, and its lock files, in the cache clones.
 
     Only files that no process has open: a git process outlives its killed controller. The age excludes files that git
     has just closed and is about to rename. If no other controller is alive, the age does not matter for objects: only
     an orphaned git process could rename them, and its result is not used.
     """
-    clones = [p for p in list_folder(survey.services.home.clone("any").parent) if not p.name.startswith(".")]
+    clones = [p for p in list_folder(reconciler.services.home.clone("any").parent) if not p.name.startswith(".")]
     for clone in clones:
         lock = (f"repository-{clone.name}",)
         objects = find_matching(clone, *_UNFINISHED_OBJECTS)
         locks = find_matching(clone, *_GIT_LOCKS)
-        alone = survey.is_alone() if objects or locks else False
+        alone = reconciler.is_alone() if objects or locks else False
         for path in objects:
             if is_not_open(path) and (alone or _is_old(path)):
                 yield Finding("object", f"{clone.name}/{path.name}", partial(_unlink, path), locks=lock)

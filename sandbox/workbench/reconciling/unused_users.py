@@ -13,15 +13,15 @@ from sandbox.store.guest_users import UserLease
 from sandbox.store.liveness import owner_of
 from sandbox.workbench.controller.guest_users import find_guest_users, release_user
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.survey import Finding, Survey, is_task_id, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.tasks.worktrees import read_owner
 
 _log = logging.getLogger(__name__)
 
 
-def find_unused_users(survey: Survey) -> Iterator[Finding]:
+def find_unused_users(reconciler: Reconciler) -> Iterator[Finding]:
     """Leases without files. Those of a task in use, or of a live controller, may be about to get some."""
-    services = survey.services
+    services = reconciler.services
     if services.pristine_owner is None:
         return
     leases = find_guest_users(services).list_leases()  # before looking at files
@@ -30,17 +30,17 @@ def find_unused_users(survey: Survey) -> Iterator[Finding]:
         if lease.uid in in_use:
             continue
         locks = (lease.owner,) if is_task_id(lease.owner) else ()
-        if locks or survey.is_dead(owner_of(lease.owner)):
+        if locks or reconciler.is_dead(owner_of(lease.owner)):
             name = str(lease.uid)
             yield Finding("user id", name, partial(_release, services, lease), locks=locks, forecast=lambda: None)
 
 
-def record_moved_users(survey: Survey) -> Iterator[Finding]:
+def record_moved_users(reconciler: Reconciler) -> Iterator[Finding]:
     """Record the users of worktrees of a home that was moved or restored, and free those of homes that are gone: no
     guest may get an id that a file has. Finds no leftovers.
     """
-    services = survey.services
-    if services.pristine_owner is not None and not survey.dry_run:
+    services = reconciler.services
+    if services.pristine_owner is not None and not reconciler.dry_run:
         users = find_guest_users(services)
         known = {lease.uid for lease in users.list_leases()}
         for uid, owner in _list_users(services).items():

@@ -43,17 +43,17 @@ def locate(services: Services, url: str) -> str:
     """The URL of the repository that contains a directory of this host; any other URL unchanged."""
     path = local_path_of(services.parse_remote(url))
     try:
-        found = path and find_enclosing_repository(path)
+        enclosing = path and find_enclosing_repository(path)
     except OSError:
         return url
-    return url if found is None or found == path else f"file://{quote(str(found))}"
+    return url if enclosing is None or enclosing == path else f"file://{quote(str(enclosing))}"
 
 
 def clone(services: Services, url: str, *, partial: bool = False) -> CloneResult:
     """Clone a remote into the cache, or fetch new commits if it is cached, and describe it to the caller."""
-    found = update_cache(services, url, partial=partial)
-    context = build_envelope(found.default_head.entries, lambda oids: list(read_blobs(found.git, oids)))
-    return CloneResult(repository=found.repository, context=context)
+    updated = update_cache(services, url, partial=partial)
+    context = build_envelope(updated.default_head.entries, lambda oids: list(read_blobs(updated.git, oids)))
+    return CloneResult(repository=updated.repository, context=context)
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,10 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
 
     Raises: `not_found` for an unknown ref or directory.
     """
-    found = update_cache(services, url)
-    repository, git, head = found.repository, found.git, found.default_head
-    commit = found.find_commit(ref)
-    name = tree = whole_tree_of(services, found, commit)
+    updated = update_cache(services, url)
+    repository, git, head = updated.repository, updated.git, updated.default_head
+    commit = updated.find_commit(ref)
+    name = tree = whole_tree_of(services, updated, commit)
     entries = head.entries if commit == head.commit else list_tree(git, tree)
     if subpath is not None and subpath.strip("/"):
         prefix = path_bytes(parse_repo_path(subpath.strip("/"))) + b"/"
@@ -153,10 +153,10 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
     return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
 
 
-def whole_tree_of(services: Services, found: UpdatedRepository, commit: str) -> str:
+def whole_tree_of(services: Services, updated: UpdatedRepository, commit: str) -> str:
     """As `fetch_whole_tree`, without asking git for the tree of the head."""
-    tree = found.default_head.tree if commit == found.default_head.commit else tree_of(found.git, commit)
-    return _fetch_missing_blobs(services, found.repository, found.git, tree)
+    tree = updated.default_head.tree if commit == updated.default_head.commit else tree_of(updated.git, commit)
+    return _fetch_missing_blobs(services, updated.repository, updated.git, tree)
 
 
 def fetch_whole_tree(services: Services, repository: Repository, git: Git, commit: str) -> str:

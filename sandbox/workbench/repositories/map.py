@@ -49,10 +49,10 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
             tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
         )
         found = ctags.read_symbols(place)
-    wanted = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
-    paths = {show_path(e.path) for e in wanted}
+    selected = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
+    paths = {show_path(e.path) for e in selected}
     symbols = [s for s in found if s.path in paths]
-    return build_map(symbols, count_mentions(read_blobs(git, _choose_blobs(wanted))), token_budget, len(wanted))
+    return build_map(symbols, count_mentions(read_blobs(git, _choose_blobs(selected))), token_budget, len(selected))
 
 
 def _choose_blobs(entries: Sequence[TreeEntry]) -> list[str]:

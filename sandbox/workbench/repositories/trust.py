@@ -24,7 +24,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
         return Suggestion(
             repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()
         )
-    found = add_suggested_checks(profile, content, PurePosixPath(services.shipped_policy.container.mounts.workspace))
+    extended = add_suggested_checks(profile, content, PurePosixPath(services.shipped_policy.container.mounts.workspace))
     sha256 = sha256_of(content)
     return Suggestion(
         repo_id=repo_id,
@@ -32,29 +32,29 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
         sha256=sha256,
         trusted=store.is_trusted(services.home, repo_id, sha256),
         profile=profile.name,
-        checks=found.checks[len(profile.checks) :],
+        checks=extended.checks[len(profile.checks) :],
     )
 
 
 def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
     """Use the suggested checks if their file has this hash. Raises: `stale_hash` if it has another one by now."""
-    found = read_suggestion(services, repo_id)
-    if found.sha256 is None:
+    suggestion = read_suggestion(services, repo_id)
+    if suggestion.sha256 is None:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"{repo_id} suggests no checks",
             details=f"no {SUGGESTIONS} on its default branch",
             hint=f"`sandbox repo clone` fetches new commits; docs/profiles.md describes {SUGGESTIONS}.",
         )
-    if found.sha256 != sha256:
+    if suggestion.sha256 != sha256:
         raise SandboxError(
             ErrorCode.STALE_HASH,
             f"{SUGGESTIONS} of {repo_id} has changed since you reviewed it",
-            details=f"expected {sha256}, current {found.sha256}",
+            details=f"expected {sha256}, current {suggestion.sha256}",
             hint=f"Review it again: sandbox trust {repo_id}",
         )
-    store.trust_content(services.home, repo_id, found.sha256, by)
-    return found.model_copy(update={"trusted": True})
+    store.trust_content(services.home, repo_id, suggestion.sha256, by)
+    return suggestion.model_copy(update={"trusted": True})
 
 
 def distrust(services: Services, repo_id: str) -> Suggestion:

@@ -27,7 +27,7 @@ from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
     delete_worktree,
-    ensure_mounted,
+    ensure_task_mounted,
     has_worktree,
     locate_new_worktree,
     locate_worktree,
@@ -163,7 +163,7 @@ def compare_task(
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = locate_worktree(services, task.repo_id, task.id)
-    root = ensure_mounted(services, task)
+    root = ensure_task_mounted(services, task)
     with WorktreeFiles(root) as files:
         changes = layout_of(site).find_changes(git, site, base, head_tree)
         yield TaskComparison(task, git, root, site.owner, files, changes)

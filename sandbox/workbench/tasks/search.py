@@ -52,15 +52,15 @@ def search(services: Services, task_id: str, query: SearchQuery) -> SearchResult
     with compare_task(services, task) as opened, _build_search_tree(opened, query) as place:
         if query.pattern is not None:
             place = replace(place, pristine=plan_pristine_search(place.git, place.tree, find_pristine(services, task)))
-        found = _Findings(selection, query.max_results)
-        stopped_by = _collect_matches(found, place, query, selection.superset_patterns())
+        findings = _Findings(selection, query.max_results)
+        stopped_by = _collect_matches(findings, place, query, selection.superset_patterns())
     large = sum(show_path(path) in selection for path in place.too_large)
     return SearchResult(
-        hits=tuple(found.hits),
-        files=tuple(found.files),
+        hits=tuple(findings.hits),
+        files=tuple(findings.files),
         truncated=stopped_by is not None,
         stopped_by=stopped_by,
-        skipped=SearchSkipped(binary=found.binary, too_large=large, ignored=place.ignored_count),
+        skipped=SearchSkipped(binary=findings.binary, too_large=large, ignored=place.ignored_count),
     )
 
 
@@ -100,23 +100,23 @@ class _SearchTree:
 def _build_search_tree(opened: TaskComparison, query: SearchQuery) -> Iterator[_SearchTree]:
     git = opened.git
     head = objects.tree_of(git, opened.task.head_commit)
-    wanted = {c.path: c for c in opened.changes.tree}
+    changes = {c.path: c for c in opened.changes.tree}
     ignored = _IgnoredFiles(needs_content=query.pattern is not None)
     if query.include_ignored:
-        ignored.collect(opened, head, wanted)
-        wanted |= ignored.found
+        ignored.collect(opened, head, changes)
+        changes |= ignored.found
     large: list[bytes] = []
     if query.pattern is not None:
-        large = [path for path, c in wanted.items() if c.content is not None and len(c.content) > FILE_BYTES]
-        large += [path for path in list_files_over(git, head, FILE_BYTES) if path not in wanted]
-        wanted |= {path: TreeChange(path, "000000", None) for path in large}
+        large = [path for path, c in changes.items() if c.content is not None and len(c.content) > FILE_BYTES]
+        large += [path for path in list_files_over(git, head, FILE_BYTES) if path not in changes]
+        changes |= {path: TreeChange(path, "000000", None) for path in large}
         large += ignored.too_large
     left_out = ignored.skipped_count if query.include_ignored else None
-    if not wanted:
+    if not changes:
         yield _SearchTree(git, head, tuple(large), left_out)
         return
     with scratch_repository(git) as aside:
-        tree = objects.build_tree(aside, opened.task.head_commit, wanted.values())
+        tree = objects.build_tree(aside, opened.task.head_commit, changes.values())
         yield _SearchTree(aside, tree, tuple(large), left_out)
 
 
@@ -204,16 +204,16 @@ class _Findings:
 
 
 def _collect_matches(
-    found: _Findings, place: _SearchTree, query: SearchQuery, narrowed: Sequence[str]
+    findings: _Findings, place: _SearchTree, query: SearchQuery, narrowed: Sequence[str]
 ) -> StopReason | None:
     """Collect matches until a limit is reached; return that limit."""
     try:
         if query.pattern is None:
             with closing(list_files(place.git, place.tree, query.timeout_s)) as paths:
-                return None if all(map(found.add_path, paths)) else "max_results"
-        wanted = Query(query.pattern, query.regex, query.ignore_case)
-        with closing(find_matches(place.git, place.tree, place.pristine, wanted, narrowed, query.timeout_s)) as hits:
-            return None if all(map(found.add_match, hits)) else "max_results"
+                return None if all(map(findings.add_path, paths)) else "max_results"
+        pattern = Query(query.pattern, query.regex, query.ignore_case)
+        with closing(find_matches(place.git, place.tree, place.pristine, pattern, narrowed, query.timeout_s)) as hits:
+            return None if all(map(findings.add_match, hits)) else "max_results"
     except PatternTooCostly:
         return "pattern"
     except SandboxError as error:

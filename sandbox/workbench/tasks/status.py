@@ -72,22 +72,22 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
     with compare_task(services, task) as opened:
         git, changes = opened.git, opened.changes
     at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
-    found = _compare_with_changes(
+    difference = _compare_with_changes(
         git, task.base_commit if against == "base" else task.head_commit, task.head_commit, changes
     )
-    hashes = at_hand | _hash_files(git, [c for c in found.changes if show_path(c.path) not in at_hand])
+    hashes = at_hand | _hash_files(git, [c for c in difference.changes if show_path(c.path) not in at_hand])
     return Diff(
-        text=found.text.decode("utf-8", errors="replace"),
-        files=tuple(_as_diff_file(c, found.counts.get(c.path, (None, None)), hashes) for c in found.changes),
-        truncated=not found.complete,
+        text=difference.text.decode("utf-8", errors="replace"),
+        files=tuple(_as_diff_file(c, difference.counts.get(c.path, (None, None)), hashes) for c in difference.changes),
+        truncated=not difference.complete,
     )
 
 
 def list_committed_files(services: Services, task: Task) -> tuple[DiffFile, ...]:
     """Files that the task's commits changed since its base: a push sends these."""
     _, git = open_repository(services, task.repo_id)
-    found = compare_trees(git, task.base_commit, task.head_commit)
-    return tuple(_as_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
+    difference = compare_trees(git, task.base_commit, task.head_commit)
+    return tuple(_as_diff_file(c, difference.counts.get(c.path, (None, None)), {}) for c in difference.changes)
 
 
 def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
@@ -98,10 +98,10 @@ def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) ->
         moves = git.cache.differences.get((objects.tree_of(git, before), objects.tree_of(git, head)))
         longer = None if moves is None else DiffOutline(combine_differences(moves, outline.changes), outline.sizes)
         return compare_trees(git, before, after, outline=longer)
-    after = objects.build_unverified_tree(git, head, changes.tree)
-    found = compare_trees(git, head, after, outline=outline)
-    objects.require_intended_changes(split_renames(found.changes), changes.tree, len(head))
-    return found
+    after = objects.build_uncompared_tree(git, head, changes.tree)
+    difference = compare_trees(git, head, after, outline=outline)
+    objects.require_intended_changes(split_renames(difference.changes), changes.tree, len(head))
+    return difference
 
 
 def _as_diff_file(change: RawChange, lines: tuple[int | None, int | None], hashes: dict[str, str]) -> DiffFile:

@@ -21,7 +21,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
-from sandbox.workspaces.overlay import base_of
+from sandbox.workspaces.overlay_layout import base_of
 from sandbox.workspaces.pristine import remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -63,16 +63,16 @@ def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site:
 
 
 @contextmanager
-def clean_room(services: Services, repo_id: str, git: Git, tree: str, near: str) -> Iterator[WorktreePaths]:
+def clean_room(services: Services, repo_id: str, git: Git, tree: str, similar_tree: str) -> Iterator[WorktreePaths]:
     """A fresh worktree that holds `tree`, for a user of its own. It is removed afterwards, also after an error.
 
-    If the pristine checkout of tree `near` exists, it is shared. No pristine checkout is created: `tree` may not be
+    If the pristine checkout of `similar_tree` exists, it is shared. No pristine checkout is created: `tree` may not be
     needed again.
     """
     site = _locate_room(services, repo_id, f"room-{services.presence.new_id()}")
     try:
-        if (site.pristines / near).is_dir():
-            _create_worktree_over(services, repo_id, git, (near, tree), site)
+        if (site.pristines / similar_tree).is_dir():
+            _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
             PlainLayout().create(git, tree, site)
         yield site
@@ -97,10 +97,10 @@ def _create_worktree_over(
     services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
     """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
-    below, wanted = trees
+    below, tree = trees
     create_worktree(services, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
-        restore_tree(git, files, below, wanted, site.owner)
+        restore_tree(git, files, below, tree, site.owner)
 
 
 def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str, str]) -> None:
@@ -176,11 +176,11 @@ def _list_trees_below_rooms(services: Services) -> set[str]:
     """Trees below the clean rooms of all repositories. A room that is just created or removed may have no record; rooms
     of our repository are created under the lock that the caller holds.
     """
-    found = set()
+    trees = set()
     for layers in services.home.clean_room("any").parent.glob("*.layers/"):
         with suppress(SandboxError):
-            found.add(base_of(layers))
-    return found
+            trees.add(base_of(layers))
+    return trees
 
 
 def read_owner(root: Path, layers: Path) -> tuple[int, int] | None:
@@ -197,7 +197,7 @@ def has_worktree(site: WorktreePaths) -> bool:
     return site.root.is_dir() or site.layers.is_dir()
 
 
-def ensure_mounted(services: Services, task: Task) -> Path:
+def ensure_task_mounted(services: Services, task: Task) -> Path:
     """Root of a task's worktree, mounted again if a reboot removed the mount. Raises: `not_found`.
 
     A closed task's worktree stays unmounted: its changes can be read without the mount.
@@ -236,5 +236,5 @@ def lock_mount(services: Services, task_id: str) -> AbstractContextManager[None]
 @contextmanager
 def open_files(services: Services, task: Task) -> Iterator[WorktreeFiles]:
     """Safe access to the files of a task."""
-    with WorktreeFiles(ensure_mounted(services, task)) as files:
+    with WorktreeFiles(ensure_task_mounted(services, task)) as files:
         yield files

@@ -184,7 +184,7 @@ def test_what_has_a_name_or_is_memory_or_a_strangers_does_not_count(
 def test_l04_what_is_held_without_a_name_is_part_of_the_budget(tmp_path: Path, disk: Disk) -> None:
     watch = disk.watch(tmp_path, held=lambda: iter([DiskUse(), DiskUse(9 * MIB, 1)]))
     disk.now_s += 60
-    assert watch() is Verdict.DISK_LIMIT
+    assert watch.check_disk_limit() is Verdict.DISK_LIMIT
 
 
 # --- watching
@@ -231,10 +231,10 @@ def disk() -> Disk:
 def test_nothing_is_counted_while_the_file_system_does_not_grow(tmp_path: Path, disk: Disk) -> None:
     watch = disk.watch(tmp_path)
     (tmp_path / "big").write_bytes(b"x" * 9 * MIB)
-    assert watch() is None
+    assert watch.check_disk_limit() is None
     assert watch.used is None
     disk.takes(used_bytes=2 * MIB)
-    assert watch() is Verdict.DISK_LIMIT
+    assert watch.check_disk_limit() is Verdict.DISK_LIMIT
     assert watch.used is not None
     assert watch.used.bytes >= 9 * MIB
 
@@ -242,9 +242,9 @@ def test_nothing_is_counted_while_the_file_system_does_not_grow(tmp_path: Path, 
 def test_what_others_delete_hides_nothing_for_long(tmp_path: Path, disk: Disk) -> None:
     watch = disk.watch(tmp_path)
     (tmp_path / "big").write_bytes(b"x" * 9 * MIB)
-    assert watch() is None
+    assert watch.check_disk_limit() is None
     disk.now_s += 60
-    assert watch() is Verdict.DISK_LIMIT
+    assert watch.check_disk_limit() is Verdict.DISK_LIMIT
 
 
 def test_names_count_as_well(tmp_path: Path, disk: Disk) -> None:
@@ -252,14 +252,14 @@ def test_names_count_as_well(tmp_path: Path, disk: Disk) -> None:
     for n in range(6):
         (tmp_path / str(n)).touch()
     disk.takes(used_files=6)
-    assert watch() is Verdict.DISK_LIMIT
+    assert watch.check_disk_limit() is Verdict.DISK_LIMIT
 
 
 def test_what_others_write_stops_nothing_and_counting_pauses(tmp_path: Path, disk: Disk) -> None:
     (tmp_path / "small").write_bytes(b"x")
     watch = disk.watch(tmp_path)
     disk.takes(used_bytes=1000 * MIB)
-    assert watch() is None
+    assert watch.check_disk_limit() is None
     assert watch.used is not None
     assert watch.used.files == 1
 
@@ -268,10 +268,10 @@ def test_a_verdict_stays(tmp_path: Path, disk: Disk) -> None:
     watch = disk.watch(tmp_path)
     (tmp_path / "big").write_bytes(b"x" * 9 * MIB)
     disk.now_s += 60
-    assert watch() is Verdict.DISK_LIMIT
+    assert watch.check_disk_limit() is Verdict.DISK_LIMIT
     (tmp_path / "big").unlink()
     disk.now_s += 600
-    assert watch() is Verdict.DISK_LIMIT
+    assert watch.check_disk_limit() is Verdict.DISK_LIMIT
 
 
 def test_a_long_count_is_cut_into_slices(tmp_path: Path, disk: Disk) -> None:
@@ -281,7 +281,7 @@ def test_a_long_count_is_cut_into_slices(tmp_path: Path, disk: Disk) -> None:
     disk.now_s += 60
     disk.step_s = SLICE_S  # for each look at the clock
     answers = 1
-    while watch() is None:
+    while watch.check_disk_limit() is None:
         answers += 1
         assert answers < 1000
     assert answers > 5
@@ -306,7 +306,7 @@ def test_what_is_too_deep_to_count_is_over_the_limit(tmp_path: Path, disk: Disk)
         folder.mkdir()
     watch = disk.watch(tmp_path, files=100_000)
     disk.now_s += 60
-    assert watch() is Verdict.DISK_LIMIT
+    assert watch.check_disk_limit() is Verdict.DISK_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_check_is_stopped_before_the_host_has_no_room(
 ) -> None:
     watch = disk.watch(tmp_path, floor)
     disk.takes(**change)
-    assert watch() is (Verdict.DISK_LIMIT if stops else None)
+    assert watch.check_disk_limit() is (Verdict.DISK_LIMIT if stops else None)
 
 
 def test_a_file_system_that_counts_no_files_has_no_floor_for_them() -> None:
@@ -337,7 +337,7 @@ def test_a_folder_that_goes_stops_nothing(tmp_path: Path, disk: Disk) -> None:
     watch = disk.watch(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     disk.now_s += 60
-    assert watch() is None
+    assert watch.check_disk_limit() is None
 
 
 # --- the floor

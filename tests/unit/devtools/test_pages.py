@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -25,6 +26,8 @@ _LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
 _FILE = re.compile(r"(?<![\w/.-])((?:docs|tests|scripts|policies|benchmarks|devtools)/[\w/-]+\.\w+)")
 _ADR = re.compile(r"(?<![\w/.-])(docs/adr/\d{4})")
 _COMMAND = re.compile(r"(?m)(?:`|^\$ |^)sandbox ([^`\n]+)")
+_ITEM = re.compile(r"- |\d+\. ")
+_NO_PARAGRAPH = re.compile(r"- |\d+\. |\s|#|\|")
 _WORD = re.compile(r"[^\s\[\]()|,;]+")
 _REST = re.compile(r"\s{2,}|\s#|\s[|>:]\s")
 """Where a command ends and words about it begin."""
@@ -85,6 +88,23 @@ def test_no_line_is_too_long(page: Path) -> None:
 def long_lines(text: str) -> list[str]:
     """Lines of a text with more than `LINE_LENGTH` characters, but for rows of tables."""
     return [line for line in text.splitlines() if len(line) > LINE_LENGTH and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_list_is_not_read_as_part_of_a_paragraph(page: Path) -> None:
+    """The site needs an empty line before a list; the views of forges do not."""
+    assert lists_in_paragraphs(page.read_text()) == []
+
+
+def test_a_list_right_below_a_paragraph_is_found() -> None:
+    text = "One.\n- a\n  more\n- b\n\nTwo.\n\n1. c\n\n```\nx\n- d\n```\n"
+    assert lists_in_paragraphs(text) == ["- a"]
+
+
+def lists_in_paragraphs(text: str) -> list[str]:
+    """First items of lists right below a line of a paragraph, code aside."""
+    lines = re.sub(r"(?ms)^```.*?^```$", "", text).splitlines()
+    return [line for above, line in pairwise(lines) if _ITEM.match(line) and above and not _NO_PARAGRAPH.match(above)]
 
 
 def strokes_in_code(row: str) -> list[str]:

@@ -10,10 +10,10 @@ import pytest
 
 from devtools.requirement import unavailable
 from sandbox.files.idmap import IdMapping, idmapped_view, remove_view
-from sandbox.files.overlay import (
+from sandbox.files.overlay_mounts import (
     OverlayLayers,
     find_overlay_obstacle,
-    is_mounted,
+    is_mount_point,
     mount_overlay,
     unmount_overlay,
     view_of,
@@ -90,11 +90,11 @@ def test_what_a_killed_controller_left_is_no_obstacle(layers: OverlayLayers) -> 
         with pytest.raises(OSError, match="Read-only"):
             (view / "file").write_text("x")
         mount_overlay(layers, IDS)  # as if the controller had been killed above
-    assert is_mounted(layers.merged)
+    assert is_mount_point(layers.merged)
     unmount_overlay(layers.merged)
     view.mkdir()  # killed before its mount, or after it was taken away
     mount_overlay(layers, IDS)
-    assert (is_mounted(layers.merged), view.exists()) == (True, False)
+    assert (is_mount_point(layers.merged), view.exists()) == (True, False)
     remove_view(view)  # nothing is there: fine
 
 

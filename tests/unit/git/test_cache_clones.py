@@ -392,8 +392,8 @@ def with_secret(url: str, tmp_path: Path) -> RemoteAccess:
     ],
 )
 def test_f13_askpass_answers_two_questions_of_one_host(url: str, authority: str, tmp_path: Path) -> None:
-    with network_access(with_secret(url, tmp_path)) as grant:
-        ask = _asker(grant.env, grant.fds)
+    with network_access(with_secret(url, tmp_path)) as network:
+        ask = _asker(network.env, network.fds)
         assert ask(f"Username for 'https://{authority}': ") == b"bot\n"
         assert ask(f"Password for 'https://bot@{authority}': ") == SECRET.encode() + b"\n"
         for other in (
@@ -417,12 +417,12 @@ def _asker(env: Mapping[str, str], fds: tuple[int, ...]) -> Callable[[str], byte
 
 
 def test_f09_the_secret_is_in_no_argument_variable_setting_or_file(tmp_path: Path) -> None:
-    with network_access(with_secret("https://git.example.org/o/r", tmp_path)) as grant:
-        argv = build_command_line(tmp_path, ["fetch"], {}, grant)
-        script = Path(grant.env["GIT_ASKPASS"])
-        assert SECRET not in f"{argv} {grant!r} {script.read_text()}"
+    with network_access(with_secret("https://git.example.org/o/r", tmp_path)) as network:
+        argv = build_command_line(tmp_path, ["fetch"], {}, network)
+        script = Path(network.env["GIT_ASKPASS"])
+        assert SECRET not in f"{argv} {network!r} {script.read_text()}"
         assert script.stat().st_mode & 0o077 == 0
-        fd = grant.fds[0]
+        fd = network.fds[0]
         assert "/memfd:" in str(Path(f"/proc/self/fd/{fd}").readlink())
     assert not script.parent.exists()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -432,14 +432,14 @@ def test_f09_the_secret_is_in_no_argument_variable_setting_or_file(tmp_path: Pat
 def test_ssh_reads_no_configuration_and_forwards_nothing(tmp_path: Path) -> None:
     key = Credential(host="*", ssh_key=tmp_path / "a key")
     remote = parse_remote("git@host:o/r")
-    with network_access(RemoteAccess(remote, key, tmp_path / "known_hosts", {"SSH_AUTH_SOCK": "/agent"})) as grant:
-        command = grant.env["GIT_SSH_COMMAND"]
+    with network_access(RemoteAccess(remote, key, tmp_path / "known_hosts", {"SSH_AUTH_SOCK": "/agent"})) as network:
+        command = network.env["GIT_SSH_COMMAND"]
     for part in ("-F /dev/null", "-a -x", "BatchMode=yes", "StrictHostKeyChecking=accept-new", "ProxyCommand=none"):
         assert part in command
     for part in ("PermitLocalCommand=no", "GlobalKnownHostsFile=/dev/null", f"-i '{tmp_path}/a key'", "IdentitiesOnly"):
         assert part in command
     assert f"UserKnownHostsFile={tmp_path}/known_hosts" in command
-    assert grant.env["SSH_AUTH_SOCK"] == "/agent"
+    assert network.env["SSH_AUTH_SOCK"] == "/agent"
 
 
 class Heard:

@@ -106,15 +106,15 @@ def test_the_environment_holds_nothing_else() -> None:
 
 @pytest.mark.parametrize("item", BELT)
 @pytest.mark.parametrize(
-    "grant", [None, NetworkAccess("https", config=("http.sslCAInfo=/x",))], ids=["local", "network"]
+    "network", [None, NetworkAccess("https", config=("http.sslCAInfo=/x",))], ids=["local", "network"]
 )
-def test_every_command_carries_each_setting_of_the_belt(item: str, grant: NetworkAccess | None) -> None:
-    assert item in parsed(build_command_line(GIT_DIR, ["version"], {}, grant))[1]
+def test_every_command_carries_each_setting_of_the_belt(item: str, network: NetworkAccess | None) -> None:
+    assert item in parsed(build_command_line(GIT_DIR, ["version"], {}, network))[1]
 
 
 def test_a_grant_opens_one_protocol_and_adds_its_own_settings_last() -> None:
-    grant = NetworkAccess("https", env={"GIT_ASKPASS": "/ask"}, config=("http.sslCAInfo=/ca",))
-    variables, config, rest = parsed(build_command_line(GIT_DIR, ["fetch", "x"], {"GIT_INDEX_FILE": "/i"}, grant))
+    network = NetworkAccess("https", env={"GIT_ASKPASS": "/ask"}, config=("http.sslCAInfo=/ca",))
+    variables, config, rest = parsed(build_command_line(GIT_DIR, ["fetch", "x"], {"GIT_INDEX_FILE": "/i"}, network))
     assert (variables["GIT_ALLOW_PROTOCOL"], variables["GIT_ASKPASS"]) == ("https", "/ask")
     assert variables["GIT_INDEX_FILE"] == "/i"
     assert config[-2:] == ["protocol.https.allow=always", "http.sslCAInfo=/ca"]
@@ -220,7 +220,7 @@ SSH_URL = "ssh://git@127.0.0.1:9/o/r.git"
 
 
 def ssh(command: str) -> NetworkAccess:
-    """A grant whose ssh is a shell command: the way to a real child of git that does as we like."""
+    """Network access whose ssh is a shell command: the way to a real child of git that does as we like."""
     return NetworkAccess("ssh", env={"GIT_SSH_COMMAND": f"{command}; :", "GIT_SSH_VARIANT": "ssh"})
 
 
@@ -245,8 +245,8 @@ def test_q04_a_child_inherits_the_standard_streams_and_granted_descriptors_only(
     leak, granted = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path, os.O_RDONLY)
     os.set_inheritable(leak, True)
     try:
-        grant = ssh(f"ls -l /proc/$$/fd > {out}")
-        env = dict(grant.env)
+        network = ssh(f"ls -l /proc/$$/fd > {out}")
+        env = dict(network.env)
         for fds, expected in (((), 0), ((granted,), 1)):
             Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=NetworkAccess("ssh", env=env, fds=fds))
             assert out.read_text().count(f"-> {tmp_path}\n") == expected
@@ -264,10 +264,10 @@ def test_stdin_is_closed_unless_given(upstream: Upstream) -> None:
 
 def test_q05_the_deadline_kills_git_and_all_its_children(upstream: Upstream, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    grant = ssh(f"sleep 300 & echo $$ $! > {pids}; wait")
+    network = ssh(f"sleep 300 & echo $$ $! > {pids}; wait")
     started = time.monotonic()
     with refused(ErrorCode.TIMEOUT) as caught:
-        Git(upstream.git_dir).run("ls-remote", "--", SSH_URL, network=grant, deadline_s=0.5)
+        Git(upstream.git_dir).run("ls-remote", "--", SSH_URL, network=network, deadline_s=0.5)
     assert time.monotonic() - started < 5
     assert "ls-remote" in caught.value.brief
     family = pids.read_text().split()
@@ -340,9 +340,9 @@ def test_output_past_the_limit_is_refused(upstream: Upstream) -> None:
 
 
 def test_stderr_is_kept_to_a_bound_and_never_blocks_git(upstream: Upstream) -> None:
-    grant = ssh("head -c 3000000 /dev/zero | tr '\\0' x >&2")
+    network = ssh("head -c 3000000 /dev/zero | tr '\\0' x >&2")
     started = time.monotonic()
-    result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=grant, deadline_s=20)
+    result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=network, deadline_s=20)
     assert result.code != 0
     assert 1000 < len(result.stderr) <= 64 * 1024
     assert time.monotonic() - started < 2
@@ -404,8 +404,8 @@ def test_f11_a_secret_that_the_remote_repeats_is_redacted_in_progress_and_eviden
     for redact, shown in ((str, True), (hidden, False)):
         heard: list[str] = []
         slowly = f"printf 'remote: {SECRET[:5]}' >&2; printf '{SECRET[5:]}\\nend\\n' >&2; exit 1"
-        grant = replace(ssh(slowly), redact=redact, progress=heard.append)
-        result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=grant, deadline_s=20)
+        network = replace(ssh(slowly), redact=redact, progress=heard.append)
+        result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=network, deadline_s=20)
         assert (SECRET in result.stderr) is shown
         assert "end" in result.stderr
         assert heard
@@ -443,8 +443,8 @@ def test_the_ceiling_is_on_git_and_its_children(upstream: Upstream, tmp_path: Pa
     assert ours != "1954 1048576"
     for ceiling, limits in ((None, ours), (ResourceLimits(1_000_000, 2**30), "1954 1048576")):
         out = tmp_path / "limits"
-        grant = replace(ssh(f"{SHOW_LIMITS} > {out}; exit 1"), limits=ceiling)
-        Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=grant, deadline_s=20)
+        network = replace(ssh(f"{SHOW_LIMITS} > {out}; exit 1"), limits=ceiling)
+        Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=network, deadline_s=20)
         assert out.read_text().strip() == limits
 
 

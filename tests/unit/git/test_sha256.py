@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import find_overlay_obstacle
+from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.models import SearchQuery
 from tests.unit.conftest import Upstream, refused, run
 from tests.unit.desk import Desk, on_disk

@@ -16,7 +16,7 @@ from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.controller.services import Services, build_services
 from sandbox.workbench.reconciling.dead_containers import find_dead_guests
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
-from sandbox.workbench.reconciling.survey import Survey
+from sandbox.workbench.reconciling.reconciler import Reconciler
 from tests.unit.memory_engine import MemoryEngine
 
 RUN_LABEL = "space.sandbox.run"
@@ -39,7 +39,7 @@ def engine(services: Services) -> MemoryEngine:
 
 
 def reconcile(services: Services) -> list[Leftover]:
-    survey = Survey(services)
+    survey = Reconciler(services)
     for finder in (find_dead_guests, find_quarantined):
         survey.run_finder(finder)
     return survey.done

@@ -12,7 +12,7 @@ import pytest
 from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
-from sandbox.files.overlay import find_overlay_obstacle
+from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.workbench import Workbench
 from sandbox.workbench.tasks.matching import MAX_PATHS

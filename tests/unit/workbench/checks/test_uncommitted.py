@@ -16,11 +16,11 @@ from sandbox.git.index import parse_index
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind, UncommittedChanges
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks.local_changes import find_unverified_changes
+from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.repositories.clone import update_cache
 from sandbox.workbench.repositories.commit_facts import list_commit
 from sandbox.workspaces.base_facts import gather_facts
-from sandbox.workspaces.operator_directory import MAX_NAMED, find_uncommitted
+from sandbox.workspaces.working_directory import MAX_NAMED, compare_working_directory
 from tests.unit.conftest import Upstream, initialised
 
 Cached = Callable[[Upstream], Git]
@@ -43,7 +43,7 @@ def project(upstream: Upstream) -> Upstream:
 def compare(source: Upstream, git: Git, **options: float) -> UncommittedChanges:
     listing = list_commit(git, resolve_commit(git, "HEAD", "main"))
     facts = gather_facts(git, listing.tree, listing.entries, {})
-    return find_uncommitted(source.root, listing.entries, facts.ignore, **options)
+    return compare_working_directory(source.root, listing.entries, facts.ignore, **options)
 
 
 def by_git(source: Upstream) -> list[tuple[str, ChangeKind]]:
@@ -185,7 +185,7 @@ def test_ignore_rules_that_cost_too_much_hide_no_change_of_a_tracked_file(projec
 
 def test_a_directory_that_cannot_be_entered_holds_no_deleted_files(project: Upstream, cached: Cached) -> None:
     git = cached(project)
-    found = find_uncommitted(
+    found = compare_working_directory(
         project.root / "nowhere", list_commit(git, resolve_commit(git, "HEAD", "main")).entries, {}
     )
     assert found == UncommittedChanges(count=0, changes=(), complete=False)
@@ -236,7 +236,7 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
         services = workbench._services
         found = update_cache(services, str(place))
         commit = resolve_commit(found.git, "other" if where == "another branch" else "HEAD", "main")
-        answer = find_unverified_changes(services, found, commit)
+        answer = find_uncommitted_changes(services, found, commit)
 
     assert (answer is not None) == (where == "checked out")
     assert answer is None or [c.path for c in answer.changes] == ["a.txt"]
@@ -245,7 +245,7 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
 def test_a_configuration_of_line_breaks_takes_no_time(tmp_path: Path) -> None:
     """The search for `core.fileMode` was quadratic in them: 35 s for 60 KB, past any budget."""
     program = (
-        "import resource; from sandbox.workspaces.operator_directory import _NO_MODES\n"
+        "import resource; from sandbox.workspaces.working_directory import _NO_MODES\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
         "assert _NO_MODES.search(b'\\n' * 250_000) is None\n"
         "assert _NO_MODES.search(b'[core]\\n\\tfilemode = false\\n')"

@@ -15,10 +15,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.git_mask import write_mask
 from sandbox.files.idmap import remove_view
-from sandbox.files.overlay import (
+from sandbox.files.overlay_mounts import (
     OverlayLayers,
     UpperContents,
-    is_mounted,
+    is_mount_point,
     mount_overlay,
     read_upper,
     unmount_overlay,
@@ -58,7 +58,7 @@ class OverlayLayout:
 
     def ensure_mounted(self, site: WorktreePaths) -> None:
         """See `Layout`."""
-        if is_mounted(site.root):
+        if is_mount_point(site.root):
             return
         layers = _layers(site)
         if not layers.lower.is_dir():
@@ -87,7 +87,7 @@ class OverlayLayout:
 
     def is_mounted(self, site: WorktreePaths) -> bool:
         """See `Layout`."""
-        return is_mounted(site.root)
+        return is_mount_point(site.root)
 
     def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
         """See `Layout`."""

@@ -1,4 +1,4 @@
-"""Uncommitted changes in a directory of the operator, for `sandbox run DIR`.
+"""Uncommitted changes of the working directory of a local repository, for `sandbox run DIR`.
 
 Theory. `git status` there would run commands from the repository's configuration, attributes and nested repositories
 (THREATS B, C), and the directory may be untrusted. So git is not used: our own walk (files/tree.py) is compared with
@@ -44,7 +44,7 @@ _SMALL = 256 * 1024
 _NO_MODES = re.compile(rb"^[ \t]*filemode[ \t]*=[ \t]*(false|no|off|0)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 
 
-def find_uncommitted(
+def compare_working_directory(
     root: Path, leaves: Sequence[TreeEntry], ignore: Mapping[str, str] | None, budget_s: float = BUDGET_S
 ) -> UncommittedChanges:
     """Compare the directory with the leaves (with sizes) of its checked-out commit, in at most about `budget_s`.
@@ -197,8 +197,8 @@ class _DirectoryComparison:
                 self._found[entry.path] = kind
 
     def _kind_of_change(self, entry: WalkEntry, leaf: TreeEntry) -> ChangeKind | None:
-        wanted = EntryKind.SYMLINK if leaf.mode == SYMLINK else EntryKind.FILE
-        if entry.kind is not wanted:
+        expected_kind = EntryKind.SYMLINK if leaf.mode == SYMLINK else EntryKind.FILE
+        if entry.kind is not expected_kind:
             return ChangeKind.TYPE_CHANGED
         if self._mode_differs(entry, leaf) or not self._same_content(entry, leaf):
             return ChangeKind.MODIFIED

@@ -40,7 +40,7 @@ class Finding:
 
 
 @dataclass
-class Survey:
+class Reconciler:
     """One reconciliation. `guests_unknown`: why it is unknown which guests run; then all they may use is kept."""
 
     services: Services
@@ -96,7 +96,7 @@ class Survey:
                     remove_abandoned(home.lock_path(name))
 
 
-Finder = Callable[[Survey], Iterator[Finding]]
+Finder = Callable[[Reconciler], Iterator[Finding]]
 
 
 def _describe_error(error: SandboxError) -> str:

@@ -96,7 +96,7 @@ def _mount(layers: OverlayLayers) -> None:
 
 def unmount_overlay(merged: Path) -> None:
     """Unmount an overlay, if one is mounted. A process that still uses it keeps it until the process ends."""
-    while is_mounted(merged):
+    while is_mount_point(merged):
         if _libc.umount2(os.fsencode(merged), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
             code = ctypes.get_errno()
             raise SandboxError(
@@ -107,7 +107,7 @@ def unmount_overlay(merged: Path) -> None:
             )
 
 
-def is_mounted(path: Path) -> bool:
+def is_mount_point(path: Path) -> bool:
     """Whether a file system is mounted at this directory. False for a missing directory."""
     try:
         return os.lstat(path).st_dev != os.lstat(path.parent).st_dev
