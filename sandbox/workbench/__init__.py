@@ -226,7 +226,7 @@ class Workbench:
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name; a profile with a mistake in its file has a `problem`. Raises: no specific code."""
-        return tuple(p for _, p in sorted(self._services.profiles.items()))
+        return tuple(p for _, p in sorted(self._services.policies.profiles.items()))
 
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
@@ -651,7 +651,7 @@ class Workbench:
 
     def approval_decision(self, tool: str, risk: Risk) -> Decision:
         """The decision of the approval policy on an agent's tool. Raises: no specific code."""
-        return self._services.approval_policy.decide(tool, risk)
+        return self._services.policies.approvals.decide(tool, risk)
 
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
         """An agent's call with the state it would act on; `arguments` are validated JSON values.

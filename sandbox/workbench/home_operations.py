@@ -157,7 +157,7 @@ def record_attacks(services: Services, report: AttackReport) -> None:
 def _safe_url(services: Services, url: str) -> str:
     """The URL without credentials; empty for a refused URL, which may contain some."""
     try:
-        return clip_text(services.parse_remote(url).url)
+        return clip_text(services.remotes.parse(url).url)
     except SandboxError:
         return ""
 

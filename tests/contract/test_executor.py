@@ -191,7 +191,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         except SandboxError as error:
             unavailable(f"{error.brief}: {error.details}")
         yield made
-        for left in list_containers(made.engine, {INSTANCE_LABEL: made.instance_id}):
+        for left in list_containers(made.engine, {INSTANCE_LABEL: made.home.instance_id}):
             remove_container(made.engine, left.id)
 
 
@@ -201,31 +201,40 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
         if runtime not in list_runtimes(services.engine):
             unavailable(f"The engine has no runtime '{runtime}': run `scripts/setup gvisor`")
         courier = SupervisorExtractor(
-            f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance_id
+            f"sandbox-init-{services.presence.new_id()}",
+            services.policies.guest_user,
+            "runc",
+            services.home.instance_id,
         )
         return GuestSettings(
             image_digest=resolve_image(services.image_build_context, "base"),
             runtime=runtime,
-            user=services.guest_user,
+            user=services.policies.guest_user,
             git_mask=services.home.git_mask,
             hosts=services.hosts_file,
-            instance=services.instance_id,
+            instance=services.home.instance_id,
             cpus=os.cpu_count() or 1,
-            supervisor=Supervisor(ensure_supervisor(services.image_build_context, services.policy, courier), LEASE_S),
+            supervisor=Supervisor(
+                ensure_supervisor(services.image_build_context, services.policies.container, courier), LEASE_S
+            ),
         )
 
     def make(kind: str) -> Rig:
         folder = tmp_path_factory.mktemp(kind)
         for name in ("workspace", "report"):
             (folder / name).mkdir()
-            os.chown(folder / name, *services.guest_user)
+            os.chown(folder / name, *services.policies.guest_user)
         (folder / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
         task_id = f"task-{uuid.uuid4()}"
         made = guest("runsc" if kind.startswith("gvisor") else "runc")
         if kind.endswith("task"):
-            return Rig(TaskContainer(services.engine, services.policy, made, task_id), made, folder, task_id)
+            return Rig(
+                TaskContainer(services.engine, services.policies.container, made, task_id), made, folder, task_id
+            )
         kinds: dict[str, type[FreshContainer | ExecReference]] = {"exec": ExecReference}
-        return Rig(kinds.get(kind, FreshContainer)(services.engine, services.policy, made), made, folder, None)
+        return Rig(
+            kinds.get(kind, FreshContainer)(services.engine, services.policies.container, made), made, folder, None
+        )
 
     return make
 
@@ -320,7 +329,7 @@ def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Services)
     found = dict(line.split("=", 1) for line in run.stdout_tail.splitlines())
     assert found["GREETING"] == "hi there"
     image = services.engine.api.inspect_image(rig.guest.image_digest)["Config"]["Env"]
-    expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *services.policy.container.env}
+    expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *services.policies.container.container.env}
     expected |= {entry.partition("=")[0] for entry in image}
     assert found.keys() - {"HOSTNAME"} == expected  # the engine adds that one to `exec`
 
@@ -472,17 +481,17 @@ def test_what_a_check_leaves_running_is_ended_and_counted(rig: Rig) -> None:
 
 @on("fresh", "exec", "gvisor-fresh")
 def test_no_container_is_left(rig: Rig, services: Services) -> None:
-    before = {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})}
+    before = {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.home.instance_id})}
     rig.sh("sleep 600 &")
-    assert {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})} <= before
+    assert {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.home.instance_id})} <= before
 
 
 def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], services: Services) -> None:
     rig = rigs("task")
     assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
     assert rig.sh("cat /tmp/kept").stdout_tail == "kept\n"
-    name = container_name(services.instance_id, rig.task_id or "")
-    assert name in {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.instance_id})}
+    name = container_name(services.home.instance_id, rig.task_id or "")
+    assert name in {c.name for c in list_containers(services.engine, {INSTANCE_LABEL: services.home.instance_id})}
 
 
 def test_removing_a_tasks_container_twice_is_fine_and_the_next_check_has_a_new_one(

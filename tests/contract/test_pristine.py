@@ -15,7 +15,6 @@ from sandbox.errors import ErrorCode
 from sandbox.files.overlay import find_overlay_obstacle, is_mounted, unmount_overlay
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.services import build_services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.worktrees import clean_room, collect_unused_checkouts, ensure_mounted, locate_worktree
 from tests.unit.conftest import Upstream, refused
 
@@ -137,7 +136,7 @@ def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
     task = workbench.create_task(repo_id)
     (shared,) = pristines(home)
     services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    _, git = open_repository(services, repo_id)
+    _, git = services.repositories.open(repo_id)
     with clean_room(services, repo_id, git, shared.name, shared.name) as room:
         workbench.close_task(task.id, delete_worktree=True)
         os.utime(shared, (0, 0))

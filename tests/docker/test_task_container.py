@@ -46,24 +46,26 @@ def services(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.Tem
     home = tmp_path_factory.mktemp("task-container") / "home"
     with closing(build_services(home, dict(os.environ), allow_file=True)) as made:
         yield made
-        for left in list_containers(made.engine, {INSTANCE_LABEL: made.instance_id}):
+        for left in list_containers(made.engine, {INSTANCE_LABEL: made.home.instance_id}):
             remove_container(made.engine, left.id)
 
 
 @pytest.fixture(scope="module")
 def guest(services: Services) -> GuestSettings:
     courier = SupervisorExtractor(
-        f"sandbox-init-{services.presence.new_id()}", services.guest_user, "runc", services.instance_id
+        f"sandbox-init-{services.presence.new_id()}", services.policies.guest_user, "runc", services.home.instance_id
     )
     return GuestSettings(
         image_digest=resolve_image(services.image_build_context, "base"),
         runtime="runc",
-        user=services.guest_user,
+        user=services.policies.guest_user,
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
-        instance=services.instance_id,
+        instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(ensure_supervisor(services.image_build_context, services.policy, courier), 600),
+        supervisor=Supervisor(
+            ensure_supervisor(services.image_build_context, services.policies.container, courier), 600
+        ),
     )
 
 
@@ -89,7 +91,9 @@ class Bench:
         limits = LIMITS.model_copy(update=changes.pop("limits", {}))
         check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
         place = CheckDirectories(self.folder / "workspace", self.folder / "report", "0" * 40, False, self.task_id)
-        executor = TaskContainer(self.services.engine, self.services.policy, self.guest, self.task_id, self.keep)
+        executor = TaskContainer(
+            self.services.engine, self.services.policies.container, self.guest, self.task_id, self.keep
+        )
         return Recorder(executor, self.guest, self.folder / "logs").run(f"run-{uuid.uuid4().hex}", check, place)
 
     def sh(self, script: str, **changes: Any) -> CheckRun:
@@ -107,7 +111,7 @@ class Bench:
 def bench(services: Services, guest: GuestSettings, tmp_path: Path) -> Iterator[Bench]:
     for name in ("workspace", "report"):
         (tmp_path / name).mkdir()
-        os.chown(tmp_path / name, *services.guest_user)
+        os.chown(tmp_path / name, *services.policies.guest_user)
     (tmp_path / "workspace" / ".git").write_bytes(services.home.git_mask.read_bytes())
     found = Bench(services, guest, tmp_path, f"task-{uuid.uuid4()}")
     yield found
@@ -196,7 +200,7 @@ def report_folder_of_its_own(bench: Bench) -> None:
     """What is mounted was deleted, and the path is somebody else's now."""
     (bench.folder / "report").rmdir()
     (bench.folder / "report").mkdir()
-    os.chown(bench.folder / "report", *bench.services.guest_user)
+    os.chown(bench.folder / "report", *bench.services.policies.guest_user)
 
 
 def foreign_container(bench: Bench) -> None:
@@ -269,7 +273,7 @@ def test_a_container_that_somebody_removes_under_a_check_is_killed_and_never_an_
     def remove_it(_: bytes) -> None:
         remove_container(bench.services.engine, bench.name)
 
-    executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
+    executor = TaskContainer(bench.services.engine, bench.services.policies.container, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
     place = CheckDirectories(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
     ending = executor.execute("run-x", check, place, Streams(remove_it, remove_it), never_stop)
@@ -283,7 +287,7 @@ def test_an_interrupt_leaves_no_container(bench: Bench, error: type[BaseExceptio
     def interrupt(_: bytes) -> None:
         raise error
 
-    executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
+    executor = TaskContainer(bench.services.engine, bench.services.policies.container, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
     place = CheckDirectories(bench.folder / "workspace", bench.folder / "report", "0" * 40, False, bench.task_id)
     with pytest.raises(error):
@@ -309,7 +313,7 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
     bench: Bench, host: dict[str, Any], fault: str, keep: bool
 ) -> None:
     """The engine makes exactly what is asked for, so only the guest's own words can tell. Control: the tests above."""
-    options = create_options(_spec(bench), bench.services.policy)
+    options = create_options(_spec(bench), bench.services.policies.container)
     options["HostConfig"].update(host)
     said: list[bytes] = []
     work = SupervisedCheck(
@@ -317,7 +321,7 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
             ("sh", "-c", "echo ran; echo ran > ran"),
             PurePosixPath("/workspace"),
             {},
-            bench.services.policy,
+            bench.services.policies.container,
             created,
         ),
         streams=Streams(said.append, said.append),
@@ -380,11 +384,11 @@ def test_the_proof_leaves_nothing_in_the_workspace(bench: Bench) -> None:
 
 def test_a_supervisor_of_another_version_is_told_from_a_broken_one(bench: Bench) -> None:
     """It is given arguments that it does not know, as one that was built before them."""
-    options = create_options(_spec(bench), bench.services.policy)
+    options = create_options(_spec(bench), bench.services.policies.container)
     options["Entrypoint"].append("--of-tomorrow")
     sink: Callable[[bytes], None] = lambda _: None  # noqa: E731 - shorter than its name
     work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {},
-          bench.services.policy, created),
+          bench.services.policies.container, created),
                 Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
     with pytest.raises(SandboxError, match="another version") as caught:
         run_supervised(bench.services.engine, bench.name, options, work, keep=False)

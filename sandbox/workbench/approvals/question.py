@@ -17,7 +17,6 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
 from sandbox.workbench.tasks.lifecycle import compare_task
@@ -110,7 +109,7 @@ def _verification_line(services: Services, task: Task) -> str:
     if not profile.checks:
         return f"verified: no, the profile '{profile.name}' has no checks"
     known = gate.try_tree_verdicts(
-        services, profile, objects.tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
+        services, profile, objects.tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     )
     if known.unknown:
         return f"verified: unknown ({known.unknown})"

@@ -36,13 +36,13 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
     """
     task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
     if (url := arguments.get("url")) is not None:
-        services.parse_remote(url)  # a person is not asked about a URL that would be refused
+        services.remotes.parse(url)  # a person is not asked about a URL that would be refused
     if task_id is not None:
         repo_id = find_task(services.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
         find_repository(services.home, repo_id)
     state = question.find_target_object(services, tool, task_id)
-    return AgentCall(tool, dict(arguments), services.approval_policy.version, task_id, repo_id, state)
+    return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
 
 
 def take(services: Services, call: AgentCall) -> Approval | None:
@@ -83,7 +83,7 @@ def ask(services: Services, call: AgentCall) -> Approval:
             repo_id=call.repo_id,
             question=lines,
             created_at=now,
-            expires_at=now + timedelta(seconds=services.approval_policy.expires_s),
+            expires_at=now + timedelta(seconds=services.policies.approvals.expires_s),
             asked_by=services.caller,
         )
         return store.save_approval(services.home, asked)
@@ -125,7 +125,7 @@ def answer(
                 hint="The agent asks again if needed; `sandbox approvals list` shows open questions.",
             )
         _require_scope(found, scope)
-        always = services.approval_policy.always_expires_s
+        always = services.policies.approvals.always_expires_s
         until = found.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
         state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
         decided = {"state": state, "scope": scope, "expires_at": until, **_decision(services, now, by)}

@@ -18,7 +18,6 @@ from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 
 
@@ -39,7 +38,7 @@ def find_gate_state(services: Services, task: Task, step: DeliveryStep) -> GateS
     `gate_closed`.
     """
     require = services.settings.gate.require
-    tree = tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
+    tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     if not needs_verification(step, require):
         verified = _find_last_result(services, task.id, tree)
         unknown = "not_asked" if verified is None else ""
@@ -60,7 +59,7 @@ def require_gate_state(services: Services, task: Task, state: GateState) -> None
     """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
     if not state.needed or state.verified:
         return
-    tree = tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
+    tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     profile = load_task_profile(services, task)
     raise SandboxError(
         ErrorCode.GATE_CLOSED,

@@ -13,7 +13,7 @@ def find_unverified_changes(
     services: Services, registered: UpdatedRepository, commit: str
 ) -> UncommittedChanges | None:
     """Changes of the working directory; None for a remote on the network, a bare repository, or another commit."""
-    root = local_path_of(services.parse_remote(registered.repository.remote_url))
+    root = local_path_of(services.remotes.parse(registered.repository.remote_url))
     if root is None or not (root / ".git").exists() or commit != registered.default_head.commit:
         return None
     return find_uncommitted(root, registered.default_head.entries, registered.facts.ignore)

@@ -57,8 +57,8 @@ def prepare_task_report(services: Services, task_id: str) -> Path:
     folder.mkdir(mode=0o755, exist_ok=True)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
-    if services.file_owner is not None:
-        os.chown(folder, *services.file_owner)
+    if services.policies.file_owner is not None:
+        os.chown(folder, *services.policies.file_owner)
     return folder
 
 
@@ -74,8 +74,8 @@ def new_report_folder(services: Services) -> Iterator[tuple[str, Path]]:
     folder = services.home.clean_room(run_id)
     try:
         folder.mkdir(mode=0o755)
-        if services.file_owner is not None:
-            os.chown(folder, *services.file_owner)
+        if services.policies.file_owner is not None:
+            os.chown(folder, *services.policies.file_owner)
         yield run_id, folder
     finally:
         remove_tree(folder)
@@ -88,7 +88,9 @@ def build_room_recorder(services: Services, setup: GuestSetup, owner: str) -> Re
     """
     _require_ready(services)
     guest = _build_guest(services, setup)
-    return Recorder(FreshContainer(services.guest_engine, services.policy, guest), guest, services.home.logs(owner))
+    return Recorder(
+        FreshContainer(services.guest_engine, services.policies.container, guest), guest, services.home.logs(owner)
+    )
 
 
 def build_task_recorder(services: Services, profile: Profile, task_id: str) -> Recorder:
@@ -99,7 +101,7 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str) -> R
     _require_ready(services)
     guest = _build_guest(services, resolve_guest_setup(services, profile))
     executor = TaskContainer(
-        services.guest_engine, services.policy, guest, task_id, keep=services.settings.container.keep
+        services.guest_engine, services.policies.container, guest, task_id, keep=services.settings.container.keep
     )
     return Recorder(executor, guest, services.home.logs(task_id))
 
@@ -119,10 +121,10 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
     return GuestSettings(
         image_digest=setup.image_digest,
         runtime=setup.runtime,
-        user=services.guest_user,
+        user=services.policies.guest_user,
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
-        instance=services.instance_id,
+        instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
         supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
     )
@@ -135,10 +137,13 @@ def _find_supervisor(services: Services, runtime: str) -> Path:
     known = services.supervisor_paths.get(runtime)
     if known is None or not is_usable_binary(known):
         courier = SupervisorExtractor(
-            f"sandbox-init-{services.presence.new_id()}", services.guest_user, runtime, services.instance_id
+            f"sandbox-init-{services.presence.new_id()}",
+            services.policies.guest_user,
+            runtime,
+            services.home.instance_id,
         )
         known = services.supervisor_paths[runtime] = ensure_supervisor(
-            services.image_build_context, services.policy, courier
+            services.image_build_context, services.policies.container, courier
         )
     return known
 

@@ -104,7 +104,7 @@ def _end_guests(services: Services, task_id: str) -> None:
     """Remove the guests that a dead process left, in the task and in its clean rooms."""
     with services.home.locked(task_id, _EDIT_WAIT_S):
         remove_orphans(services, task_id)
-    labels = {container.INSTANCE_LABEL: services.instance_id, container.TASK_LABEL: task_id}
+    labels = {container.INSTANCE_LABEL: services.home.instance_id, container.TASK_LABEL: task_id}
     listed = container.list_containers(services.engine, labels)
     living = list_live_nonces(services.home.liveness)  # after the list: a process that started since has no guest in it
     for guest in listed:

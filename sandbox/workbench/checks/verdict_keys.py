@@ -27,7 +27,7 @@ def build_bindings(services: Services, setup: GuestSetup, tree: str, chain: Sequ
             policy=policy,
             runtime=setup.runtime,
             platform=PLATFORM,
-            user=services.guest_user,
+            user=services.policies.guest_user,
             after=after,
         )
         after = found[check.id].key
@@ -35,5 +35,5 @@ def build_bindings(services: Services, setup: GuestSetup, tree: str, chain: Sequ
 
 
 def _policy_digest(services: Services) -> str:
-    text = json.dumps(services.policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(services.policies.container.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -20,7 +20,6 @@ from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import (
     UpdatedRepository,
     find_profile,
-    open_repository,
     update_cache,
     whole_tree_of,
 )
@@ -34,7 +33,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
     """
     task = find_task(services.home, task_id)
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     profile = load_task_profile(services, task)
     checks = run.order_checks(profile, [c.id for c in profile.checks])
     tree, near = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)

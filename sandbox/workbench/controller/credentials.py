@@ -22,7 +22,7 @@ def store_credential(services: Services, **fields: object) -> CredentialInfo:
         before = next((e for e in known if e.host == entry.host), None)
         entry = _move_secret_to_keyring(services, entry)
         if before is not None and before.keyring and not entry.keyring:
-            services.keyring.remove(before.host)
+            services.credentials.keyring.remove(before.host)
         _write_entries(services, [entry, *(e for e in known if e is not before)])
     return _as_credential_info(entry)
 
@@ -33,7 +33,7 @@ def _move_secret_to_keyring(services: Services, entry: Credential) -> Credential
     if where == "file" or not entry.secret.get_secret_value():
         return entry
     try:
-        services.keyring.store(entry.host, entry.secret)
+        services.credentials.keyring.store(entry.host, entry.secret)
     except SandboxError:
         if where == "keyring":
             raise
@@ -56,7 +56,7 @@ def delete_credential(services: Services, host: str) -> CredentialInfo:
                 "credential", host, [e.host for e in entries], "`sandbox credentials list` shows all hosts."
             )
         if found.keyring:
-            services.keyring.remove(found.host)
+            services.credentials.keyring.remove(found.host)
         _write_entries(services, [e for e in entries if e is not found])
     return _as_credential_info(found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.checks.disk_watch import Additions, DiskWatch, FreeSpaceFloor
@@ -41,7 +41,7 @@ def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> D
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
-    mounted_at = PurePosixPath(services.shipped_policy.container.mounts.workspace)
+    mounted_at = services.policies.workspace
     held = partial(measure_deleted_open, place.workspace, mounted_at, devices)
     return DiskWatch(
         Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _minimum_free_space(services)

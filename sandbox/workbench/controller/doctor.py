@@ -30,7 +30,7 @@ def doctor(services: Services) -> tuple[Probe, ...]:
     return (
         *probes,
         *visibility_probes(services, engine),
-        *capabilities.profile_probes(services.profiles.values()),
+        *capabilities.profile_probes(services.policies.profiles.values()),
         *_policy_problem_probes(services),
         capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),
     )
@@ -39,18 +39,18 @@ def doctor(services: Services) -> tuple[Probe, ...]:
 def _container_policy(services: Services) -> ContainerPolicy:
     """The policy in force; the shipped one if the operator's file is invalid: no check runs, other lines need one."""
     try:
-        return services.policy.container
+        return services.policies.container.container
     except SandboxError:
-        return services.shipped_policy.container
+        return services.policies.shipped_container.container
 
 
 def _policy_problem_probes(services: Services) -> tuple[Probe, ...]:
     """A line for each of the operator's files that is invalid."""
     loads: tuple[Callable[[], object], ...] = (
-        lambda: services.policy,
-        lambda: services.commit_policy,
-        lambda: services.path_policy,
-        lambda: services.approval_policy,
+        lambda: services.policies.container,
+        lambda: services.policies.commits,
+        lambda: services.policies.paths,
+        lambda: services.policies.approvals,
     )
     found = []
     for load in loads:

@@ -34,7 +34,7 @@ def _probe_visibility(services: Services, engine: DockerEngine, image: str) -> P
 
     def is_seen(path: Path) -> bool:
         name = f"sandbox-sight-{services.presence.new_id()}"
-        labels = {INSTANCE_LABEL: services.instance_id, "space.sandbox.run": name}
+        labels = {INSTANCE_LABEL: services.home.instance_id, "space.sandbox.run": name}
         return can_mount(engine, path, ProbeContainer(name, image, labels))
 
     with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as made:

@@ -17,5 +17,9 @@ def list_image_references(services: Services) -> frozenset[str]:
     written = {settings.image for settings in services.settings.profiles.values() if settings.image}
     return frozenset(
         written
-        | {choose_image_reference(services, profile) for profile in services.profiles.values() if not profile.problem}
+        | {
+            choose_image_reference(services, profile)
+            for profile in services.policies.profiles.values()
+            if not profile.problem
+        }
     )

@@ -74,14 +74,14 @@ def _container_rules(services: Services) -> Iterator[PolicyRule]:
     own = dict(_flatten(container.read_operator_container_policy(files.operator))) if files.operator.exists() else {}
     for key, value in _FIXED_RULES.items():
         yield PolicyRule(policy="container", key=key, value=value, origin="built-in")
-    for key, value in _flatten(services.policy.container):
+    for key, value in _flatten(services.policies.container.container):
         yield files.build_rule(key, value, is_operator=key in own)
-    digest = sha256(services.policy.seccomp_json.encode())
+    digest = sha256(services.policies.container.seccomp_json.encode())
     yield files.build_rule("seccomp (in force)", digest, is_operator="seccomp_deny" in own)
 
 
 def _commit_rules(services: Services) -> Iterator[PolicyRule]:
-    files, policy = _find_policy_files(services, "commit"), services.commit_policy
+    files, policy = _find_policy_files(services, "commit"), services.policies.commits
     shipped = commit.load_commit_policy(files.shipped.parent)
     for field in ("names", "suffixes", "folders"):
         for value in sorted(getattr(policy, field)):
@@ -92,7 +92,7 @@ def _commit_rules(services: Services) -> Iterator[PolicyRule]:
 
 
 def _path_rules(services: Services) -> Iterator[PolicyRule]:
-    files, policy = _find_policy_files(services, "paths"), services.path_policy
+    files, policy = _find_policy_files(services, "paths"), services.policies.paths
     own = PathPolicy.model_validate(_read_toml(files.operator)) if files.operator.exists() else PathPolicy()
     names = {rule.name for rule in own.rules}
     for key, value in _flatten(policy.limits):
@@ -109,7 +109,7 @@ def _path_rules(services: Services) -> Iterator[PolicyRule]:
 def _approval_rules(services: Services) -> Iterator[PolicyRule]:
     files = _find_policy_files(services, "approvals")
     own = dict(_flatten(_read_toml(files.operator))) if files.operator.exists() else {}
-    for key, value in _flatten(services.approval_policy):
+    for key, value in _flatten(services.policies.approvals):
         yield files.build_rule(key, value, is_operator=key in own)
 
 

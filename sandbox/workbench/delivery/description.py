@@ -20,7 +20,6 @@ from sandbox.workbench.controller.profile_images import choose_image_reference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
@@ -31,7 +30,7 @@ def gather_facts(services: Services, task: Task, caller_text: str | None = None,
 
     Without an engine the verdicts are unknown, and the facts say so. Raises: as reading the cache clone.
     """
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     tree = tree_of(git, task.head_commit)
     files = status.list_committed_files(services, task)
     profile = load_task_profile(services, task)
@@ -79,7 +78,7 @@ def _reproduce_command(services: Services, task: Task, profile: Profile, setup: 
 
     It names the profile if the commit alone would select another one: a task keeps the profile of its base.
     """
-    repository, git = open_repository(services, task.repo_id)
+    repository, git = services.repositories.open(task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
     if load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
         words += ["--profile", profile.name]

@@ -69,7 +69,7 @@ def find_project(services: Services, remote: Remote) -> Project:
     Raises: `auth_failed` without a token; `invalid_input` for an unusable `remotes.api_urls`.
     """
     row = _row_of(remote)
-    credential = services.find_forge_credential(remote)
+    credential = services.remotes.find_forge_credential(remote)
     if credential is None:
         raise SandboxError(
             ErrorCode.AUTH_FAILED,

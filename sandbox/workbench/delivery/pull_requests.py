@@ -25,7 +25,6 @@ from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import description, push, secret_scan
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge, require_forge, unsupported_forge
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.approved_state import require_approved
 
@@ -63,7 +62,7 @@ def open_pull_request(
     """
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
-    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
+    remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
     project = find_project(services, remote) if has_forge(remote) else None
     if project is not None:
         _require_base(services, task)
@@ -84,7 +83,7 @@ def open_pull_request(
 
 def _require_base(services: Services, task: Task) -> None:
     """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`."""
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -168,7 +167,7 @@ def find_status(services: Services, task_id: str) -> PullRequestStatus:
     Raises: `not_found`, `forge_unsupported`, `auth_failed`, and as a forge.
     """
     task = find_task(services.home, task_id, allow_closed=True)
-    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
+    remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
     with connect_forge(remote, find_project(services, remote)) as forge:
         return poll_status(services, forge, task)

@@ -19,7 +19,6 @@ from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import find_gate_state, require_gate_state, require_open_gate
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import lock_task
 
@@ -53,8 +52,8 @@ def push_with_page(
     """
     with lock_task(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
-        repository, git = open_repository(services, task.repo_id)
-        remote = services.parse_remote(repository.remote_url)
+        repository, git = services.repositories.open(task.repo_id)
+        remote = services.remotes.parse(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
         _require_gate(services, task, announce)
@@ -87,7 +86,7 @@ def describe_delivery(services: Services, task: Task, step: DeliveryStep) -> Del
 def _send_with_credentials(services: Services, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
     """As `_send`, with the available credentials."""
     try:
-        return services.run_with_access(remote, lambda access: _send(git, access, task))
+        return services.remotes.run_with_access(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
         error.hint = error.hint.replace("TASK", task.id)
         raise

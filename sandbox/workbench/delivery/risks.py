@@ -22,5 +22,5 @@ def find_risky_files(
 
 def find_risky_paths(services: Services, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """As `find_risky_files`, for paths."""
-    found = [(path, find_flags(RepoPath(path), services.path_policy, task.repo_id)) for path in paths]
+    found = [(path, find_flags(RepoPath(path), services.policies.paths, task.repo_id)) for path in paths]
     return tuple((path, flags) for path, flags in found if flags)

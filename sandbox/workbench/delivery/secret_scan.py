@@ -62,7 +62,7 @@ def _list_encodings(secret: str) -> Iterator[str]:
 
 def _list_secrets(services: Services, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
     """A description of the owner, and the secret: of stored credentials and of those this controller still uses."""
-    for entry in (*read_entries(services.home.root), *services.credentials, *others):
+    for entry in (*read_entries(services.home.root), *services.credentials.entries, *others):
         yield f"the credential for {entry.host}", _read_secret(services, entry)
         for line in _read_key_lines(entry.ssh_key):
             yield f"the SSH key for {entry.host}", line
@@ -72,7 +72,7 @@ def _list_secrets(services: Services, others: Sequence[Credential]) -> Iterator[
 
 
 def _read_secret(services: Services, entry: Credential) -> str:
-    found = services.keyring.find(entry.host) if entry.keyring else entry.secret
+    found = services.credentials.keyring.find(entry.host) if entry.keyring else entry.secret
     return found.get_secret_value() if found is not None else ""
 
 

@@ -33,7 +33,7 @@ def find_dead_guests(survey: Survey) -> Iterator[Finding]:
     if not (services.home.root / "instance").exists():
         return
     try:
-        listed = container.list_containers(services.engine, {container.INSTANCE_LABEL: services.instance_id})
+        listed = container.list_containers(services.engine, {container.INSTANCE_LABEL: services.home.instance_id})
     except SandboxError as error:
         survey.guests_unknown = f"{error.brief}: {error.details}"
         yield Finding("container", "", _build_failing_remedy(error))

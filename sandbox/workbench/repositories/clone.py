@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -31,7 +31,7 @@ from sandbox.models import CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.profiles import Profile, detect_profile, require_usable
 from sandbox.remotes import Remote
-from sandbox.store.records import find_repository, list_repositories, not_found_error, save_repository
+from sandbox.store.records import list_repositories, not_found_error, save_repository
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.commit_facts import CommitListing, list_commit, load_facts_of_listing
@@ -41,7 +41,7 @@ from sandbox.workspaces.pristine import ensure_pristine
 
 def locate(services: Services, url: str) -> str:
     """The URL of the repository that contains a directory of this host; any other URL unchanged."""
-    path = local_path_of(services.parse_remote(url))
+    path = local_path_of(services.remotes.parse(url))
     try:
         found = path and find_enclosing_repository(path)
     except OSError:
@@ -88,13 +88,15 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
 
     `partial`: a new clone leaves out file contents that are not on the default branch.
     """
-    remote = services.parse_remote(url)
+    remote = services.remotes.parse(url)
     ensure_recovered(services)
     repo_id = choose_repo_id(services, remote)
     wanted_since = time.time()
     path = services.home.clone(repo_id)
     with services.home.locked(f"repository-{repo_id}"):
-        head = services.run_with_access(remote, lambda access: refresh(path, access, wanted_since, partial=partial))
+        head = services.remotes.run_with_access(
+            remote, lambda access: refresh(path, access, wanted_since, partial=partial)
+        )
     git = open_cache(path, services.settings.git.executable)
     listing = _list_default_branch(services, remote, git, head)
     facts = load_facts_of_listing(services, repo_id, git, listing)
@@ -107,7 +109,7 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=detect_profile(services.profiles, facts.marker).name,
+        profile=detect_profile(services.policies.profiles, facts.marker).name,
         created_at=known.created_at if known else datetime.now(UTC),
     )
     if repository != known:
@@ -124,7 +126,7 @@ def _list_default_branch(services: Services, remote: Remote, git: Git, head: Rem
             raise
     with services.home.locked(f"repository-{git.git_dir.name}"):
         if not is_intact(git):  # another process may have repaired it meanwhile
-            head = services.run_with_access(remote, lambda access: replace_corrupt_clone(git.git_dir, access))
+            head = services.remotes.run_with_access(remote, lambda access: replace_corrupt_clone(git.git_dir, access))
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
 
@@ -166,20 +168,20 @@ def fetch_whole_tree(services: Services, repository: Repository, git: Git, commi
 
 def _fetch_missing_blobs(services: Services, repository: Repository, git: Git, tree: str) -> str:
     if is_partial(git) and list_missing_blobs(git, tree):
-        remote = services.parse_remote(repository.remote_url)
+        remote = services.remotes.parse(repository.remote_url)
         with services.home.locked(f"repository-{repository.id}"):
-            services.run_with_access(remote, lambda access: fetch_missing_blobs(git, access, tree))
+            services.remotes.run_with_access(remote, lambda access: fetch_missing_blobs(git, access, tree))
     return tree
 
 
 def materialize(services: Services, repo_id: str) -> Repository:
     """Fetch everything that a partial clone lacks. For a complete clone this does not contact the remote."""
     ensure_recovered(services)
-    repository, git = open_repository(services, repo_id)
+    repository, git = services.repositories.open(repo_id)
     if is_partial(git):
-        remote = services.parse_remote(repository.remote_url)
+        remote = services.remotes.parse(repository.remote_url)
         with services.home.locked(f"repository-{repo_id}"):
-            services.run_with_access(remote, lambda access: fetch_remaining(git, access))
+            services.remotes.run_with_access(remote, lambda access: fetch_remaining(git, access))
     return repository
 
 
@@ -188,21 +190,16 @@ def ensure_pristine_checkout(
 ) -> Path:
     """The shared checkout of these entries, created if it does not exist."""
     with services.home.locked(f"pristine-{repo_id}"):
-        return ensure_pristine(git, entries, services.home.pristine(repo_id, name), services.file_owner)
-
-
-def open_repository(services: Services, repo_id: str) -> tuple[Repository, Git]:
-    """A registered repository and git on its cache clone. Raises: `not_found`."""
-    repository = find_repository(services.home, repo_id)
-    git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
-    return repository, replace(git, cache=services.get_object_cache(git.git_dir))
+        return ensure_pristine(git, entries, services.home.pristine(repo_id, name), services.policies.file_owner)
 
 
 def find_profile(services: Services, name: str) -> Profile:
     """Raises: `not_found` with near matches, `invalid_input` for a profile with a mistake in its file."""
-    if name not in services.profiles:
-        raise not_found_error("profile", name, services.profiles, "`sandbox profiles list` shows all profiles.")
-    return require_usable(services.profiles[name])
+    if name not in services.policies.profiles:
+        raise not_found_error(
+            "profile", name, services.policies.profiles, "`sandbox profiles list` shows all profiles."
+        )
+    return require_usable(services.policies.profiles[name])
 
 
 def choose_repo_id(services: Services, remote: Remote) -> str:

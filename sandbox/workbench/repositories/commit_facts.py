@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
@@ -40,7 +39,7 @@ def load_base(services: Services, repo_id: str, git: Git, commit: str, without: 
 
 def base_from_facts(services: Services, facts: BaseFacts, without: Sequence[str] = ()) -> BaseTree:
     """As `load_base`, from facts that were read before."""
-    artifacts = detect_profile(services.profiles, facts.marker).artifacts
+    artifacts = detect_profile(services.policies.profiles, facts.marker).artifacts
     return BaseTree(facts, facts.rules((*artifacts, *map(exact_rule, without))))
 
 
@@ -53,11 +52,9 @@ def load_profile(services: Services, repo_id: str, git: Git, commit: str) -> Pro
 
 def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    profile, suggested = detect_profile(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    profile, suggested = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is not None and is_trusted(services.home, repo_id, sha256_of(suggested)):
-        profile = add_suggested_checks(
-            profile, suggested, PurePosixPath(services.shipped_policy.container.mounts.workspace)
-        )
+        profile = add_suggested_checks(profile, suggested, services.policies.workspace)
     return apply_overrides(services.settings, repo_id, profile)
 
 
@@ -92,7 +89,7 @@ def _gather_and_store(services: Services, repo_id: str, git: Git, listing: Commi
 
 
 def _list_marker_names(services: Services) -> set[str]:
-    return {name for profile in services.profiles.values() for name in profile.markers} | {SUGGESTIONS}
+    return {name for profile in services.policies.profiles.values() for name in profile.markers} | {SUGGESTIONS}
 
 
 def _read_stored(services: Services, repo_id: str, commit: str) -> BaseFacts | None:

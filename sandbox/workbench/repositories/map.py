@@ -18,7 +18,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
-from sandbox.workbench.repositories.clone import ensure_pristine_checkout, open_repository
+from sandbox.workbench.repositories.clone import ensure_pristine_checkout
 
 MAX_MAP_TOKENS = 100_000
 MENTION_BYTES = 32 * 1024**2
@@ -31,18 +31,18 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_MAP_TOKENS}")
     ensure_recovered(services)
     repo_id, commit = _find_commit(services, owner_id)
-    _, git = open_repository(services, repo_id)
+    _, git = services.repositories.open(repo_id)
     tree = tree_of(git, commit)
     entries = list_tree(git, tree)
     site = services.image_build_context
     place = ctags.CtagsRun(
         name=f"sandbox-map-{services.presence.new_id()}",
         engine=services.guest_engine,
-        policy=services.policy,
+        policy=services.policies.container,
         image_digest=resolve_image(site, "base"),
         runtime=choose_runtime(services),
-        user=services.guest_user,
-        instance=services.instance_id,
+        user=services.policies.guest_user,
+        instance=services.home.instance_id,
         tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
     )
     wanted = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
@@ -65,5 +65,5 @@ def _find_commit(services: Services, owner_id: str) -> tuple[str, str]:
     if owner_id.startswith("task-"):
         task = find_task(services.home, owner_id, allow_closed=True)
         return task.repo_id, task.head_commit
-    repository, git = open_repository(services, owner_id)
+    repository, git = services.repositories.open(owner_id)
     return repository.id, resolve_commit(git, "HEAD", repository.default_branch)

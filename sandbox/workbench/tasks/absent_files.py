@@ -13,7 +13,6 @@ from sandbox.models import PatchedFile, Task
 from sandbox.policy.paths import show_path
 from sandbox.store import journal
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 
 
 def explain_absence(services: Services, task: Task, path: str) -> Absence:
@@ -25,7 +24,7 @@ def explain_absence(services: Services, task: Task, path: str) -> Absence:
         for name in _list_paths(file)
     }
     try:
-        _, git = open_repository(services, task.repo_id)
+        _, git = services.repositories.open(task.repo_id)
         # The whole tree is listed, so that no text of the caller reaches git.
         known = edited | _list_tree_paths(git, objects.tree_of(git, task.head_commit))
         return Absence(was_there=True) if path in known else Absence(near=find_near_paths(path, known))

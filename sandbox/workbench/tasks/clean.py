@@ -14,7 +14,7 @@ from sandbox.git.process import Git
 from sandbox.models import CleanResult, Snapshot, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_whole_tree, open_repository
+from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.tasks.guest_cleanup import remove_guest
 from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
 from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot
@@ -37,7 +37,7 @@ def clean_task(services: Services, task_id: str, without: Sequence[str], *, disc
             hint="Give either --without or --discard.",
         )
     with lock_task(services, task_id) as task:
-        repository, git = open_repository(services, task.repo_id)
+        repository, git = services.repositories.open(task.repo_id)
         previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)
         below = fetch_whole_tree(services, repository, git, task.base_commit)

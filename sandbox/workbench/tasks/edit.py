@@ -18,7 +18,6 @@ from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.lifecycle import lock_task
 from sandbox.workbench.tasks.worktrees import open_files
@@ -48,18 +47,18 @@ def write_file(
 def base_hash(services: Services, task_id: str, path: str) -> str | None:
     """Hash of a file in the task's last commit, None when it is not there; read from git objects only."""
     task = find_task(services.home, task_id, allow_closed=True)
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     oid = objects.find_blob(git, objects.tree_of(git, task.head_commit), path_bytes(parse_repo_path(path)))
     return None if oid is None else sha256_of(next(iter(objects.read_blobs(git, [oid]))))
 
 
 def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOutcome]) -> PatchResult:
     with lock_task(services, task_id) as task, open_files(services, task) as files:
-        allowed = partial(parse_writable_path, policy=services.path_policy, repo_id=task.repo_id)
+        allowed = partial(parse_writable_path, policy=services.policies.paths, repo_id=task.repo_id)
         gate = HashGate(
             files, allowed, partial(_find_last_edit, services, task.id), partial(explain_absence, services, task)
         )
-        return publish_edit(files, decide(gate), services.file_owner)
+        return publish_edit(files, decide(gate), services.policies.file_owner)
 
 
 def _find_last_edit(services: Services, task_id: str, path: str, sha256: str | None) -> str:

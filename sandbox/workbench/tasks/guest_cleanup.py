@@ -54,12 +54,12 @@ def remove_guest(services: Services, task_id: str, *, task_ends: bool = True) ->
 
 def _remove_containers(services: Services, task_id: str) -> bool:
     """Remove the task's containers; False when one is quarantined, as its engine may still start it for a moment."""
-    name = container.task_container_name(services.instance_id, task_id)
+    name = container.task_container_name(services.home.instance_id, task_id)
     container.remove_container(services.engine, name)
     ward = QuarantineNotes(services.home.quarantine)
     if not ward.folder.exists():
         return True
-    labels = {container.INSTANCE_LABEL: services.instance_id, container.TASK_LABEL: task_id}
+    labels = {container.INSTANCE_LABEL: services.home.instance_id, container.TASK_LABEL: task_id}
     for guest in container.list_containers(services.engine, labels):
         if guest.name.startswith(f"{name}-"):  # created while the container of that name was quarantined
             container.remove_container(services.engine, guest.id)

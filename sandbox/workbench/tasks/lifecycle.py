@@ -19,7 +19,7 @@ from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_space import require_free_space
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_whole_tree, open_repository
+from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.worktrees import (
@@ -75,7 +75,7 @@ def create_task(
 ) -> Task:
     """A new task with its own branch and worktree. On failure both are removed."""
     require_free_space(services)
-    repository, git = open_repository(services, repo_id)
+    repository, git = services.repositories.open(repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
     base_commit = origin.task.base_commit if origin else commit
@@ -111,7 +111,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
         create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
-                restore_tree(git, files, base_tree, origin.tree, services.file_owner)
+                restore_tree(git, files, base_tree, origin.tree, services.policies.file_owner)
         saved = save_new_task(services.home, task)
     except BaseException:
         remove_worktree(site)
@@ -129,7 +129,7 @@ def _slug(prompt: str) -> str:
 
 def read_base(services: Services, task: Task) -> TaskBase:
     """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     return TaskBase(git, load_facts(services, task.repo_id, git, task.base_commit))
 
 

@@ -18,7 +18,6 @@ from sandbox.models import RestoreResult, Snapshot, Task
 from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.lifecycle import ForkOrigin, TaskComparison, compare_task, create_task, lock_task
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workspaces.restore import restore_tree
@@ -83,7 +82,7 @@ def _ref_prefix(task_id: str) -> str:
 def list_snapshots(services: Services, task_id: str) -> tuple[Snapshot, ...]:
     """Snapshots of a task, oldest first; also of a closed task."""
     task = find_task(services.home, task_id, allow_closed=True)
-    return tuple(kept.snapshot for kept in _read_snapshots(open_repository(services, task.repo_id)[1], task.id))
+    return tuple(kept.snapshot for kept in _read_snapshots(services.repositories.open(task.repo_id)[1], task.id))
 
 
 def _read_snapshots(git: Git, task_id: str) -> list[_SnapshotOnHead]:
@@ -132,7 +131,7 @@ def restore_state(services: Services, task_id: str, state: str) -> RestoreResult
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
-            restore_tree(opened.git, opened.files, previous.tree, target, services.file_owner, left_out)
+            restore_tree(opened.git, opened.files, previous.tree, target, services.policies.file_owner, left_out)
         with compare_task(services, task) as opened:
             return RestoreResult(**dict(build_status(opened)), tree=target, previous=previous)
 
@@ -153,7 +152,7 @@ def fork_task(services: Services, task_id: str, snapshot_id: str | None = None, 
     """
     if snapshot_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
-        kept = _find_snapshot(open_repository(services, task.repo_id)[1], task, snapshot_id)
+        kept = _find_snapshot(services.repositories.open(task.repo_id)[1], task, snapshot_id)
         return _create_fork(services, task, kept.head, kept.snapshot.tree, prompt)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
         tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
@@ -165,7 +164,7 @@ def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, pro
 
     Raises: `not_found`, also for a snapshot of another repository.
     """
-    git = open_repository(services, repo_id)[1]
+    git = services.repositories.open(repo_id)[1]
     listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:

@@ -18,7 +18,6 @@ from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock_task
 from sandbox.workspaces.changes import Changes
@@ -85,7 +84,7 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
 
 def list_committed_files(services: Services, task: Task) -> tuple[DiffFile, ...]:
     """Files that the task's commits changed since its base: a push sends these."""
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     found = compare_trees(git, task.base_commit, task.head_commit)
     return tuple(_as_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
 
@@ -174,7 +173,7 @@ def _require_sources(services: Services, opened: TaskComparison, shown: Sequence
         for c in opened.changes.tree
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )
-    require_sources(files, allow, services.commit_policy, services.settings.commit.max_file_bytes)
+    require_sources(files, allow, services.policies.commits, services.settings.commit.max_file_bytes)
 
 
 def _clean_message(message: str) -> str:

@@ -34,7 +34,7 @@ def locate_worktree(services: Services, repo_id: str, task_id: str) -> WorktreeP
         root=home.worktree(repo_id, task_id),
         layers=home.layers(repo_id, task_id),
         pristines=home.pristines(repo_id),
-        owner=services.file_owner,
+        owner=services.policies.file_owner,
         mask=GIT_MASK,
         stat_cache=StatCacheFiles(home.stat_index(task_id), home.guest_mark(task_id)),
     )
@@ -71,7 +71,7 @@ def clean_room(services: Services, repo_id: str, git: Git, tree: str, near: str)
 def _locate_room(services: Services, repo_id: str) -> WorktreePaths:
     root = services.home.clean_room(f"room-{services.presence.new_id()}")
     layers = root.with_name(f"{root.name}.layers")
-    return WorktreePaths(root, layers, services.home.pristines(repo_id), services.file_owner, GIT_MASK)
+    return WorktreePaths(root, layers, services.home.pristines(repo_id), services.policies.file_owner, GIT_MASK)
 
 
 def _create_worktree_over(
@@ -81,7 +81,7 @@ def _create_worktree_over(
     below, wanted = trees
     create_worktree(services, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
-        restore_tree(git, files, below, wanted, services.file_owner)
+        restore_tree(git, files, below, wanted, services.policies.file_owner)
 
 
 def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str, str]) -> None:

@@ -183,12 +183,12 @@ def test_what_is_remembered_changes_no_answer(desk: Desk) -> None:
 
 def test_a_clone_in_the_same_place_is_not_taken_for_the_old_one(desk: Desk) -> None:
     clone = desk.home / "repositories" / "clones" / desk.repo_id
-    before = desk.workbench._services.get_object_cache(clone)
-    assert desk.workbench._services.get_object_cache(clone) is before
+    before = desk.workbench._services.repositories.get_object_cache(clone)
+    assert desk.workbench._services.repositories.get_object_cache(clone) is before
     aside = clone.with_name("aside")
     clone.rename(aside)
     shutil.copytree(aside, clone)
-    assert desk.workbench._services.get_object_cache(clone) is not before
+    assert desk.workbench._services.repositories.get_object_cache(clone) is not before
 
 
 # --- the comparison still sees what git really wrote

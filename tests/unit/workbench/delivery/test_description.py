@@ -30,7 +30,6 @@ from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.services import Services, build_services
 from sandbox.workbench.delivery import description, secret_scan
 from sandbox.workbench.repositories import profile_checks
-from sandbox.workbench.repositories.clone import open_repository
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.store.test_verdicts import made as run_made
@@ -92,7 +91,7 @@ def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
 def kept(services: Services, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
     """Clean rooms have said this of the task's last commit."""
     task = find_task(services.home, desk.task.id)
-    tree = tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
+    tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     profile = profile_checks.load_task_profile(services, task)
     for chain in split_into_chains(running.order_checks(profile, [c.id for c in profile.checks])):
         for name, binding in build_bindings(services, made, tree, chain).items():
@@ -161,7 +160,7 @@ def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
     found = told(services, desk)
     body = compose(found)
     task = find_task(services.home, desk.task.id)
-    url = open_repository(services, task.repo_id)[0].remote_url
+    url = services.repositories.open(task.repo_id)[0].remote_url
     for line in (
         "- profile: `two`",
         "- image: `base` `sha256:1`",

@@ -45,7 +45,7 @@ def registered(services: Services, remote: Remote, repo_id: str) -> None:
 def test_whoever_comes_second_gets_another_name_and_keeps_it(services: Services, upstream: Upstream) -> None:
     upstream.write("f", b"one\n")
     upstream.commit()
-    first, second = (services.parse_remote(f"https://github.com/{path}") for path in ("a/b-c", "a-b/c"))
+    first, second = (services.remotes.parse(f"https://github.com/{path}") for path in ("a/b-c", "a-b/c"))
     assert first.id == second.id == choose_repo_id(services, second), "void: they do not read the same"
 
     cloned(services, upstream, first)
