@@ -261,7 +261,7 @@ def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
     desk.write("f", b"kept\n")
     desk.workbench.close_task(desk.task.id)
     services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = locate_worktree(services, desk.repo_id, desk.task.id)
+    site = locate_worktree(services.home, services.policies, desk.repo_id, desk.task.id)
     layout_of(site).ensure_mounted(site)
     mounted = is_mounted(site.root)
     assert mounted == site.layers.is_dir()
@@ -272,7 +272,7 @@ def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
 
 def test_a_task_without_its_worktree_is_named(desk: Desk) -> None:
     services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = locate_worktree(services, desk.repo_id, desk.task.id)
+    site = locate_worktree(services.home, services.policies, desk.repo_id, desk.task.id)
     unmount_worktree(site)
     shutil.rmtree(site.root)
     shutil.rmtree(site.layers, ignore_errors=True)

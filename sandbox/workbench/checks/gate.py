@@ -12,6 +12,7 @@ from sandbox.git.objects import tree_of
 from sandbox.models import CheckRun, GateState, Task, Verdict
 from sandbox.profiles import Profile
 from sandbox.store import journal
+from sandbox.store.home import Home
 from sandbox.store.verdicts import find_verdict
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import split_into_chains
@@ -40,16 +41,16 @@ def find_gate_state(services: Services, task: Task, step: DeliveryStep) -> GateS
     require = services.settings.gate.require
     tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     if not needs_verification(step, require):
-        verified = _find_last_result(services, task.id, tree)
+        verified = _find_last_result(services.home, task.id, tree)
         unknown = "not_asked" if verified is None else ""
         return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
     found = find_tree_verdicts(services, load_task_profile(services, task), tree)
     return GateState(require=require, step=step.value, needed=True, verified=found.verified, missing=found.unverified)
 
 
-def _find_last_result(services: Services, task_id: str, tree: str) -> bool | None:
+def _find_last_result(home: Home, task_id: str, tree: str) -> bool | None:
     """Whether all checks passed when this tree of the task was last verified, according to the end of its journal."""
-    for entry in islice(journal.read_recent_entries(services.home, task_id), MOST_ENTRIES):
+    for entry in islice(journal.read_recent_entries(home, task_id), MOST_ENTRIES):
         if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
             return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
     return None
@@ -106,7 +107,7 @@ def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeV
         return TreeVerdicts({})
     setup = resolve_guest_setup(services, profile)
     chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks]))
-    asked = {name: b for chain in chains for name, b in build_bindings(services, setup, tree, chain).items()}
+    asked = {name: b for chain in chains for name, b in build_bindings(services.policies, setup, tree, chain).items()}
     return TreeVerdicts({name: find_verdict(services.home, binding) for name, binding in asked.items()}, setup=setup)
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
@@ -17,11 +18,16 @@ from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile
+from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
+
+if TYPE_CHECKING:
+    from sandbox.store.liveness import LiveController
 
 
 def run_one(
@@ -39,7 +45,7 @@ def run_one(
         watch.starts(run_id, check)
         watch.announce(check, None)
         with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
-            require_free_space(services)
+            require_free_space(services.home, services.settings)
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk))
             run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
@@ -49,28 +55,28 @@ def run_one(
     return run
 
 
-def prepare_task_report(services: Services, task_id: str) -> Path:
+def prepare_task_report(home: Home, policies: Policies, task_id: str) -> Path:
     """Empty the task's report directory, which its container has mounted, and return it. The caller holds the task's
     lock, and no check runs in the task.
     """
-    folder = services.home.report(task_id)
+    folder = home.report(task_id)
     folder.mkdir(mode=0o755, exist_ok=True)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
-    if services.policies.file_owner is not None:
-        os.chown(folder, *services.policies.file_owner)
+    if policies.file_owner is not None:
+        os.chown(folder, *policies.file_owner)
     return folder
 
 
-def new_run_id(services: Services) -> str:
+def new_run_id(presence: LiveController) -> str:
     """A new, unique run id."""
-    return f"run-{services.presence.new_id()}"
+    return f"run-{presence.new_id()}"
 
 
 @contextmanager
 def new_report_folder(services: Services) -> Iterator[tuple[str, Path]]:
     """A new run id and an empty directory for the guest's report; the directory is removed at the end."""
-    run_id = new_run_id(services)
+    run_id = new_run_id(services.presence)
     folder = services.home.clean_room(run_id)
     try:
         folder.mkdir(mode=0o755)
@@ -107,7 +113,7 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str) -> R
 
 
 def _require_ready(services: Services) -> None:
-    require_free_space(services)
+    require_free_space(services.home, services.settings)
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,

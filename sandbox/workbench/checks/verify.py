@@ -56,11 +56,11 @@ def run_url(
     Raises: as `update_cache`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
     url, ref = url_and_ref
-    chosen = find_profile(services, profile_name) if profile_name else None
+    chosen = find_profile(services.policies.profiles, profile_name) if profile_name else None
     found = update_cache(services, url)
     repository, git = found.repository, found.git
     commit = found.find_commit(ref)
-    tree = whole_tree_of(services, found, commit)
+    tree = whole_tree_of(services.home, services.remotes, found, commit)
     profile = (
         apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
@@ -68,7 +68,7 @@ def run_url(
     )
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
     source = TreeSource(repository.id, git, tree, tree)
-    uncommitted = find_unverified_changes(services, found, commit)
+    uncommitted = find_unverified_changes(services.remotes, found, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sandbox import images
 from sandbox.config import ContainerSettings
@@ -16,13 +17,18 @@ from sandbox.profiles import Profile
 from sandbox.version import __version__
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
+
+if TYPE_CHECKING:
+    from sandbox.config import Settings
 
 
 def gather_facts(services: Services, task: Task, caller_text: str | None = None, *, trusted: bool = False) -> BodyFacts:
@@ -32,7 +38,7 @@ def gather_facts(services: Services, task: Task, caller_text: str | None = None,
     """
     _, git = services.repositories.open(task.repo_id)
     tree = tree_of(git, task.head_commit)
-    files = status.list_committed_files(services, task)
+    files = status.list_committed_files(services.repositories, task)
     profile = load_task_profile(services, task)
     known = gate.try_tree_verdicts(services, profile, tree)
     return BodyFacts(
@@ -47,8 +53,8 @@ def gather_facts(services: Services, task: Task, caller_text: str | None = None,
         head=task.head_commit,
         verified=known.verified,
         unknown_reason=known.unknown,
-        gate=_describe_gate(services, known.verified),
-        risks=_find_risks(services, task, files),
+        gate=_describe_gate(services.settings, known.verified),
+        risks=_find_risks(services.repositories, services.policies, task, files),
         profile=profile.name,
         provenance=_provenance(services, task, profile, known.setup),
     )
@@ -56,7 +62,7 @@ def gather_facts(services: Services, task: Task, caller_text: str | None = None,
 
 def _provenance(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> Provenance:
     return Provenance(
-        image=choose_image_reference(services, profile) if setup else "",
+        image=choose_image_reference(services.settings, profile) if setup else "",
         image_digest=setup.image_digest if setup else "",
         wheelhouse=_wheelhouse(services, setup),
         runtime=setup.runtime if setup else "",
@@ -87,18 +93,20 @@ def _reproduce_command(services: Services, task: Task, profile: Profile, setup: 
     return tuple(words)
 
 
-def _find_risks(services: Services, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _find_risks(
+    repositories: RegisteredRepositories, policies: Policies, task: Task, files: Sequence[DiffFile]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Risky files of the whole change, and risky files that one commit added and a later commit removed."""
-    earlier = find_risky_paths(services, task, find_intermediate_paths(services, task, files))
+    earlier = find_risky_paths(policies, task, find_intermediate_paths(repositories, task, files))
     return (
-        *find_risky_files(services, task, files),
+        *find_risky_files(policies, task, files),
         *((path, (*flags, "in an earlier commit")) for path, flags in earlier),
     )
 
 
-def _describe_gate(services: Services, verified: bool | None) -> str:
+def _describe_gate(settings: Settings, verified: bool | None) -> str:
     """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
-    require = services.settings.gate.require
+    require = settings.gate.require
     steps = [
         words
         for step, words in ((DeliveryStep.DRAFT_PR, "a draft"), (DeliveryStep.READY_PR, "a request that is ready"))

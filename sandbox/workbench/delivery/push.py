@@ -15,8 +15,10 @@ from sandbox.git.push.send import push as push_commit
 from sandbox.git.transport import RemoteAccess, find_remote_branch
 from sandbox.models import Delivery, PullState, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
+from sandbox.store.home import Home
 from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import find_gate_state, require_gate_state, require_open_gate
+from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
 from sandbox.workbench.tasks.approved_state import require_approved
@@ -59,8 +61,8 @@ def push_with_page(
         _require_gate(services, task, announce)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
             _require_open_if_ready(services, task, remote)
-        before, page = _send_with_credentials(services, remote, git, task)
-        _save_pushed(services, task)
+        before, page = _send_with_credentials(services.remotes, remote, git, task)
+        _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
 
@@ -83,20 +85,22 @@ def describe_delivery(services: Services, task: Task, step: DeliveryStep) -> Del
     )
 
 
-def _send_with_credentials(services: Services, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
+def _send_with_credentials(
+    remotes: RemoteConnector, remote: Remote, git: Git, task: Task
+) -> tuple[str | None, str | None]:
     """As `_send`, with the available credentials."""
     try:
-        return services.remotes.run_with_access(remote, lambda access: _send(git, access, task))
+        return remotes.run_with_access(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
         error.hint = error.hint.replace("TASK", task.id)
         raise
 
 
-def _save_pushed(services: Services, task: Task) -> None:
+def _save_pushed(home: Home, task: Task) -> None:
     update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
     if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
         update["status"] = TaskStatus.PUSHED
-    save_task(services.home, task.model_copy(update=update))
+    save_task(home, task.model_copy(update=update))
 
 
 def _require_open_if_ready(services: Services, task: Task, remote: Remote) -> None:
@@ -107,12 +111,12 @@ def _require_open_if_ready(services: Services, task: Task, remote: Remote) -> No
     try:
         require_open_gate(services, task, DeliveryStep.READY_PR)
     except SandboxError:
-        if has_forge(remote) and _has_ready_pull_request(services, task, remote):
+        if has_forge(remote) and _has_ready_pull_request(services.remotes, task, remote):
             raise
 
 
-def _has_ready_pull_request(services: Services, task: Task, remote: Remote) -> bool:
-    with connect_forge(remote, find_project(services, remote)) as forge:
+def _has_ready_pull_request(remotes: RemoteConnector, task: Task, remote: Remote) -> bool:
+    with connect_forge(remote, find_project(remotes, remote)) as forge:
         found = forge.find(task.branch)
     return found is not None and found.pull.state is PullState.OPEN and not found.pull.draft
 

@@ -15,7 +15,9 @@ from sandbox.workbench.repositories.commit_facts import load_facts
 def read_suggestion(services: Services, repo_id: str) -> Suggestion:
     """The checks that the default branch suggests. Raises: `not_found`, `invalid_input` for an invalid file."""
     repository, git = services.repositories.open(repo_id)
-    facts = load_facts(services, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch))
+    facts = load_facts(
+        services.home, services.policies, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch)
+    )
     profile, content = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if content is None:
         return Suggestion(

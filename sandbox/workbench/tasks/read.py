@@ -33,7 +33,7 @@ def read_file(
     checked = parse_repo_path(path)
     with (
         _explain_missing_file(services, task, checked),
-        open_files(services, task) as files,
+        open_files(services.home, services.policies, task) as files,
         closing(files.stream(checked)) as chunks,
     ):
         window = read_line_range(chunks, lines, max_bytes)
@@ -53,7 +53,9 @@ def _explain_missing_file(services: Services, task: Task, path: str) -> Iterator
         if error.code is ErrorCode.UNSAFE_PATH:
             error.hint = hint
             raise
-        raise no_such_file_error(path, explain_absence(services, task, path), hint) from error
+        raise no_such_file_error(
+            path, explain_absence(services.home, services.repositories, task, path), hint
+        ) from error
 
 
 def _parse_range(start: int | None, end: int | None) -> LineRange:

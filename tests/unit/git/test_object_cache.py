@@ -259,7 +259,7 @@ NAMES = ["A. Tester", ' .J. R. "R".,', "Ünï Cödé", "<evil> x", "...", "a\nb"
 @pytest.mark.parametrize("name", NAMES)
 def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, name: str) -> None:
     with_name = replace(desk.workbench._services, flags={"author": {"name": name}})
-    who = choose_identity(with_name).as_environment(desk.task.created_at)
+    who = choose_identity(with_name.settings, with_name.git_operator).as_environment(desk.task.created_at)
     git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
     head = desk.task.head_commit
     commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, b"1")], "m\n", who)
