@@ -20,10 +20,9 @@ from sandbox.store import journal
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.journal_chain import sha256
 from sandbox.workbench.controller import journal_anchors
-from sandbox.workbench.controller.services import Surface
 
 if TYPE_CHECKING:
-    from sandbox.workbench.controller.services import Services
+    from sandbox.workbench.controller.services import Services, Surface
 
 OPERATION, BASELINE = "policy-change", "policy-baseline"
 _SHIPPED_PATTERNS = ("*.toml", "*.json", "profiles/*.toml")
